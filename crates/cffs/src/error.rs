@@ -1,8 +1,7 @@
-//! What can go wrong, in the core's own terms.
+//! Errors, in the core's own terms.
 //!
-//! [`Error`] is what every layer returns. [`Corruption`] has one variant per check of what came
-//! from the disk and says where the bad thing lies. Neither knows errno: the mapping stands in
-//! `vfs::errno` alone.
+//! Every layer returns [`Error`]. [`Corruption`] has one variant per check of bytes from the disk, and says
+//! where they are. Neither knows errno: only `vfs::errno` maps them.
 
 use std::io;
 
@@ -33,7 +32,7 @@ pub enum Error {
     /// tries again; nobody outside sees this.
     #[error("the epoch has to end first")]
     EpochNeeded,
-    /// What the caller made a condition of the change does not hold. Nothing has changed.
+    /// The caller's condition of the change does not hold. Nothing has changed.
     #[error("the condition of the change does not hold")]
     Unmet,
     /// Damage was met, and the volume is to accept no changes after that.
@@ -137,7 +136,7 @@ pub enum Corruption {
     SuperblockField {
         /// The field's name in the format's description.
         field: &'static str,
-        /// What was found.
+        /// The value that was found.
         value: u64,
     },
     /// No header of the stable log is valid.
@@ -179,7 +178,7 @@ pub enum Corruption {
     CgHeader {
         /// The group.
         cg: CgIndex,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A cylinder group's bitmap does not match its checksum.
@@ -195,9 +194,9 @@ pub enum Corruption {
         container: Container,
         /// The header field that is wrong.
         what: &'static str,
-        /// What the field should be.
+        /// The expected value of the field.
         expected: u64,
-        /// What it is.
+        /// The value that was found.
         found: u64,
     },
     /// A sector's checksum is wrong.
@@ -213,7 +212,7 @@ pub enum Corruption {
         container: Container,
         /// The entry's first byte within the sector.
         offset: u32,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A field of an inode is impossible.
@@ -221,7 +220,7 @@ pub enum Corruption {
     Inode {
         /// The inode.
         ino: InodeNo,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// An extent points outside the volume, into metadata, or overlaps another of the same file.
@@ -231,7 +230,7 @@ pub enum Corruption {
         ino: InodeNo,
         /// The first fragment that the extent points at.
         start: FragNo,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A block of an extent tree does not identify itself or has a wrong checksum.
@@ -241,7 +240,7 @@ pub enum Corruption {
         ino: InodeNo,
         /// The block.
         block: BlockNo,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A block of extended attributes does not identify itself or has a wrong checksum.
@@ -251,7 +250,7 @@ pub enum Corruption {
         ino: InodeNo,
         /// The first fragment of the block.
         start: FragNo,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A block of a directory's index is bad; the index can be rebuilt.
@@ -261,7 +260,7 @@ pub enum Corruption {
         dir: InodeNo,
         /// The bucket.
         index: u32,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A block of the inode locator table is bad.
@@ -269,7 +268,7 @@ pub enum Corruption {
     LocatorBlock {
         /// The block of the table.
         index: u64,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A locator entry leads to a sector that does not have the inode.

@@ -1,5 +1,5 @@
-//! What threads on several cores change at once, kept from slowing each other: a core that writes to a line
-//! of memory takes it from all others.
+//! Values that threads on several cores change at once, each in a cache line of its own: a core that writes
+//! to a line takes it from all others.
 //!
 //! Stands on nothing.
 

@@ -33,7 +33,7 @@ pub mod schedule;
 /// The order in which locks are taken: from the top to the foot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// What is appended to a file in several pieces.
+    /// Appends to a file in several pieces.
     Appends,
     /// How far epochs have come: held while one is written.
     Epochs,
@@ -57,7 +57,7 @@ pub enum Rank {
     Log,
     /// How often blocks of a segment were replaced by a write.
     Version,
-    /// What is held for a moment, with no other lock taken under it but the next.
+    /// Locks that are held for a moment, with no other lock taken under them but the next.
     Leaf,
     /// Why the volume refuses changes, at which callers look who wait for an epoch.
     Latch,
@@ -161,11 +161,11 @@ impl<G: DerefMut> DerefMut for Guard<G> {
     }
 }
 
-/// What a lock for one gives.
+/// The guard of a [`Mutex`].
 pub type MutexGuard<'a, T> = Guard<raw::MutexGuard<'a, T>>;
-/// What a lock for many readers gives to one of them.
+/// A reader's guard of an [`RwLock`].
 pub type ReadGuard<'a, T> = Guard<raw::RwLockReadGuard<'a, T>>;
-/// What it gives to a writer.
+/// A writer's guard of an [`RwLock`].
 pub type WriteGuard<'a, T> = Guard<raw::RwLockWriteGuard<'a, T>>;
 
 #[cfg(feature = "schedules")]
@@ -245,7 +245,7 @@ impl<T> RwLock<T> {
         self.lock.is_locked_exclusive()
     }
 
-    /// What is behind the lock, which no other thread can see.
+    /// The value behind the lock, without locking: no other thread can see it.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
     }

@@ -1,23 +1,22 @@
 //! The account of the memory that callers can make a volume take.
 //!
-//! What grows with what callers do is charged here, by [`Kind`]; so the whole is bounded by the
-//! options, whatever callers do, and `cffs stats` shows it. Two pressures follow from the account, each one
-//! for all kinds:
+//! Memory that grows with the calls is charged here, by [`Kind`]; so the total is bounded by the options,
+//! whatever callers do, and `cffs stats` shows it. The account has two limits, each for all kinds:
 //!
-//! - What is known of inodes ([`Memory::inode_bytes`]) is a cache: beyond its part of `cache_bytes`
-//!   the vnodes go that equal the device and are not in use, with all that hangs on them.
-//! - What the device does not have yet ([`Memory::unwritten_bytes`]) cannot go. Beyond half of what it may
-//!   take (nearly all, if much is read meanwhile) the background writes an epoch, and beyond all of it
-//!   changes wait for one.
+//! - Inodes in memory ([`Memory::inode_bytes`]) are a cache: beyond its part of `cache_bytes`, vnodes that
+//!   equal the device and are not in use are evicted, with all that belongs to them.
+//! - Unwritten changes ([`Memory::unwritten_bytes`]) cannot be evicted. Beyond half of their limit (nearly
+//!   all of it, if much is read meanwhile) the background writes an epoch, and beyond the limit changes wait
+//!   for one.
 //!
-//! Invariants: what an object is charged with goes off the account when it is dropped ([`Charge`]),
-//! so that after the last one the account is empty.
+//! Invariant: the charge of an object is released when it is dropped ([`Charge`]), so after the last one the
+//! account is empty.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What memory is used for. Those of the first group are charged; the others are tables that never
-/// grow beyond their bounds, and are measured when somebody asks.
+/// The uses of memory. Those of the first group are charged; the others are tables that never grow beyond
+/// their bounds, and are measured on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Vnodes, with contents that lie in the inode.
@@ -28,7 +27,7 @@ pub enum Kind {
     Extents,
     /// Changed pages that no epoch has taken.
     Pages,
-    /// What is being written: pages in flight and what an epoch made beside them.
+    /// An epoch in flight: its pages, and the blocks that it encoded.
     InFlight,
     /// Clean blocks: the buffer cache.
     Blocks,
@@ -38,7 +37,7 @@ pub enum Kind {
     References,
     /// Free-space bitmaps of cylinder groups.
     Bitmaps,
-    /// What changed since the last clean point.
+    /// Records of changes since the last clean point.
     BusyLog,
 }
 
@@ -79,15 +78,15 @@ impl Kind {
 
 /// The part of `cache_bytes` that what is known of inodes may take besides.
 const INODES_CACHE_PART: u64 = 4;
-/// What it may take at least. Schedules are explored with inodes that come and go.
+/// The lower bound of the limit for inodes. Schedules are explored with inodes that come and go.
 const INODE_BYTES_MIN: u64 = if cfg!(feature = "schedules") { 4 << 10 } else { 1 << 20 };
 /// One file's extents count for at most this part of what changes may take: otherwise each change of
 /// a single file with very many of them would ask for an epoch.
 const EXTENTS_PART: u64 = 16;
-/// What a changed inode takes until it is written, about, with its share of a sector.
+/// About the bytes that a changed inode takes until it is written, with its share of a sector.
 const CHANGED_INODE_BYTES: u64 = 2 << 10;
 
-/// What one vnode takes, in bytes.
+/// The memory of one vnode, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// The vnode itself, with contents in the inode.
@@ -104,7 +103,7 @@ pub struct Weight {
 #[derive(Debug)]
 pub struct Memory {
     charged: [AtomicU64; Kind::CHARGED],
-    /// What of the attributes and extents belongs to inodes that differ from the device.
+    /// The part of the attributes and extents that belongs to inodes that differ from the device.
     unwritten: AtomicU64,
     /// Inodes that wait for an epoch.
     queued: AtomicU64,
@@ -113,7 +112,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty account for a volume with so much cache, and changes of so many bytes at most.
+    /// An empty account for a volume with this much cache, and at most this many bytes of changes.
     pub fn new(cache_bytes: u64, unwritten_bytes_max: u64) -> Memory {
         Memory {
             charged: Default::default(),
@@ -124,7 +123,7 @@ impl Memory {
         }
     }
 
-    /// What a kind is charged with; 0 for one that is measured.
+    /// The charge of a kind; 0 for one that is measured.
     pub fn charged(&self, kind: Kind) -> u64 {
         self.charged.get(kind as usize).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
     }
@@ -149,7 +148,7 @@ impl Memory {
         self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that so many inodes do not wait any more.
+    /// Notes that this many inodes no longer wait.
     pub fn taken(&self, inodes: u64) {
         self.queued.fetch_sub(inodes, Ordering::Relaxed);
     }
@@ -159,23 +158,23 @@ impl Memory {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// What is known of inodes.
+    /// The memory of inodes.
     pub fn inode_bytes(&self) -> u64 {
         [Kind::Inodes, Kind::Attributes, Kind::Extents].map(|kind| self.charged(kind)).iter().sum()
     }
 
-    /// What it may take before what is not in use goes.
+    /// The limit beyond which unused inodes are evicted.
     pub fn inode_bytes_max(&self) -> u64 {
         self.inode_bytes_max
     }
 
-    /// What changes may take before they wait for an epoch.
+    /// The limit beyond which changes wait for an epoch.
     pub fn unwritten_bytes_max(&self) -> u64 {
         self.unwritten_bytes_max
     }
 
-    /// What changes take that no epoch has taken over: pages or inodes, of which the larger counts,
-    /// and what hangs on inodes.
+    /// The memory of changes that no epoch has taken over: the larger of pages and inodes, and the attributes
+    /// and extents of inodes.
     pub fn unwritten_bytes(&self) -> u64 {
         let inodes = self.queue_len() * CHANGED_INODE_BYTES;
         self.charged(Kind::Pages).max(inodes) + self.unwritten.load(Ordering::Relaxed)
@@ -196,7 +195,7 @@ impl Memory {
         self.unwritten_bytes() > self.unwritten_bytes_max
     }
 
-    /// What a weight counts for among what waits for an epoch.
+    /// The part of a weight that counts as unwritten.
     fn unwritten_of(&self, weight: &Weight) -> u64 {
         let extents = weight.extents.min(self.unwritten_bytes_max / EXTENTS_PART);
         // So much each of them counts for already.
@@ -219,7 +218,7 @@ impl Memory {
     }
 }
 
-/// What one vnode is charged with; it goes off the account with the vnode.
+/// The charge of one vnode, which is released with it.
 #[derive(Debug, Default)]
 pub struct Charge {
     account: Option<Arc<Memory>>,

@@ -40,7 +40,7 @@ pub fn open(
     let (host, read_only) = (options.host.clone(), options.read_only);
     let user = host.as_ref().and_then(|host| mark::user(&superblock, &**host, true));
     if let (Some(user), true) = (user, read_only) {
-        tracing::warn!("{user}; what is read beside it may not fit together");
+        tracing::warn!("{user}; reads may be inconsistent while it writes");
     }
     let recovered = match superblock.state {
         State::InUse | State::Damaged if !read_only => recover(&*device),
@@ -105,10 +105,10 @@ fn recover(device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// What a check keeps in memory of an inode, with its share of a directory, in bytes, about
+/// About the bytes that a check keeps in memory per inode, with its share of a directory
 /// (`fsck::inventory`).
 const CHECK_INODE_BYTES: u64 = 100;
-/// So many fragments in use it keeps in a byte, about.
+/// About the number of fragments in use that a check keeps per byte.
 const CHECK_FRAGMENTS_PER_BYTE: u64 = 4;
 
 /// Fails if a check of an open volume would take more memory than the volume's cache.
@@ -133,8 +133,8 @@ fn check_fits(volume: &Volume) -> Result<()> {
 /// but nothing is written until the check is complete: calls that make something durable wait for
 /// it, as do changes when they take all the memory that they may.
 ///
-/// What the check keeps in memory is bounded as the cache is: it fails for a volume with more inodes
-/// than that has room for.
+/// The memory of the check is bounded as the cache is: it fails for a volume with more inodes than fit in
+/// it.
 ///
 /// While files without a name are in use, differences in what is derived are only counted (in
 /// [`Report::recovered`]): nothing on the device says whose the space of such files is.

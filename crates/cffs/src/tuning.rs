@@ -55,17 +55,17 @@ impl Device {
 /// All figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
-    /// What they are derived from.
+    /// The properties from which they are derived.
     pub device: Device,
-    /// What is read, and when.
+    /// Figures of reads.
     pub reading: Reading,
     /// Where files are placed.
     pub placing: Placing,
-    /// What is written, and when.
+    /// Figures of writes.
     pub writing: Writing,
 }
 
-/// What is read, and when.
+/// How much is read, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// The longest read request, unless the device takes less. Four times the break-even: a longer one
@@ -199,7 +199,7 @@ pub struct Placing {
     pub territory_file_factor: u64,
 }
 
-/// What is written, and when.
+/// How much is written, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Writing {
     /// Adjacent blocks that are written at once, about: several requests of a device, so that it has the

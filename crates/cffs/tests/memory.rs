@@ -18,9 +18,9 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const CACHE_BYTES: u64 = 8 << 20;
 const DIRTY_BYTES: u64 = CACHE_BYTES / 2;
-/// What inodes may take of the cache's size besides.
+/// The bytes that inodes may take in addition to the cache.
 const INODE_BYTES: u64 = CACHE_BYTES / 4;
-/// What a volume takes that nobody uses: buffers, the pool of blocks, the log.
+/// The bytes of an idle volume: buffers, the pool of blocks, the log.
 const FIXED_BYTES: u64 = 4 << 20;
 
 /// The allocator counts for the whole process, so one test measures at a time.
@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// What a kind is charged with.
+/// The charge of a kind.
 fn charged(volume: &Volume, kind: Kind) -> u64 {
     let uses = volume.memory();
     uses.iter().find(|use_| use_.kind == kind).expect("each kind has one").bytes
@@ -145,8 +145,8 @@ fn read_all(volume: &Volume, dir: InodeNo) -> u64 {
     files
 }
 
-/// The most memory that a volume with so many directories took while all of it was made, and while
-/// all of it was read.
+/// The peak memory of a volume with `dirs` directories while all of it was made, and while all of it was
+/// read.
 fn peaks(dirs: u64) -> [usize; 2] {
     let _alone = ALONE.lock();
     let scratch = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What copying trees has in common, in either direction: options, outcome, and the threads.
+//! The common part of importing and exporting trees: options, result, and the threads.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -30,7 +30,7 @@ impl Default for CopyOptions {
 
 /// Watches the progress of a copy, and may end it. Called from several threads.
 pub trait Observer: Sync {
-    /// A file of any kind was copied, with so many bytes of contents.
+    /// A file of any type was copied, with this many bytes of contents.
     fn copied(&self, path: &Path, bytes: u64) {
         let _ = (path, bytes);
     }
@@ -57,7 +57,7 @@ pub struct CopyError {
     /// The file's path outside of the volume; where the copy could not begin, the path that could not
     /// be used, on either side.
     pub path: PathBuf,
-    /// What went wrong.
+    /// The cause.
     pub cause: CopyCause,
 }
 
@@ -96,7 +96,7 @@ impl CopyCause {
     }
 }
 
-/// What was copied.
+/// Counts of what was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Regular files.
@@ -135,7 +135,7 @@ pub(super) struct Job<'a> {
     ended_by: Mutex<Option<CopyError>>,
 }
 
-/// What is counted.
+/// A counter of the summary.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
     Files,
@@ -182,7 +182,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What came of it.
+    /// The result of the copy.
     pub(super) fn finish(self) -> Result<Summary, CopyError> {
         if let Some(error) = self.ended_by.into_inner() {
             return Err(error);
@@ -213,7 +213,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What is still to do.
+/// The jobs that are left.
 pub(super) struct Queue<T> {
     state: Mutex<QueueState<T>>,
     changed: Condvar,

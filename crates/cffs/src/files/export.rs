@@ -26,14 +26,14 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Copies a tree from the volume to outside; the counterpart of [`import`](super::import()).
 ///
-/// What is in the directory `source` comes into the directory `target`, which is made if it is
+/// The entries of the directory `source` are copied into the directory `target`, which is made if it is
 /// missing. A `source` that is not a directory becomes the file `target`, or a file in it if that
-/// is a directory. Files that exist give way. When it returns, everything is on the host's device.
+/// is a directory. Existing files are replaced. When it returns, everything is on the host's device.
 ///
 /// # Errors
 ///
 /// A file that cannot be copied whole is reported to the observer and counted in
-/// [`Summary::failures`]. An error is returned where the copy could not begin or could not go on: there
+/// [`Summary::failures`]. An error is returned if the copy could not begin or could not continue: there
 /// is no `source`, the `target` cannot be made, either side has no space left, or the host could not
 /// write everything to its device.
 pub fn export(

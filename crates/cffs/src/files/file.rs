@@ -49,7 +49,7 @@ impl Node {
         self.ino
     }
 
-    /// What the inode is, which never changes.
+    /// The type of the inode, which never changes.
     pub fn file_type(&self) -> FileType {
         self.file_type
     }
@@ -63,7 +63,7 @@ impl Node {
         self.volume.attr(self.ino)
     }
 
-    /// What a name in this directory leads to.
+    /// Looks up a name in this directory.
     ///
     /// # Errors
     ///

@@ -32,12 +32,12 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// Copies a tree from outside into the volume, with owners, modes, times, extended attributes,
 /// hard links and holes as `options` say.
 ///
-/// What is in the directory `source` comes into the directory `target`, which is made if it is
+/// The entries of the directory `source` are copied into the directory `target`, which is made if it is
 /// missing and takes on `source`'s attributes; other files in it stay. A `source` that is not a
 /// directory becomes the file `target`, or a file in it if that is a directory.
 ///
-/// What is copied is in memory when it returns: [`Files::close`] makes it durable, or says that it is lost.
-/// An observer can end the copy early; then the summary has what was copied until then.
+/// Copied files may be only in memory when it returns: [`Files::close`] makes them durable, or fails if they
+/// are lost. An observer can end the copy early; then the summary has the files copied until then.
 ///
 /// # Errors
 ///

@@ -305,8 +305,8 @@ fn name_of(path: &Path) -> &[u8] {
     path.file_name().map_or(b"", |name| name.as_bytes())
 }
 
-/// What the extended attributes of a file take beside its inode: names and values are not read, but
-/// their lengths are.
+/// The bytes of a file's extended attributes outside its inode. Only the lengths of names and values are
+/// read.
 fn xattr_bytes(path: &Path) -> io::Result<u64> {
     let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
     let len = match llistxattr(path, &mut list) {

@@ -31,7 +31,7 @@ const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"CFlh");
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"CFlr");
 const CHECKSUM_AT: usize = 4;
 
-/// What a log holds: the records of this era, from its first place on.
+/// The header of a log, which holds the records of this era, from its first place on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Counts headers; the valid one with the higher number counts.
@@ -159,7 +159,7 @@ pub fn entries_max(block_bytes: u32) -> u32 {
     (block_bytes - RECORD_HEADER_BYTES as u32) / ENTRY_BYTES as u32
 }
 
-/// The most blocks between two records of a log of so many blocks.
+/// The largest gap between two records of a log of `log_blocks` blocks, in blocks.
 pub fn gap_max(block_bytes: u32, log_blocks: u32) -> u32 {
     (GAP_BYTES_MAX / block_bytes).min((log_blocks - HEADER_BLOCKS) / 8)
 }

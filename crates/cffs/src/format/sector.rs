@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<DiskHeader>() == SECTOR_HEADER_BYTES);
 const _: () = assert!(size_of::<DiskEntry>() == ENTRY_HEADER_BYTES);
 const _: () = assert!(size_of::<DiskReference>() == REFERENCE_BYTES);
 
-/// What an entry holds beside its name.
+/// The contents of an entry other than its name.
 #[derive(Clone, Copy)]
 pub enum Body<'a> {
     /// The inode itself.
@@ -162,7 +162,7 @@ impl<'a> Sector<'a> {
         self.entry_len(slot) + self.free_bytes().saturating_sub(self.promised_bytes(slot))
     }
 
-    /// What is promised to the inodes here, but for that of the entry with this slot.
+    /// Bytes promised to the inodes in this sector, except for that of the entry with this slot.
     fn promised_bytes(&self, but_slot: u16) -> usize {
         if self.header().owner.get() != InodeNo::EXTERNAL.0 {
             return 0;
@@ -495,9 +495,9 @@ fn encode_body(body: &Body<'_>, out: &mut [u8]) {
     }
 }
 
-/// The first free slot from `from` on, and the byte at which its entry belongs. The numbers of entries
-/// that are gone come first: a reader who is past them does not see what takes their place, so a sector
-/// whose entries come and go beside a reader ends for that reader.
+/// The first free slot from `from` on, and the byte at which its entry belongs. The slots of
+/// removed entries come first: a reader that is past them does not see the new entries, so a listing ends
+/// even if entries of the sector are removed and added meanwhile.
 fn free_slot(image: &[u8], from: u16) -> Option<(u16, usize)> {
     let sector = Sector::new(image);
     let mut next = from;

@@ -2,7 +2,7 @@
 //!
 //! It fits in 512 bytes, hence in one sector of any device, and is written whole. It describes what
 //! mkfs decided, and the state in which the volume was left. Nothing in it changes with each
-//! operation: the inodes that do (the root directory's above all) lie in the system area beside it.
+//! operation: the inodes that do (above all the root directory's) are in the system area after it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -189,7 +189,7 @@ pub struct Superblock {
     pub checksum_seed: [u8; 16],
     /// The process that has the volume open for writing, if any.
     pub holder: Option<Holder>,
-    /// What a mount does when it meets damage, unless its options say otherwise.
+    /// How a mount reacts to damage by default.
     pub errors_policy: ErrorsPolicy,
     /// Damage that was seen since the last full check.
     pub damage: Option<Damage>,
@@ -437,7 +437,7 @@ impl Superblock {
         Checksum::new(self.metadata_seed())
     }
 
-    /// What distinguishes this volume's metadata from another's, whatever its UUID is now.
+    /// Distinguishes this volume's metadata from another's; unlike the UUID, it never changes.
     pub fn metadata_seed(&self) -> &[u8; 16] {
         match self.incompat.contains(Incompat::CHECKSUM_SEED) {
             true => &self.checksum_seed,

@@ -28,7 +28,7 @@ pub enum Rule {
     DirectoryFirst,
     /// An inode has one vnode.
     OneVnode,
-    /// What was read before a write does not enter the cache after it.
+    /// A block that was read before a write does not enter the cache after it.
     VersionsCompared,
     /// A thread that serves the run queue takes no segment's lock.
     ServedWithoutSegment,

@@ -69,7 +69,7 @@ enum Status {
     Ended,
 }
 
-/// What a thread waits for; locks and conditions by their address.
+/// The reason why a thread waits; locks and conditions by their address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Lock(usize),
@@ -82,7 +82,7 @@ enum Wait {
 enum Style {
     /// One in this many choices is for another thread.
     Switches(u64),
-    /// The thread of the highest priority runs; one of so many choices takes it from the one that runs.
+    /// The thread of the highest priority runs; one in this many choices lowers that of the running thread.
     Priorities(u64),
 }
 
@@ -106,7 +106,7 @@ thread_local! {
     static CURRENT: RefCell<Option<(Arc<Schedule>, usize)>> = const { RefCell::new(None) };
 }
 
-/// What a thread of a schedule that has failed is ended with.
+/// The panic that ends a thread of a failed schedule.
 struct Abandoned;
 
 /// The schedule of this thread, and the thread's number in it.
@@ -131,7 +131,7 @@ pub fn random(limit: u64) -> u64 {
     current().map_or(0, |(schedule, _)| schedule.state.lock().random.below(limit))
 }
 
-/// What a schedule did.
+/// Counts of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// How many choices it took.
@@ -147,7 +147,7 @@ pub type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
 ///
 /// # Errors
 ///
-/// What a thread panicked with, or that all of them wait.
+/// The message of a thread's panic, or that all threads wait.
 pub fn run(seed: u64, broken: Option<Rule>, bodies: Vec<Body<'_>>) -> Result<Ran, String> {
     let mut random = Random(seed);
     let style = match random.below(4) {

@@ -25,8 +25,8 @@ struct Group {
     bitmap: Vec<u8>,
 }
 
-/// Gives a volume that was left clean a log of so many bytes, or takes the log away, for `None`. If another
-/// device [is to have the log](BlockDevice::log_device), what that had is lost. Returns the new
+/// Adds a log of `bytes` bytes to a clean volume, or removes its log for `None`. If the log goes to
+/// [another device](BlockDevice::log_device), the contents of that device are lost. Returns the new
 /// superblock. After a crash the volume has its old log or its new one.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! Makes an empty volume.
 //!
 //! Offers [`make`], and [`set_log`] for a volume that exists. Stands on `device`, `format` and `log` alone.
-//! What it writes is the same for a volume of any size: the superblock and the system area, their copies,
-//! whose number grows with the logarithm of the size, and the head of the first cylinder group. The other
-//! groups are made by the first change that uses them.
+//! It writes the superblock and the system area, their copies, whose number grows with the logarithm of the
+//! size, and the head of the first cylinder group. Other groups are made by the first change that uses
+//! them.
 //!
 //! An old superblock is gone from the device before anything else changes, and the new one is the
 //! last thing written: a volume that was half made is none.

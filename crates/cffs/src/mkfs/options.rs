@@ -1,4 +1,4 @@
-//! What a volume is to be, and whether it can be.
+//! The options of a new volume, and checks that they can be met.
 
 use crate::clock::Timestamp;
 use crate::device::Geometry;
@@ -57,11 +57,11 @@ pub struct MkfsOptions {
     /// Bytes that are kept for root, at most half of the volume. None by default: a volume is mostly an
     /// image that belongs to a user, and holds nothing that the host needs to keep running.
     pub reserve_bytes: u64,
-    /// A user who may use the reserve beside root; 0 for none.
+    /// A user who may use the reserve in addition to root; 0 for none.
     pub reserve_uid: u32,
     /// A group whose members may use it; 0 for none.
     pub reserve_gid: u32,
-    /// What a mount does when it meets damage, unless its options say otherwise.
+    /// How a mount reacts to damage by default.
     pub errors: ErrorsPolicy,
     /// The bytes of the stable log; 0 for none, or on a device of its own for as many as are of use.
     pub log_bytes: u64,
@@ -235,8 +235,8 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
     Ok(())
 }
 
-/// Gives the volume a log of so many bytes behind the head of a group. To the one in the middle the arm of a
-/// disk has the shortest way from everywhere.
+/// Places a log of `bytes` bytes behind the head of a group: the middle one is on average the nearest to
+/// the arm of a disk.
 pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);
     let layout = Layout::new(superblock);
@@ -270,8 +270,7 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
 /// More than this is of no use to a log: it is drained before it holds so much.
 const EXTERNAL_LOG_BYTES: u64 = 64 << 20;
 
-/// Gives the volume a log of so many bytes on a device of its own, or for 0 of as many as that has and are
-/// of use.
+/// Puts a log of `bytes` bytes on a separate device; 0 uses the device's size, up to the useful maximum.
 pub(super) fn place_external_log(
     superblock: &mut Superblock,
     bytes: u64,

@@ -16,7 +16,8 @@ use super::survey::{Listed, Survey};
 use crate::inode::Vnode;
 use crate::units::InodeNo;
 
-/// What the first of these files lack, and how many of them there is room for: one at least.
+/// The absent runs of the first of these files, and how many of the files the cache has room for: at least
+/// one.
 pub(super) fn gather(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
@@ -54,8 +55,8 @@ fn fits(survey: &Survey<'_>) -> bool {
     used + tuning.plan_room() <= tuning.device.cache_bytes
 }
 
-/// What the directories of these files lack, or else the regions around them, and how many files there are;
-/// nothing if these are few in many directories and regions, or in memory.
+/// The absent runs of these files' directories, or else of the regions around them, and how many files there
+/// are; none if few files are in many directories and regions, or all are in memory.
 fn more_than_these(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
@@ -77,13 +78,13 @@ fn more_than_these(
     (more.unwrap_or_default(), count)
 }
 
-/// What reading these runs costs, in blocks: each way to another place is as long as the longest gap that is
+/// The cost of reading these runs, in blocks: an access elsewhere costs as much as the longest gap that is
 /// read rather than skipped.
 fn cost(survey: &Survey<'_>, runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start + survey.gap_blocks()).sum()
 }
 
-/// What the files of these directories lack, unless it is more than so many blocks.
+/// The absent runs of all files in these directories, unless they have more than `blocks_max` blocks.
 fn of_directories(
     survey: &Survey<'_>,
     directories: &BTreeSet<InodeNo>,
@@ -93,7 +94,7 @@ fn of_directories(
     for dir in directories.iter().filter_map(|ino| survey.store.peek(*ino)) {
         let dir = dir.state.read();
         let sectors = survey.store.sector_count(&dir);
-        // What has so many names has as many blocks at least.
+        // A directory has at least one name per sector, and so at least as many blocks of contents.
         if u64::from(sectors) > blocks_max {
             return None;
         }
@@ -107,7 +108,7 @@ fn of_directories(
     Some(survey.merged(absent))
 }
 
-/// What the regions around these runs lack.
+/// The absent runs of the regions around these runs.
 fn regions_around(survey: &Survey<'_>, wanted: &[Range<u64>]) -> Vec<Range<u64>> {
     let blocks = survey.reading.batch_region_gaps * survey.gap_blocks();
     let around = |run: &Range<u64>| run.start / blocks..run.end.div_ceil(blocks);

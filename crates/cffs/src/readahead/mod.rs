@@ -2,15 +2,15 @@
 //!
 //! Churn scatters the files of a directory over its segments, so that the next file is rarely the
 //! one that lies after this one. But the directory's sectors have the inodes, and these say where
-//! the files lie. So a miss plans the files that are listed after it (`plan`), as far as they lie near
-//! enough (`way`), takes along what the next directories of a walk have near them (`walk`), and has all of
-//! it read in the order of the device. Before a directory is listed with attributes, the extent trees of
-//! what it lists are read (`trees`).
+//! the files lie. So a miss plans the files that are listed after it (`plan`), if they are near enough
+//! (`way`), adds the files of the walk's next directories near them (`walk`), and requests all in the order
+//! of the device. Before a directory is listed with attributes, the extent trees of the inodes that it lists
+//! are read (`trees`).
 //!
-//! Where the files that are read next are known, nothing is guessed (`batch`).
+//! If the next files are known, nothing is guessed (`batch`).
 //!
-//! Sequential readers of blocks and random readers of regions are the cache's own (`cache::streams`,
-//! `cache::density`); here it is asked to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
+//! The cache itself follows sequential readers of blocks and random readers of regions (`cache::streams`,
+//! `cache::density`); this module asks it to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
 //!
 //! Stands on `namespace` and what is below; `survey` reads what a directory's sectors say. Changes
 //! nothing but the cache.
@@ -37,7 +37,7 @@ use plan::Plans;
 use survey::{Listed, Survey};
 use walk::Walk;
 
-/// What was read of a volume's directories lately, and where the next reads go.
+/// Predicts the next reads from recent reads of a volume's directories.
 pub struct ReadAhead {
     plans: Plans,
     walk: Walk,

@@ -14,8 +14,8 @@
 //! reached, so that the device need not wait for the reader. A walk of a tree (`walk`) continues with
 //! the next directory: it is planned when the reader has come to the last plan of this one.
 //!
-//! What a plan reads may lie as far apart as its way (`way`) says: where the files of a directory do not lie
-//! together, a wrong guess would cost an access for each of them.
+//! The way (`way`) limits how far apart the files of a plan may be: if the files of a directory are not
+//! together, a wrong guess costs an access for each of them.
 //!
 //! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
 //! So a reader at random pays for group reads alone. Directories below a directory are planned the same
@@ -60,7 +60,7 @@ struct Planned {
     is_any: AtomicBool,
 }
 
-/// What a plan reads.
+/// The runs that a plan reads.
 #[derive(Default)]
 struct Gathered {
     runs: Vec<Range<u64>>,
@@ -155,7 +155,7 @@ impl Plans {
             None if at.sector.0 < 2 => latest(),
             None => None,
         };
-        way.unwrap_or(Way::beside(survey))
+        way.unwrap_or(Way::at_random(survey))
     }
 
     /// Plans what a directory lists from a file on that was missed: if it was missed in order, as much as
@@ -294,16 +294,16 @@ fn growth(survey: &Survey<'_>, listed: Listed) -> Growth {
     Growth { factor, least: 0, most: survey.store.cache.tuning().plan_bytes_max() }
 }
 
-/// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
-/// next plan needs them.
+/// The absent runs of a directory's own sectors from this one on, as far as a plan looks: the next plan needs
+/// them.
 fn next_sectors(survey: &Survey<'_>, dir: &VnodeState, from: SectorIndex) -> Vec<Range<u64>> {
     let blocks = survey.blocks_of_sectors(dir, from, survey.reading.plan_sectors_max);
     let absent = blocks.into_iter().filter(|block| !survey.store.cache.claims(*block));
     absent.map(|block| block.0..block.0 + 1).collect()
 }
 
-/// What is absent of the candidates and of those in the sectors after `from`, up to `budget`
-/// bytes, and as much as there is room for with the gaps; what `wanted` lacks in any case.
+/// The absent runs of the candidates and of those in the sectors after `from`, up to `budget` bytes, and as
+/// far as the cache has room for them and their gaps; those of `wanted` in any case.
 fn gather(
     survey: &Survey<'_>,
     dir: &VnodeState,

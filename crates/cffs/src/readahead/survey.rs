@@ -1,4 +1,4 @@
-//! What a directory's sectors say of where its files lie, and what of that is not in memory.
+//! Finds where a directory's files are, from its sectors, and which of their blocks are not in memory.
 
 use std::ops::{ControlFlow, Range};
 
@@ -47,7 +47,7 @@ impl<'a> Survey<'a> {
             && map.iter().any(absent)
     }
 
-    /// What a file's contents lack in memory, run by run; nothing if they are much.
+    /// The absent runs of a file's contents; none if the file is large.
     pub(super) fn absent_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
         self.runs_of(file).filter_map(|run| self.absent_of(&run)).collect()
     }

@@ -19,8 +19,8 @@ use crate::lock::{Mutex, Rank};
 use crate::namespace::scan;
 use crate::units::{Container, InodeNo, SectorIndex};
 
-/// The walk that the reader seems to be on: it is at the directories that are listed after the last one
-/// of which files were read, and is given so many of them.
+/// The walk that the reader seems to be on: it continues with the directories that are listed after the last
+/// one whose files were read.
 pub(super) struct Walk {
     cursor: Mutex<Cursor<Vec<InodeNo>>>,
 }
@@ -114,8 +114,7 @@ fn is_near(survey: &Survey<'_>, piece: &Range<u64>, runs: &[Range<u64>]) -> bool
     bytes <= survey.reading.sibling_bytes_max && runs.iter().any(near)
 }
 
-/// What is not in memory of the files of a directory; nothing if that has its sectors still to be
-/// read.
+/// The absent runs of the files of a directory; none if its own sectors must be read first.
 fn absent_in(survey: &Survey<'_>, dir: &VnodeState) -> Vec<Range<u64>> {
     let sectors_max = survey.reading.plan_sectors_max;
     if !survey.is_resident(dir, SectorIndex(0), sectors_max) {

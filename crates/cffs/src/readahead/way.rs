@@ -1,23 +1,23 @@
 //! How far apart the files of a plan may lie.
 //!
-//! By default the files of a directory lie together, and a plan that nobody needs costs some bytes. Files
-//! that a hint, a policy or a trace brought together lie with files of other directories. There a plan of
-//! what the directory lists next is an access for each file, and a reader at random, or in the order of the
-//! trace, would need none of them (decision 006).
+//! By default the files of a directory are together, and an unneeded plan costs some bytes. Files that a
+//! hint, a policy or a trace brought together are next to files of other directories. There a plan of the
+//! files that the directory lists next costs an access for each, and a reader at random, or in the order of
+//! the trace, would need none of them (decision 006).
 
 use std::ops::Range;
 
 use super::survey::Survey;
 
-/// What may lie between the files of a plan, in blocks; an access elsewhere counts as the longest gap that is
-/// read. It is a segment for a reader at random, and twice as far with each plan for one in order, so a wrong
-/// guess costs about what was read before.
+/// The blocks that may lie between the files of a plan; an access elsewhere counts as the longest gap that is
+/// read. It is a segment for a reader at random, and doubles with each plan for a reader in order, so a wrong
+/// guess costs about as much as the reads before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way(u64);
 
 impl Way {
     /// That of a reader at random.
-    pub(super) fn beside(survey: &Survey<'_>) -> Way {
+    pub(super) fn at_random(survey: &Survey<'_>) -> Way {
         Way(survey.store.layout.segment_blocks().into())
     }
 

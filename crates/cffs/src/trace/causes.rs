@@ -82,7 +82,7 @@ pub(super) fn shares<'a>(
     parts.into_iter().filter(|(_, part)| *part > 0).map(|(op, part)| Share { op, part }).collect()
 }
 
-/// So much in so many parts that differ by one at most.
+/// Divides `whole` into parts that differ by at most one.
 fn divided(whole: u32, parts: u32) -> impl Iterator<Item = u32> {
     let (each, rest) = (whole / parts.max(1), whole % parts.max(1));
     (0..parts).map(move |index| each + u32::from(index < rest))

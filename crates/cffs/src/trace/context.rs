@@ -1,4 +1,4 @@
-//! What the thread is doing, and for whom.
+//! The operation of the current thread, and the operations for which it works.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +16,8 @@ use crate::units::BlockNo;
 /// The number of the next operation, in whatever volume of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// What a thread does. An operation gets its number, and the time at which it began, when it first causes
-/// something: most operations find what they look for in memory, and beginning one has to cost little.
+/// The operation of a thread. It gets its number, and the time at which it began, when it first causes
+/// a request or a change: most operations are served from memory, and beginning one must cost little.
 /// Between operations everything but `kind` is as it is at first.
 struct Current {
     /// The kind of the operation; none between operations.
@@ -118,7 +118,7 @@ fn numbered(current: &Current, kind: OpKind) -> OpId {
     })
 }
 
-/// What holds on this thread until it is dropped.
+/// A setting of this thread until it is dropped.
 pub struct Scope {
     undo: Undo,
     /// It is of the thread that made it.
@@ -158,7 +158,7 @@ impl Drop for Scope {
     }
 }
 
-/// What changes within the scope is on behalf of others: [`Causes`] alone say whose it is.
+/// Changes within the scope are made for other operations: [`Causes`] name them.
 pub fn hide() -> Scope {
     CURRENT.with(|current| match current.is_hidden.replace(true) {
         true => Scope::new(Undo::Nothing),
@@ -166,7 +166,7 @@ pub fn hide() -> Scope {
     })
 }
 
-/// What is read within the scope was asked for by an operation of another thread.
+/// Reads within the scope belong to an operation of another thread.
 pub fn read_ahead_for(op: Option<OpId>) -> Scope {
     let Some(op) = op.filter(|op| begin(op.kind(), 0, false)) else {
         return Scope::new(Undo::Nothing);
@@ -198,7 +198,7 @@ pub fn as_record(blocks: impl Iterator<Item = BlockNo>) -> Scope {
     })
 }
 
-/// What the log has of blocks whose places have not got them yet.
+/// Causes of the blocks that are in the log and not at their places yet.
 #[derive(Default)]
 pub(super) struct Logged {
     /// Where the log lies, in bytes.

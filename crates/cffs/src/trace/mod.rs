@@ -14,8 +14,8 @@
 //! Pages and inodes keep the operations that changed them as [`Causes`]; a set of writes keeps those of
 //! its blocks ([`write_for`]). [`RecordedDevice`] is the last device of ours above the real one: there
 //! each request gets its shares ([`Share`]), which add up to [`WHOLE`], and goes to the [`Recorder`].
-//! What no operation caused (a superblock, a bitmap, a flush at the end of an epoch) belongs to the
-//! operation on whose thread it is made.
+//! Requests that no operation caused (a superblock, a bitmap, a flush at the end of an epoch) belong to the
+//! operation on whose thread they are made.
 //!
 //! Stands on `device`. Invariants: while nothing is recorded, an operation costs a look at one word, and
 //! a page has an empty list; what is recorded changes no request.

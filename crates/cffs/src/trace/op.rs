@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum OpKind {
@@ -129,7 +129,7 @@ impl OpId {
         self.0.get()
     }
 
-    /// What the operation is.
+    /// The kind of the operation.
     pub fn kind(self) -> OpKind {
         let number = (self.bits() >> (SEQUENCE_BITS + PROCESS_BITS)) as u8;
         OpKind::from_number(number).unwrap_or(OpKind::Volume)

@@ -1,4 +1,4 @@
-//! What a trace consists of, as bytes.
+//! The records of a trace, as bytes.
 //!
 //! A trace is a header and records; all numbers are little-endian. A record is a tag, the length of its
 //! body in four bytes, and the body; a reader passes over tags that it does not know. Operations come
@@ -9,7 +9,7 @@
 //! | 1 | operation: number, inode, start, duration, 8 bytes each |
 //! | 2 | request: kind, way, whether it succeeded, 0; first byte, length, start, duration, 8 bytes each; then the shares: operation (8 bytes), part (4) |
 //! | 3 | counts of operations: kind (1 byte), count (8) |
-//! | 4 | so many records (8 bytes) found no room here |
+//! | 4 | the number of records (8 bytes) that found no room here |
 //! | 5 | name of a process: number (4 bytes), then the name |
 //!
 //! Times are nanoseconds of a monotonic clock, since some moment.

@@ -18,21 +18,21 @@ use super::tree::{History, Tree};
 pub const DEVICE_BYTES: u64 = 4 << 20;
 pub const BLOCK_BYTES: usize = 4096;
 pub const UUID: [u8; 16] = [7; 16];
-/// One state in so many is crashed twice more while it recovers.
+/// One state in this many is crashed twice more while it recovers.
 const CRASH_AGAIN: u64 = 8;
 
 /// Added to a kind: files of several units that are moved together, and free space in runs that are too
 /// short for one, so that halves are moved.
 pub const SCATTERED: u64 = 32;
-/// What a unit has then: a request of the longest.
+/// The length of a unit then: the longest request.
 pub const UNIT_BYTES_MAX: u64 = 16 * BLOCK_BYTES as u64;
-/// What the disk of such a volume streams in the time of an access, so that halves of units have no
-/// less than four blocks.
+/// The bytes that the disk of such a volume streams in the time of an access, so that halves of units have
+/// at least four blocks.
 const BREAK_EVEN_SCATTERED_BYTES: u64 = UNIT_BYTES_MAX / 4;
-/// The files, and what each has: they come to two units and more.
+/// The files, and the length of each: together more than two units.
 const SCATTERED_FILES: u8 = 14;
 const SCATTERED_FILE_BYTES: usize = 9000;
-/// The blocks of each run of free space, and of what lies between two of them.
+/// The blocks of each run of free space, and between two of them.
 const SCATTERED_RUN_BLOCKS: u64 = 11;
 
 /// Added to a kind: the device has room for the volume to grow.
@@ -49,10 +49,10 @@ pub const STOPPED: u64 = 1024;
 const HOLE_BLOCKS: u64 = 3;
 /// The blocks that a full volume has left: less than some of the calls take.
 const FULL_LEFT_BLOCKS: u64 = 40;
-/// What a volume that has grown has gained.
+/// The bytes that a grown volume has gained.
 pub const GROWN_BYTES: u64 = 1 << 20;
 
-/// What was tried.
+/// Counts of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tried {
     pub workloads: u64,
@@ -73,9 +73,9 @@ impl Tried {
     }
 }
 
-/// What a volume lies on, and what a crash leaves of it.
+/// A medium for volumes, which can be crashed.
 pub trait Medium: Sized + Sync {
-    /// What a crash leaves.
+    /// The state that a crash leaves.
     type Left: Clone;
     type Record: Record<Self::Left>;
     /// The command that runs one workload.
@@ -83,28 +83,28 @@ pub trait Medium: Sized + Sync {
 
     /// A volume of a kind, with the calls of [`ops::start`] made, closed.
     fn start(&self, kind: u64) -> Self::Left;
-    /// The same medium without what was taken out of it.
+    /// The same medium without a mutant.
     fn sound(&self) -> Self;
-    /// Whether what is freed has to be discarded at once.
+    /// Whether freed space has to be discarded at once.
     fn discards_at_once(&self) -> bool {
         false
     }
-    /// Goes on from what was left.
+    /// Continues from a state.
     fn put(&self, left: Self::Left) -> Opener;
-    /// Goes on from what was left, and records what comes then.
+    /// Continues from a state, and records the changes that follow.
     fn record(&self, left: Self::Left) -> Result<(Arc<dyn BlockDevice>, Self::Record), String>;
 }
 
-/// Opens the device of a volume, which nobody else has open.
+/// Opens the device of a volume that is not open.
 pub type Opener = Box<dyn Fn() -> Result<Arc<dyn BlockDevice>, String>>;
 
-/// What reached a medium.
+/// The changes that reached a medium.
 pub trait Record<Left> {
-    /// Goes on to what came next, if anything did, and returns what a crash could have left amid that.
+    /// Moves to the next change, if there is one, and returns the states that a crash during it could leave.
     fn follow(&mut self, random: &mut Random) -> Option<Vec<Left>>;
-    /// What a crash could leave now.
+    /// The states that a crash could leave now.
     fn now(&self, random: &mut Random) -> Vec<Left>;
-    /// One of the things that a crash could have left, if anything came.
+    /// One of the states that a crash could leave, if there was any change.
     fn anywhere(self, random: &mut Random) -> Option<Left>;
 }
 

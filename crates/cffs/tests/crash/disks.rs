@@ -29,7 +29,7 @@ const PIECES: usize = 3;
 /// Inodes that stay: the table grows while half of it is in use.
 const INODES_LEFT: u64 = 400;
 
-/// Of so many blocks in a row one is free, so that no two blocks of the table lie side by side.
+/// One in this many blocks is free, so that no two blocks of the table are adjacent.
 const HOLES_EVERY: usize = 3;
 
 /// Added to a kind: a stable log, so small that it is full again and again.
@@ -45,12 +45,12 @@ pub struct Disks {
     pub mutant: Option<Mutant>,
 }
 
-/// What a crash leaves: of each disk an image.
+/// The state that a crash leaves: an image of each disk.
 type Images = Vec<Image>;
 
 /// The volumes that were made so far, by their kinds.
 static STARTS: Mutex<BTreeMap<u64, Images>> = Mutex::new(BTreeMap::new());
-/// What a device has room for beyond a volume that is to grow.
+/// The room of a device beyond a volume that will grow.
 const ROOM_BYTES: u64 = GROWN_BYTES + 4 * ops::GAIN_BYTES;
 
 impl Medium for Disks {
@@ -84,13 +84,13 @@ impl Medium for Disks {
     }
 }
 
-/// What reached the disks.
+/// The events that reached the disks.
 pub struct Reached {
-    /// What they had before.
+    /// The images before.
     images: Images,
     timeline: Arc<Timeline>,
     crashes: Crashes,
-    /// What was taken of the timeline and not followed yet.
+    /// Events that were taken from the timeline and not applied yet.
     events: VecDeque<(Disk, Event)>,
 }
 

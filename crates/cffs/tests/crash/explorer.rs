@@ -11,16 +11,16 @@ use super::random::Random;
 
 /// Kinds of volumes: with embedded inodes or not, on sectors of 4096 or of 512 bytes.
 pub const KINDS: u64 = 4;
-/// What stands between the calls of a pair: nothing, a sync, an fsync of the file that most of the
-/// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
-/// calls stand before such an fsync.
+/// Ways to separate the calls of a pair: not at all, by a sync, by an fsync of the file that most of the
+/// calls are about, or by one of a new file, which leaves out what the first call wrote. In the last way,
+/// both calls come before such an fsync.
 pub const BETWEEN: u64 = 5;
 /// The numbers from this one on stand for the operations of [`ops::MAINTENANCE`], after each of the two
 /// calls.
 const MAINTAINED: u64 = BETWEEN;
 /// Failures after which no more are looked for.
 const FAILURES_MAX: usize = 20;
-/// Each seed begins so many workloads after the one before it.
+/// Each seed begins this many workloads after the one before it.
 const SEED_WORKLOADS: u64 = 10_000;
 /// Calls of a long workload.
 const LONG: usize = 60;
@@ -133,13 +133,13 @@ impl Workload {
     }
 }
 
-/// What went wrong with one workload.
+/// The failure of one workload.
 pub struct Failure {
     workload: Workload,
     seed: u64,
     calls: Vec<Op>,
     why: String,
-    /// What runs one workload.
+    /// The command that runs one workload.
     again: &'static str,
 }
 
@@ -216,7 +216,7 @@ impl<M: Medium> Explorer<M> {
         }
     }
 
-    /// Runs workloads on all processors until so many states were tried, or too many fail.
+    /// Runs workloads on all processors until enough states were tried, or too many fail.
     fn try_states(
         &self,
         states: u64,

@@ -113,9 +113,9 @@ fn each_of_two_disks_is_waited_for() {
     }
 }
 
-/// What the explorer found once stays mended.
+/// Faults that the explorer once found stay fixed.
 #[test]
-fn what_was_found_stays_mended() {
+fn earlier_findings_stay_fixed() {
     use Op::*;
     use RenameMode::{Exchange, Replace};
     let stories = [
@@ -150,8 +150,8 @@ fn what_was_found_stays_mended() {
         (3, vec![Truncate("d/f", 100), Sync]),
         // What was large is overwritten in place when it is small again, which was taken for a failure.
         (2, vec![Truncate("big", 7055), Sync, Truncate("big", 4350)]),
-        // The old name of a file that was given a new one beside it was given to another file, elsewhere in
-        // the directory.
+        // A file got a new name in the same sector, and its old name was given to another file, elsewhere
+        // in the directory.
         (
             1,
             vec![
@@ -206,8 +206,8 @@ fn what_was_found_stays_mended() {
     }
 }
 
-/// What is made needs a block more of a table of inodes that lies in pieces. The thread that comes first,
-/// recovery or a clean point, gives it one, maps the table anew, and frees the extent tree that it had.
+/// New inodes need one more block of a table of inodes that is in pieces. Recovery or a clean point,
+/// whichever comes first, adds it, maps the table by a new extent tree, and frees the old one.
 #[test]
 fn a_table_of_inodes_in_pieces_grows() {
     use Op::*;
@@ -366,7 +366,7 @@ fn the_phase_of_vacated_names_is_missed() {
     }
 }
 
-/// What is caught is what a mutant lacks, and not that it writes the busy log anew.
+/// A mutant is caught by what it leaves out, and not by rewriting the busy log.
 #[test]
 fn records_in_another_order_are_not_missed() {
     let explorer = explorer_of(Mutant::Reordered);

@@ -8,7 +8,7 @@ use super::case::{FULL, GROWN, HOLES, Medium, ROOMY, Tried};
 use super::explorer::{Explorer, KINDS, Workload, number};
 use super::ops;
 
-/// What a volume's size and free space are like.
+/// Sizes of volumes, and shapes of their free space.
 const SHAPES: [(&str, u64); 4] =
     [("usual", ROOMY), ("grown", ROOMY | GROWN), ("holes", ROOMY | HOLES), ("full", ROOMY | FULL)];
 

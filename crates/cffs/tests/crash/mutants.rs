@@ -1,6 +1,5 @@
-//! What is taken out of the device, to see whether the explorer notices: the order of writes, whole
-//! phases, and the linktags and the records of the busy log in what is written. The file system
-//! itself knows nothing of this.
+//! Faults of the device that the explorer must notice: writes out of order, and writes without whole phases,
+//! without linktags, or without records of the busy log. The file system itself is unchanged.
 
 use std::collections::HashMap;
 
@@ -47,13 +46,13 @@ pub enum Mutant {
     NoRecord(Kind),
     /// Each sector of the busy log is the end of what an epoch lists.
     EarlyEnd,
-    /// What an epoch frees is discarded before the epoch is on the device.
+    /// Space that an epoch frees is discarded before the epoch is on the device.
     EarlyDiscard,
-    /// What an epoch lists in one sector of the busy log comes in another order, which is harmless.
+    /// The records of an epoch in one sector of the busy log are in another order, which is harmless.
     Reordered,
 }
 
-/// What a record of the busy log is about.
+/// The subject of a record of the busy log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
@@ -83,9 +82,9 @@ impl Kind {
     }
 }
 
-/// Every part of an epoch that keeps a promise. Not among them is the tag *replaced* in directories:
-/// the tag of the move beside it decides already, and a file that never was on the device has no
-/// promise.
+/// Leaves out each part of an epoch on which a promise depends. The tag *replaced* in directories is not
+/// among them: the tag of the move in the same sector decides already, and nothing is promised for a file
+/// that never was on the device.
 pub const ALL: [Mutant; 31] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
@@ -120,8 +119,8 @@ pub const ALL: [Mutant; 31] = [
     Mutant::EarlyDiscard,
 ];
 
-/// What moving files needs: that the old places are kept until the new ones are durable, that contents
-/// are there before what leads to them, all of them, and that recovery learns what was freed and taken.
+/// Leaves out what moving files depends on: the old places are kept until the new ones are durable, all
+/// contents are written before references to them, and recovery learns what was freed and taken.
 pub const OF_MOVING: [Mutant; 7] = [
     Mutant::NoBarrier(0),
     Mutant::NoPhase(0),
@@ -243,7 +242,7 @@ fn tags(image: &[u8], kind: LinkTagKind) -> Vec<usize> {
         .collect()
 }
 
-/// What is written, block by block.
+/// The written bytes, block by block.
 fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     (offset..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES))
 }

@@ -75,7 +75,7 @@ pub enum Op {
     Checkpoint,
 }
 
-/// What a call promised when it returned.
+/// The promise of a call that returned.
 pub enum Promise {
     Nothing,
     File(InodeNo),
@@ -83,7 +83,7 @@ pub enum Promise {
 }
 
 pub const XATTR: &[u8] = b"user.note";
-/// What a volume gains when it grows.
+/// The bytes that a volume gains when it grows.
 pub const GAIN_BYTES: u64 = 256 << 10;
 /// No workload has as many inodes.
 const INODES_MAX: u64 = 1000;

@@ -10,14 +10,14 @@ use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice, PairedDevice};
 
 use crate::mutants::Mutant;
 
-/// What reached the device.
+/// An event that reached the device.
 #[derive(Clone)]
 pub enum Event {
     Write {
         offset: u64,
         data: Vec<u8>,
     },
-    /// What lies there reads as anything from now on.
+    /// These bytes may have any value from now on.
     Discard {
         offset: u64,
         len: u64,
@@ -26,11 +26,11 @@ pub enum Event {
     Sync,
 }
 
-/// What discarded bytes read as.
+/// The value of discarded bytes.
 const DISCARDED: u8 = 0xa5;
 
 impl Event {
-    /// What the event puts on the device, if it puts anything there.
+    /// The bytes that the event writes, if any, and where.
     pub fn written(self) -> Option<(u64, Vec<u8>)> {
         match self {
             Event::Write { offset, data } => Some((offset, data)),
@@ -62,7 +62,7 @@ pub fn joined(mut disks: Vec<Arc<dyn BlockDevice>>) -> Arc<dyn BlockDevice> {
     }
 }
 
-/// What reached the disks of a volume, in one order.
+/// The events that reached the disks of a volume, in one order.
 pub struct Timeline {
     events: Mutex<Vec<(Disk, Event)>>,
     mutant: Option<Mutant>,

@@ -16,7 +16,7 @@ use crate::record::{Disk, Event, HOME};
 
 /// Sectors in motion up to which each is tried alone, and each is left out.
 const EACH_MAX: usize = 12;
-/// Random subsets beside those.
+/// Random subsets in addition to those.
 const SUBSETS: usize = 4;
 
 /// A sector, or a part of one, that a request writes.
@@ -82,7 +82,7 @@ fn survive(base: &Image, pieces: &[Piece], choice: &[bool]) -> Image {
     image
 }
 
-/// What was written between two barriers, over what was there before.
+/// The writes between two barriers, over the image before.
 struct Phase {
     base: Image,
     writes: Vec<(u64, Vec<u8>)>,
@@ -168,7 +168,7 @@ impl Crashes {
         let states = match event.ends_phase() {
             true => {
                 let images = self.disks[disk].last().images(random);
-                images.into_iter().map(|image| self.beside(disk, image, random)).collect()
+                images.into_iter().map(|image| self.with_others(disk, image, random)).collect()
             }
             false => Vec::new(),
         };
@@ -182,7 +182,7 @@ impl Crashes {
         for (disk, phases) in self.disks.iter().enumerate() {
             let images: Vec<Image> =
                 phases.0.iter().flat_map(|phase| phase.images(random)).collect();
-            states.extend(images.into_iter().map(|image| self.beside(disk, image, random)));
+            states.extend(images.into_iter().map(|image| self.with_others(disk, image, random)));
         }
         states
     }
@@ -209,11 +209,11 @@ impl Crashes {
             0 => phase.base.clone(),
             count => images.swap_remove(random.below(count) as usize),
         };
-        crashes.beside(struck, image, random)
+        crashes.with_others(struck, image, random)
     }
 
-    /// A state with this image of one disk, and of the other whatever it may have by now.
-    fn beside(&self, disk: Disk, image: Image, random: &mut Random) -> Vec<Image> {
+    /// States with this image of one disk, and any image that the other may have by now.
+    fn with_others(&self, disk: Disk, image: Image, random: &mut Random) -> Vec<Image> {
         let mut images: Vec<Image> = Vec::new();
         for (other, phases) in self.disks.iter().enumerate() {
             images.push(match other == disk {

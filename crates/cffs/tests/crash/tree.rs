@@ -1,7 +1,7 @@
-//! What a volume holds, and which of it a crash may leave.
+//! The tree of a volume, and the trees that a crash may leave.
 //!
-//! The promise (docs/RELIABILITY.md), name by name and inode by inode, over the **window** from
-//! what was last made durable to the moment of the crash:
+//! The promise (docs/RELIABILITY.md), name by name and inode by inode, over the **window** from the last
+//! durable state to the moment of the crash:
 //!
 //! 1. a name stands for an inode that it stood for in the window, and is there if it always was;
 //! 2. an inode has contents and attributes that it had at one moment of the window, and is there if
@@ -21,7 +21,7 @@ const IN_PLACE_BYTES: usize = 8192;
 /// The smallest piece that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// What an inode is.
+/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub file_type: FileType,

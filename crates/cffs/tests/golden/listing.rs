@@ -1,5 +1,5 @@
-//! What two readers say of a volume: the file system itself, and `python/cffs_decode.py`, which
-//! knows only `docs/FORMAT.md`. Both write one line for each name.
+//! Listings of a volume by two readers: the file system itself, and `python/cffs_decode.py`, which knows
+//! only `docs/FORMAT.md`. Both write one line for each name.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::{Attr, Volume};
 
-/// What the file system says of a volume.
+/// The file system's listing of a volume.
 pub fn of(volume: &Volume) -> Result<String> {
     let root = volume.attr(InodeNo::ROOT)?;
     let mut found = vec![(b"/".to_vec(), root)];
@@ -99,7 +99,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What the independent decoder says of an image; it must find nothing wrong.
+/// The independent decoder's listing of an image; it must find nothing wrong.
 pub fn decoded(image: &Image) -> String {
     let (status, listing, problems) = decode(image);
     assert!(status == Some(0) && problems.is_empty(), "the decoder found problems:\n{problems}");

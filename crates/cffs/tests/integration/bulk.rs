@@ -112,7 +112,7 @@ fn read_batches(files: &Files, paths: &[String], batch: usize) {
 }
 
 /// Where all of the volume has room in the cache, batches read the directories of their files whole, and
-/// those that follow find them; a batch of few files reads little beside them.
+/// those that follow find them; a batch of few files reads little else.
 #[test]
 fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
     let device = filled_with(LARGE_FILES, LARGE_FILE_BYTES);
@@ -246,7 +246,7 @@ fn pieces_are_the_contents() {
     assert_eq!(volume.read_pieces(ino, 300_123, 1, &mut none).expect("read"), 0);
 }
 
-/// Contents of which each part differs from those beside it.
+/// Contents of which each part differs from its neighbours.
 fn uneven(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 * 37 + at + seed * 101) as u8).collect()
 }
@@ -291,9 +291,9 @@ fn contents_come_whole_and_as_they_are() {
     check(&files, 0, "from the device");
     check(&files, 0, "from memory");
     write(&files, 50);
-    check(&files, 50, "written anew");
+    check(&files, 50, "rewritten");
     files.volume().sync().expect("durable");
-    check(&files, 50, "written anew, and durable");
+    check(&files, 50, "rewritten, and durable");
     files.close().expect("closed");
     check(&open(&device), 50, "after all");
 }

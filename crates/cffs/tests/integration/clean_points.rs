@@ -24,7 +24,7 @@ fn made(options: &MkfsOptions, seed: u64) -> Arc<CrashingDevice> {
     Arc::new(CrashingDevice::new(blank.snapshot(), 3, seed))
 }
 
-/// What a crash now would leave, while nothing is being written.
+/// The device as a crash now would leave it, while nothing is being written.
 fn crashed(device: &CrashingDevice) -> MemoryDevice {
     MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"))
 }

@@ -104,11 +104,11 @@ fn what_is_sparse_stays_sparse_wherever_it_is_copied_to() {
             expected.resize(end, 0);
             expected[shift as usize..][..bytes.len()].copy_from_slice(&bytes);
             assert!(read_all(&volume, target) == expected, "shifted by {shift}");
-            let beside = kept.min(shift) + kept.saturating_sub(shift + bytes.len() as u64);
-            // Until it is placed, what is written counts with what was promised to it.
+            let other_bytes = kept.min(shift) + kept.saturating_sub(shift + bytes.len() as u64);
+            // Until they are placed, written pages count with the space that was promised to them.
             volume.sync().expect("synced");
             let attr = volume.attr(target).expect("there");
-            let limit = taken + beside + (64 << 10);
+            let limit = taken + other_bytes + (64 << 10);
             assert!(attr.allocated_bytes <= limit, "{shift}: {} bytes", attr.allocated_bytes);
         }
         let hole = volume.seek(new, shift, SeekFor::Hole).expect("there is one");

@@ -1,5 +1,5 @@
-//! What operations cost in requests and bytes, and that it does not grow with what it should not
-//! grow with: the names in a directory, the size of the volume.
+//! Counts the requests and bytes of operations, and checks that they do not grow with the names in a
+//! directory, or the size of the volume.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn open(device: &Device) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// What `work` does to the device.
+/// The requests of `work`.
 fn cost<T>(device: &Device, work: impl FnOnce() -> T) -> Counts {
     let before = device.counts();
     work();
@@ -37,7 +37,7 @@ fn name(index: u64) -> Vec<u8> {
     format!("a name in a large directory {index}").into_bytes()
 }
 
-/// A volume whose root directory has so many names.
+/// A volume whose root directory has this many names.
 fn directory_of(names: u64) -> Device {
     let device = device(4 << 30);
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");

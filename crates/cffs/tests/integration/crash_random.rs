@@ -1,9 +1,9 @@
-//! What a crash leaves: random changes, and operations on a volume in use between them, on a device that
-//! loses what was not synced, a crash at every barrier, recovery, and a look at what is there.
+//! Crashes amid random changes, and operations on a volume in use between them: on a device that loses
+//! unsynced writes, with a crash at every barrier, recovery, and a check of the result.
 //!
 //! The history since the last completed epoch is known. After recovery each name stands for an
-//! inode that it stood for in that history, each inode has contents that it had, and whatever was
-//! there all the time is there; a check finds nothing; and the volume goes on being used. A file that is or
+//! inode that it stood for in that history, each inode has contents that it had, and every name and
+//! inode that always existed exists; a check finds nothing; and the volume stays in use. A file that is or
 //! was large is overwritten in place, so it may have sectors of several of its states.
 //! `CFFS_CRASH_RANDOM_SEEDS` says how many seeds are tried, `CFFS_CRASH_RANDOM_SEED` replays one.
 
@@ -36,11 +36,11 @@ const LOG_BYTES: u64 = 64 * 4096;
 /// A longer file is overwritten in place, and from then on.
 const SMALL_BYTES: usize = 65_536;
 const BLOCK_BYTES: usize = 4096;
-/// What a device writes as a whole.
+/// The unit that a device writes as a whole.
 const SECTOR_BYTES: usize = 512;
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// What an inode is: a directory, or a file with these contents.
+/// An inode: a directory, or a file with these contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     Dir,

@@ -145,7 +145,7 @@ fn damage_that_is_gone_is_forgotten_by_a_full_check() {
     assert!(check(&device, Repair::Preen).skipped);
 }
 
-/// What the device fails to read of metadata is looked at by the next check; contents are not its matter.
+/// The next check examines metadata that the device failed to read, but not contents.
 #[test]
 fn metadata_that_the_device_failed_to_read_is_checked_later() {
     let Sample { device, sector, contents } = sample();
@@ -240,7 +240,7 @@ fn a_volume_that_cannot_be_opened_remembers_why() {
     open(&device, OpenOptions::default()).unwrap().close().unwrap();
 }
 
-/// What was changed before the damage was met is not lost; nothing is changed after it.
+/// Changes from before the damage was met are not lost; later changes are refused.
 #[test]
 fn after_damage_changes_are_refused_if_so_asked() {
     let refuse = OpenOptions { errors: ErrorsPolicy::RemountReadOnly, ..OpenOptions::default() };

@@ -150,7 +150,7 @@ fn mark_in_use(device: &dyn BlockDevice) -> Superblock {
     superblock
 }
 
-/// What is in the log counts, and not what lies at its place.
+/// A block in the log counts, and not the old one at its place.
 #[test]
 fn a_volume_with_a_log_is_read_too() {
     for (name, options) in sample::kinds() {

@@ -148,7 +148,7 @@ fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
     // One alone is no turn, however often the next directory follows it.
     volume.sync().expect("sync");
     for dir in done {
-        make(&volume, by_turns[0], &format!("beside {dir:?}"), 16 * KIB);
+        make(&volume, by_turns[0], &format!("second {dir:?}"), 16 * KIB);
         fill(&[directory(&volume, &format!("more {dir:?}"))], 21);
     }
     assert_eq!(early(&volume), 6 * 21 * 16 * KIB);

@@ -220,11 +220,11 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     assert_eq!(report.fast, None);
     assert_eq!(report.full_because.as_deref(), Some("the busy log is incomplete"));
     assert_sound(&crashed, "full log");
-    // The next epoch is a clean point, from which the log begins anew.
+    // The next epoch is a clean point, from which the log starts again.
     volume.make(ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
     assert!(!volume.busy_log().incomplete);
-    recover(device.snapshot(), "anew");
+    recover(device.snapshot(), "restarted log");
 }
 
 /// The bytes of the table of inodes as the device has it, and whether an extent tree maps it.
@@ -239,7 +239,7 @@ fn table_of_inodes(device: &dyn BlockDevice) -> (u64, bool) {
     (record.inode.size.get(), record.inode.map_root.get() != 0)
 }
 
-/// Makes a directory of so many files that their numbers need a block more of the table.
+/// Makes a directory of enough files for their numbers to need one more block of the table.
 fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
     let dir = volume.make(ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
     for index in 0..256 {
@@ -276,9 +276,9 @@ fn volume_with_a_table_in_pieces() -> Image {
     device.snapshot()
 }
 
-/// Recovery gives the table the blocks that no clean point has placed yet, and maps it anew. The
-/// blocks of the extent tree that mapped it before have to be free then: the bitmaps have them as
-/// used, and no record of the log lists them.
+/// Recovery places the blocks of the table that no clean point has placed yet, and maps the table by a new
+/// extent tree. The blocks of the old tree must be free then: the bitmaps have them as used, and no record of
+/// the log lists them.
 #[test]
 fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     let mut image = volume_with_a_table_in_pieces();
@@ -345,7 +345,7 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     (device, volume)
 }
 
-/// What recovery costs after a crash: from the busy log, and by the full check.
+/// The requests of recovery after a crash: from the busy log, and by the full check.
 fn costs(files: u64) -> [Counts; 2] {
     let (device, _volume) = tree_of(files);
     let image = device.inner().snapshot();
@@ -390,6 +390,6 @@ fn recovery_of_a_million_files_reads_less_than_a_hundredth_of_the_full_check() {
     assert!(large.requests() <= small.requests() + 16, "{small:?} {large:?}");
     assert!(bytes(&large) <= bytes(&small) + (512 << 10), "{small:?} {large:?}");
     assert!(bytes(&large) * 100 < bytes(&full), "{large:?} {full:?}");
-    // Of the full check, one request is for many directories that lie beside each other.
+    // The full check reads many adjacent directories by one request.
     assert!(large.requests() * 10 < full.requests(), "{large:?} {full:?}");
 }

@@ -18,7 +18,7 @@ use cffs::vfs::{
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// What stays in memory of the locator table, which is written at clean points, is less than this.
+/// Changed pages of the locator table, which is written at clean points, take less memory than this.
 const DERIVED: u64 = 64 * KIB;
 const FILE: NewFile<'static> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
@@ -36,7 +36,7 @@ fn made_device(size_bytes: u64, options: &MkfsOptions) -> Arc<Device> {
     Arc::new(HoldDevice::new(VolatileDevice::new(blank.snapshot())))
 }
 
-/// What a crash now would leave, recovered and found sound.
+/// The volume that a crash now would leave, recovered and found sound.
 fn after_crash(device: &Device) -> Volume {
     let device = MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"));
     let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
@@ -84,7 +84,7 @@ fn contents(volume: &Volume, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The file has so many bytes, and they are all this one.
+/// Asserts that the file has `len` bytes, all of this value.
 fn assert_is(volume: &Volume, name: &str, len: u64, byte: u8) {
     let bytes = contents(volume, name);
     assert_eq!(bytes.len() as u64, len, "{name}");
@@ -212,7 +212,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
     assert_is(&after_crash(&device), "target", 4 * MIB, 3);
 }
 
-/// What a file gave back would be another's, while the inode on the device still leads there.
+/// Otherwise another file could get the freed space while the inode on the device still refers to it.
 #[test]
 fn a_file_that_gave_back_space_is_not_left_behind() {
     let cut = |volume: &Volume, ino, size| {
@@ -309,9 +309,9 @@ fn fdatasync_writes_nothing_if_only_times_changed() {
     assert_is(&after_crash(&device), "file", 50, 2);
 }
 
-/// What became of others does not count, unless they lead to the file.
+/// Changes of other files do not count, except for the directories on the path to the file.
 #[test]
-fn an_fsync_of_what_did_not_change_writes_nothing() {
+fn an_fsync_of_an_unchanged_file_writes_nothing() {
     let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let new_dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
@@ -341,7 +341,7 @@ fn an_fsync_of_what_did_not_change_writes_nothing() {
     after_crash(&device).lookup(ROOT, b"renamed").expect("the new name");
     is_free("the new name is there");
     volume.make(dir, b"later", &FILE).expect("make");
-    is_free("a name was added beside it");
+    is_free("another name was added");
 }
 
 /// A file in a directory that the device has is its contents and a sector; the directory's own inode,
@@ -378,7 +378,7 @@ fn a_directory_does_not_go_with_its_files() {
     assert!(matches!(crashed.remove_dir(ROOT, b"dir"), Err(Error::NotEmpty)));
 
     let written_bytes = written(&volume, || fsync(&volume, dir));
-    assert!(written_bytes > 0, "who waits for the directory gets its times");
+    assert!(written_bytes > 0, "an fsync of the directory writes its times");
     assert_eq!(after_crash(&device).lookup(ROOT, b"dir").expect("the directory").ctime, now.ctime);
     let third = make_in(&volume, dir, "third");
     fsync(&volume, third.ino);
@@ -540,7 +540,7 @@ fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
     assert!(after.lookup(ROOT, b"foo").is_ok(), "the new directory is missing");
 }
 
-/// What replaces a file that waits for a vacated name cannot wait itself: it takes an epoch.
+/// A file that replaces one that waits for a vacated name cannot wait itself: it takes an epoch.
 #[test]
 fn a_file_may_replace_one_with_a_vacated_name() {
     let device = new_device(16 * MIB);

@@ -32,7 +32,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, Error> {
     cffs::open(device, Arc::new(TestClock::default()), options)
 }
 
-/// The contents of a volume of so many blocks with some files, on a device of more.
+/// The image of a volume of `blocks` blocks with some files, on a larger device.
 fn small_on_large(blocks: u64, device_blocks: u64, files: u64) -> Image {
     let small = Arc::new(MemoryDevice::new(blocks * BLOCK));
     let options = MkfsOptions { cg_blocks: CG_BLOCKS, ..MkfsOptions::default() };

@@ -10,7 +10,7 @@ use crate::golden::sample;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// Runs a test on a volume of each kind, and then what must be so when it was opened anew.
+/// Runs a test on a volume of each kind, and then a check after it was opened again.
 fn on_each_kind(test: impl Fn(&Volume), after: impl Fn(&Volume)) {
     for (_, options) in sample::kinds() {
         let empty = sample::empty_of(&options, 16 << 20).unwrap();

@@ -54,7 +54,7 @@ fn read_beside(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<Inode
     seen
 }
 
-/// With inodes in the directory and elsewhere, and so many files that they fill several sectors.
+/// With inodes in the directory and elsewhere, and enough files to fill several sectors.
 fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
     for (embed, count) in [(true, 10), (true, 200), (false, 10), (false, 500)] {
         let volume = volume(&MkfsOptions { embed, ..MkfsOptions::default() });
@@ -65,8 +65,8 @@ fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
     }
 }
 
-/// A reader who goes on after the last entry used to find the files again under their new names, for
-/// as long as others renamed them.
+/// A reader that continued after the last entry used to find the files again under their new names, for as
+/// long as other threads renamed them.
 #[test]
 fn each_file_comes_once_while_all_are_renamed() {
     on_volumes_with_files(|volume, files| {
@@ -83,7 +83,7 @@ fn each_file_comes_once_while_all_are_renamed() {
     });
 }
 
-/// What is written to another name and renamed over the old one has the old one's place.
+/// A file that is written under another name and renamed over the old one takes its slot.
 #[test]
 fn a_name_that_is_replaced_comes_once() {
     on_volumes_with_files(|volume, files| {

@@ -1,6 +1,6 @@
-//! Calls that take the locks of several files at once, beside each other. In builds with debug assertions
-//! a lock that is taken out of order fails, whether or not another thread is there to wait for
-//! (`cffs::lock`); in others these calls would wait for each other for ever.
+//! Concurrent calls that take the locks of several files at once. In builds with debug assertions a lock that
+//! is taken out of order fails, whether or not another thread holds one (`cffs::lock`); in others these calls
+//! would wait for each other forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn disturb(volume: &Volume) {
     let dir = volume.make(root, b"dir", &new(NewKind::Directory)).expect("made").ino;
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
-        let beside = |work: &'static (dyn Fn(&Volume, InodeNo) + Sync)| {
+        let concurrently = |work: &'static (dyn Fn(&Volume, InodeNo) + Sync)| {
             let ended = &ended;
             scope.spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
@@ -59,11 +59,11 @@ fn disturb(volume: &Volume) {
                 }
             });
         };
-        beside(&|volume, dir| {
+        concurrently(&|volume, dir| {
             let found = volume.lookup(dir, b"one");
             with(volume, found, |ino| allow_races(volume.write(ino, 0, b"tiny").map(drop)));
         });
-        beside(&|volume, dir| {
+        concurrently(&|volume, dir| {
             for dir in [InodeNo::ROOT, dir] {
                 let mut seen = Vec::new();
                 let listed = volume.read_dir(dir, 0, true, &mut |entry| {
@@ -74,7 +74,7 @@ fn disturb(volume: &Volume) {
                 seen.iter().for_each(|ino| volume.release(*ino, 1));
             }
         });
-        beside(&|volume, dir| {
+        concurrently(&|volume, dir| {
             let name = b"user.name";
             allow_races(volume.set_xattr(dir, name, &[1; 5000], XattrMode::Any));
             volume.sync().expect("synced");

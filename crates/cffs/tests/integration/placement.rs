@@ -59,16 +59,16 @@ fn directories_that_are_written_anew_lie_side_by_side() {
 }
 
 #[test]
-fn directories_of_which_little_is_written_anew_have_a_place_each() {
+fn directories_of_which_little_is_rewritten_have_a_place_each() {
     let (volume, tree) = tree();
     write(&volume, tree.iter().map(|files| &files[0]));
     assert_eq!(places(&volume, tree.iter().map(|files| &files[0])), DIRECTORIES);
 }
 
-/// What an fsync asks for is little, and the next one finds the hole that it leaves: no run is set aside for
-/// it.
+/// An fsync rewrites few files, and the next one finds the holes of their old places: no run is reserved for
+/// them.
 #[test]
-fn what_is_made_durable_again_lies_side_by_side_and_leaves_its_hole_to_the_next() {
+fn files_rewritten_by_an_fsync_are_adjacent_and_leave_their_holes_to_the_next() {
     let (volume, tree) = tree();
     let again = |i: usize| {
         for files in &tree {

@@ -62,7 +62,7 @@ fn is_there(volume: &Volume, name: &str, len: usize) -> bool {
     read == len && bytes[..len].iter().all(|byte| *byte == 7)
 }
 
-/// What is on the device, as after the death of the program that had the volume open.
+/// The device as after the death of the program that had the volume open.
 fn as_it_is(device: &Device) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(device.inner().snapshot()))
 }
@@ -163,9 +163,9 @@ fn what_is_large_goes_past_the_log() {
     assert!(is_there(&found, "large", bytes as usize));
 }
 
-/// What an fsync promised is in the log alone, and every reader of a volume finds it.
+/// Changes that an fsync made durable are only in the log, and every reader of a volume finds them.
 #[test]
-fn what_is_in_the_log_is_found_by_every_reader_of_the_volume() {
+fn every_reader_of_the_volume_finds_changes_in_the_log() {
     let device = device(4 * MIB);
     let volume = open(device.clone());
     let ino = make(&volume, "file", 5000);

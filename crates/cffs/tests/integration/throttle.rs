@@ -33,7 +33,7 @@ fn a_writer_waits_at_the_limit_and_not_before() {
         let held = device.hold(RequestKind::Write);
         (0..6).for_each(write);
         assert!(device.wait_for_request(Duration::from_secs(60)), "no epoch was written");
-        // The epoch has at least four of these, and stands still; seven fit beside it.
+        // The epoch has at least four of these, and waits; seven more fit into memory.
         (6..11).for_each(write);
         assert!(volume.stats().dirty_bytes <= LIMIT);
 
@@ -45,7 +45,7 @@ fn a_writer_waits_at_the_limit_and_not_before() {
                 thread::yield_now();
             }
             thread::sleep(Duration::from_millis(50));
-            assert!(!waiter.is_finished(), "nobody stopped the writer");
+            assert!(!waiter.is_finished(), "the writer was not stopped");
             assert!(volume.stats().dirty_bytes <= LIMIT + MIB);
             drop(held);
         });

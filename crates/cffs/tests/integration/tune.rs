@@ -184,7 +184,7 @@ fn a_volume_without_room_for_a_log_gets_none() {
     assert_eq!(read_superblock(&*device).expect("a superblock"), before);
 }
 
-/// What needs a recovery first has changes that no bitmap knows of.
+/// A volume that needs recovery has changes that are not in its bitmaps.
 #[test]
 fn a_volume_in_use_gets_no_log() {
     let device = Arc::new(MemoryDevice::from_image(made()));

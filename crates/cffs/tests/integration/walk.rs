@@ -1,7 +1,7 @@
-//! Walks over a tree whose directories have grown by turns, each in a few places: what the next
-//! directories have beside what is read comes along, with threads that read ahead the next directory
-//! is on its way while one is read, and what is needed to list directories is read in one sweep. And what
-//! is no walk: files that a hint brought together, of many directories.
+//! Walks over a tree whose directories have grown by turns, each in a few places: a plan includes the files
+//! of the next directories that are near it; with threads that read ahead, the next directory is requested
+//! while one is read; and the metadata that listings need is read in one sweep. Reading the files of many
+//! directories that a hint brought together is no walk.
 
 use std::sync::Arc;
 use std::thread::sleep;

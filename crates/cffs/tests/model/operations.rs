@@ -40,7 +40,7 @@ pub enum Op {
     Rename(Name, Name, RenameMode),
     Write(Pick, u64, u32, u8),
     Read(Pick, u64, u32),
-    /// From a file and an offset, to a file and an offset, so many bytes.
+    /// From a file and an offset, to a file and an offset, and the number of bytes.
     Copy(Pick, u64, Pick, u64, u64),
     Truncate(Pick, u64),
     Chmod(Pick, u16),

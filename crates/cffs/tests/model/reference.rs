@@ -55,7 +55,7 @@ pub fn kind(error: &Error) -> Option<Kind> {
     })
 }
 
-/// What a file contains.
+/// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     Bytes(Sparse),

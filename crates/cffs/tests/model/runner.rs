@@ -28,9 +28,9 @@ pub struct Setup {
     pub device_bytes: u64,
 }
 
-/// What the volume lies on.
+/// The medium of the volume.
 pub trait Medium {
-    /// The device, as whoever opens the volume next has it.
+    /// The device as the next opening finds it.
     fn open(&self) -> Arc<dyn BlockDevice>;
 }
 

@@ -29,7 +29,7 @@ impl Files {
         }
     }
 
-    /// What a volume has of a directory.
+    /// The files of a directory of a volume.
     pub fn of(volume: &Volume, dir: InodeNo) -> Files {
         let mut found = Files::default();
         let listed = volume.read_dir(dir, 0, false, &mut |entry| {
@@ -46,7 +46,7 @@ impl Files {
 }
 
 impl File {
-    /// What a volume has of a file.
+    /// A file of a volume.
     pub fn of(volume: &Volume, ino: InodeNo) -> File {
         let size = volume.attr(ino).expect("attr").size as usize;
         let mut bytes = vec![0; size + 1];
@@ -66,7 +66,7 @@ pub fn is_uniform(bytes: &[u8]) -> bool {
     bytes.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// What may go wrong where other threads change the same names.
+/// Allows the errors that occur if other threads change the same names.
 pub fn allow_races<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! What the threads of a schedule do. All choices depend on the seed.
+//! The work of a schedule's threads. All choices depend on the seed.
 
 use std::collections::btree_map::Entry;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ const NAMES: u64 = 6;
 const SHARED_NAMES: u64 = 3;
 const CHANGES: u64 = 14;
 const CARES: u64 = 8;
-/// Attributes fit beside an inode, or take a part of a block, or several blocks.
+/// Attributes fit next to an inode, or take a part of a block, or several blocks.
 const ATTRIBUTE_BYTES: [usize; 4] = [20, 900, 5000, 9000];
 /// Contents lie in the inode, or in a part of a block, or in several.
 const CONTENT_BYTES: [usize; 5] = [0, 30, 700, 5000, 13_000];

@@ -1,5 +1,5 @@
-//! What a superblock records beside the volume's geometry and state: who has it open, what damage
-//! was seen, what is set aside for whom, and the areas that later features will use.
+//! Records of a superblock in addition to the volume's geometry and state: the program that has it open,
+//! damage that was seen, the reserve and its users, and areas for later features.
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ pub struct Holder {
     pub started: u64,
 }
 
-/// What a mounted volume does when it meets damage.
+/// How a mounted volume reacts to damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ErrorsPolicy {
-    /// What the program does by itself: it continues.
+    /// The program's default: it continues.
     #[default]
     Default = 0,
     /// The call that met the damage fails; all else goes on.
@@ -48,7 +48,7 @@ impl ErrorsPolicy {
 }
 
 bitflags::bitflags! {
-    /// What the record of damage says.
+    /// Flags of the record of damage.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) struct ErrorFlags: u8 {
         /// Damage was seen since the last full check, and the other fields of the record hold.
@@ -107,7 +107,7 @@ impl fmt::Display for Damage {
 pub struct Reserve {
     /// Fragments that stay free for root, and for the user and the group below.
     pub fragments: u64,
-    /// The user who may use them beside root; 0 for none.
+    /// The user who may use them in addition to root; 0 for none.
     pub uid: u32,
     /// The group that may use them; 0 for none.
     pub gid: u32,

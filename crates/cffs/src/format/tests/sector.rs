@@ -11,7 +11,7 @@ const DIR: Container = Container { file: InodeNo(50), sector: SectorIndex(2) };
 const GENERATION: u32 = 9;
 const EPOCH: EpochNo = EpochNo(5);
 
-/// What an entry has, without borrowing.
+/// The contents of an entry, without borrowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Inode { ino: u64, data: Vec<u8>, xattrs: Vec<u8> },
@@ -117,7 +117,7 @@ fn settle_model(model: &mut BTreeMap<u16, Modelled>) {
     }
 }
 
-/// What a reader sees of an image: slot, name, body.
+/// The entries of an image: slot, name, body.
 fn seen(image: &[u8]) -> Vec<(u16, Vec<u8>, Held)> {
     let entries = Sector::new(image).entries();
     entries.map(|entry| (entry.slot, entry.name.to_vec(), Held::of(&entry))).collect()
@@ -388,8 +388,8 @@ fn each_contradiction_of_an_entry_is_refused() {
     assert_eq!(found, Err(Corruption::Inode { ino: InodeNo(99), what: "unknown flags" }));
 }
 
-/// A cookie of a listing is sector and slot. Were slots to rise for ever, a reader who goes on after the
-/// last entry would always find another one, as long as others make and remove files.
+/// A cookie of a listing is sector and slot. If slots always rose, a reader that continues after the last
+/// entry would always find another one, as long as other programs make and remove files.
 #[test]
 fn slots_are_reused() {
     let mut image = empty(DIR);

@@ -39,7 +39,7 @@ fn a_long_name_of_a_host_is_cut_off() {
     assert_eq!(decoded.damage, superblock.damage, "the field after it is as it was");
 }
 
-/// What later versions added to the superblock is zeros on a volume of version 0.1.
+/// Fields that later versions added to the superblock are zeros on a volume of version 0.1.
 #[test]
 fn zeros_from_byte_224_on_mean_none_of_it() {
     let bytes = resealed(|bytes| bytes[224..].fill(0));
