@@ -81,7 +81,7 @@ build: ## Build the programs cffs and place, and the libraries for C, optimised
 	scripts/setup.sh build
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c $(ALSO)
 
-run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
+run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file, and ext4's
 	scripts/run.sh
 
 test: ## Run every test, those with a mounted volume too; ends with the numbers
@@ -112,7 +112,7 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
 	elif ls $(BINARY) $(PLACE) $(LIBRARIES) >/dev/null 2>&1; then \
 	echo "there is no $(CARGO) here: installing what is in $(TARGET)/release as it is"; \
-	else echo "there is no $(CARGO) here: run 'make build' as a user who has it" >&2; exit 1; fi
+	else echo "there is no $(CARGO) here: run 'make build' as a user with it" >&2; exit 1; fi
 	rm -rf $(GENERATED)
 	$(BINARY) generate man $(GENERATED)
 	$(BINARY) generate completions $(GENERATED)/completions
@@ -248,7 +248,7 @@ bench: ## Compare with other file systems on emulated disks (needs root; hours)
 bench-quick: ## The same with small workloads, once each (needs root; under ten minutes)
 	scripts/bench.sh --quick
 
-bench-log: ## Measure what the stable log gains, beside other file systems (needs root; minutes)
+bench-log: ## Measure the gain of the stable log, and other file systems (needs root; minutes)
 	scripts/bench-log.sh
 
 bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and Debian; five minutes)
@@ -257,7 +257,7 @@ bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and De
 bench-python: ## Compare shuffled reads from Python with ext4 and formats that pack files (needs root)
 	scripts/bench-python.sh
 
-bench-objects: ## Count requests to an object store, beside JuiceFS, s3fs and rclone (needs root, Debian, Go)
+bench-objects: ## Count requests to an object store, also of JuiceFS, s3fs and rclone (needs root, Debian, Go)
 	scripts/bench-objects.sh
 
 # The list of advisories comes from the network, so this is no part of the gate in .ci/run.

@@ -72,7 +72,7 @@ def metadata_seed(sb):
 
 
 class File:
-    """An inode with what lies beside it, and where it lies."""
+    """An inode, its data, attributes and tags, and its place."""
 
     def __init__(self, inode, data, xattrs, tags, place):
         self.inode, self.data, self.xattrs, self.tags = inode, data, xattrs, tags

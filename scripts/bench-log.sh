@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a stable log gains: C-FFS with one on the disk, as mkfs makes it there, without one, and with one on a
-# device without delays, beside ext4, XFS and btrfs, on a disk with a write cache and on one that writes
+# Measures the gain of a stable log: C-FFS with one on the disk, as mkfs makes it there, without one, and with
+# one on a device without delays, and ext4, XFS and btrfs, on a disk with a write cache and on one that writes
 # through. Reports go to docs/performance/; with --quick, to a directory of its own that is printed.
 #
 #   scripts/bench-log.sh [--quick]      (root; an interrupt ends it, and what was measured is reported)

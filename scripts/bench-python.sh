@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shuffled reads of many small files from Python: an image, beside ext4, a tar, SQLite, LMDB and a zip; and an
+# Shuffled reads of many small files from Python: an image, ext4, a tar, SQLite, LMDB and a zip; and an
 # epoch of a set twice as large as memory. What is measured is described in python/pycffs/benchmark.py.
 #
 # usage: scripts/bench-python.sh [--quick] [--only-epochs] [--read-seconds-max SECONDS]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole table: C-FFS beside other file systems on an emulated disk of today and on memory, and
-# beside itself on the papers' disks in virtual time. Reports go to docs/performance/.
+# The whole table: C-FFS and other file systems on an emulated disk of today and on memory, and C-FFS with
+# and without its techniques on the papers' disks in virtual time. Reports go to docs/performance/.
 #
 #   scripts/bench.sh [--quick]      (root; an interrupt ends it, and what was measured is reported)
 set -euo pipefail
@@ -14,7 +14,7 @@ fi
 quick=()
 virtual=()
 if [[ ${1-} == --quick ]]; then
-    # One repetition each: medians are for the full run, which reports them beside its spread.
+    # One repetition each: medians are for the full run, which reports them with their spread.
     quick=(--quick --repetitions 1)
     virtual=(--files 2000)
 fi

@@ -1,8 +1,8 @@
-"""Counts what file systems ask of an object store: C-FFS, and beside it JuiceFS, s3fs and rclone's mount.
+"""Counts the requests of file systems to an object store: C-FFS, JuiceFS, s3fs and rclone's mount.
 
 versitygw serves the objects; before it stands `cffs-bench store-proxy`, which counts, and takes 30 ms for
 each request and 85 MB/s for all. Prints the tables of docs/object-stores.md, and fails where C-FFS misses
-one of its bars. Counts depend little on how busy the machine is; the seconds beside them do.
+one of its bars. Counts depend little on how busy the machine is; the seconds do.
 """
 
 import argparse
@@ -261,7 +261,7 @@ class Bench:
         self.umount()
 
     @contextlib.contextmanager
-    def beside(self, name):
+    def peer(self, name):
         """A peer that fails takes only its own rows with it."""
         try:
             yield
@@ -368,7 +368,7 @@ def main():
             if not programs[name]:
                 print(f"not run: {name}", file=sys.stderr)
         if programs["juicefs"]:
-            with bench.beside("JuiceFS"):
+            with bench.peer("JuiceFS"):
                 bench.run_juicefs(programs["juicefs"])
         if programs["s3fs"]:
             keys = scratch / "keys"
@@ -376,13 +376,13 @@ def main():
             keys.chmod(0o600)
             options = f"url={store.endpoint},use_path_request_style,passwd_file={keys}"
             command = [programs["s3fs"], "bucket:/", bench.mountpoint, "-f", "-o", options]
-            with bench.beside("s3fs"):
+            with bench.peer("s3fs"):
                 bench.run_peer("s3fs", command)
         if programs["rclone"]:
             options = ["--vfs-cache-mode", "writes", "--vfs-write-back", "0s"]
             options += ["--cache-dir", scratch / "cache"]
             command = [programs["rclone"], "mount", "store:bucket/rclone", bench.mountpoint, *options]
-            with bench.beside("rclone mount"):
+            with bench.peer("rclone mount"):
                 bench.run_peer("rclone mount", command)
         bench.compare()
         bench.table()

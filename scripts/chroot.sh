@@ -1,4 +1,4 @@
-# Functions for scripts that need a Debian 12 system with nothing on it: a chroot, made anew each time.
+# Functions for scripts that need a Debian 12 system with nothing on it: a new chroot each time.
 # To be read by another script, as root.
 #
 # CHROOT_BASE may name a directory that debootstrap has filled before, to spare the network.

@@ -29,7 +29,7 @@ move() { # PACKAGE PATH...: from what was installed to that package
     done
 }
 
-documents() { # PACKAGE: what Debian wants beside every package
+documents() { # PACKAGE: the documents that Debian requires in every package
     local to=$work/$1/usr/share/doc/$1
     mkdir -p "$to"
     gzip -9n <CHANGELOG.md >"$to/changelog.gz"

@@ -1,4 +1,4 @@
-"""Crashes NFS servers under load and measures their recovery, with a full check beside it.
+"""Crashes NFS servers under load and measures their recovery, and a full check for comparison.
 
 A volume on an emulated disk of 7200 rpm gets a tree of small files, with the disk's delays switched off.
 Then for each rate: `cffs serve` serves it, clients change it, the server is killed, and with cold caches
@@ -242,12 +242,12 @@ def heading(seconds):
 Written by `make nfs-recovery`: {os.cpu_count()} cores of {model},
 Linux {platform.release()}, {version}.
 
-The volume is on an emulated disk of 7200 rpm with a write cache. It has so many files of up to 8 KiB, and
-is served by `cffs serve`. {CLIENTS} clients, each of which waits for its answers, change it for {seconds}
+The volume is on an emulated disk of 7200 rpm with a write cache. It has files of up to 8 KiB, and is
+served by `cffs serve`. {CLIENTS} clients, each of which waits for its answers, change it for {seconds}
 seconds: half of the operations make files of 4 KiB, a quarter write, and a quarter remove, all durable when
-they are answered. Then the server is killed, and begins anew with cold caches: `cffs fsck -p` is what a start
-does before it serves. Beside it stands a full check of the same volume, `cffs fsck -f -n`. `disk s` is how
-long the disk was busy, `s` what passed in all.
+they are answered. Then the server is killed, and started again with cold caches: `cffs fsck -p` is the
+recovery before it serves. For comparison, `cffs fsck -f -n` is a full check of the same volume. `disk s` is
+how long the disk was busy, `s` the total time.
 
 """
 

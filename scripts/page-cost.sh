@@ -106,19 +106,19 @@ def rate(seconds=6):
     return operations / (processor_seconds() - before)
 
 rate(2)
-without, beside = [], []
+without, with_browsers = [], []
 for _ in range(5):
     without.append(rate())
     browsers = [visit() for _ in range(50)]
     seen = events[0]
-    beside.append(rate())
+    with_browsers.append(rate())
     if events[0] - seen < 50 * 4:
         sys.exit("page-cost: the browsers got no events")
     for browser in browsers:
         browser.shutdown(socket.SHUT_RDWR)
         browser.close()
     time.sleep(1)
-without, beside = statistics.median(without), statistics.median(beside)
+without, with_browsers = statistics.median(without), statistics.median(with_browsers)
 print(f"a mount, operations per second of its server's processor: {without:,.0f} without a browser, "
-      f"{beside:,.0f} with 50 ({(beside / without - 1) * 100:+.1f} %)")
+      f"{with_browsers:,.0f} with 50 ({(with_browsers / without - 1) * 100:+.1f} %)")
 PYTHON

@@ -146,6 +146,6 @@ cat <<END
 == The volume is mounted at ./mnt. Go on:
   ls mnt                         use it as any other file system
   $cffs stats mnt    what it did
-  $cffs explain FILE where a file lies, and beside what
+  $cffs explain FILE where a file is, and its neighbours
   $cffs umount mnt   unmount; the image stays in demo.cffs
 END

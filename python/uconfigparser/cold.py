@@ -5,7 +5,7 @@
 BINARIES is the directory with cffs and cffs-bench. Each file system lies on an emulated disk of its own.
 Prints how many requests it takes to read 5 of the options, and all of them, from one INI file and from a
 directory of files, and to set 5, until they are on the device. The caches are emptied and the volume is
-mounted anew before each; what mounting takes is not counted.
+mounted again before each; requests of mounting are not counted.
 """
 
 import argparse

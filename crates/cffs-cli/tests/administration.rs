@@ -1,5 +1,5 @@
-//! What administrators do to a volume: `cffs tune`, `cffs grow`, mounted or not, and on devices that
-//! fail. (`cffs trim` has its tests beside those of images and mounts.)
+//! Administration of a volume: `cffs tune`, `cffs grow`, mounted or not, and on devices that fail. (`cffs
+//! trim` is tested with images and mounts.)
 
 mod harness;
 
@@ -19,7 +19,7 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&succeed(command)).expect("it is JSON")
 }
 
-/// What `cffs info` says of an image or of a mounted volume.
+/// The output of `cffs info` for an image or a mounted volume.
 fn superblock(scratch: &Scratch, path: &Path) -> Value {
     json(scratch.cffs(["info", "--json"]).arg(path))["superblock"].take()
 }
@@ -276,7 +276,7 @@ fn a_mounted_volume_is_tuned_and_grown_while_it_is_used() {
 }
 
 /// Four `grow +30M` at once added 30 MiB together: each asked for the size that it had seen plus its own.
-/// What was refused had the server's log as its reason.
+/// A refused one named the server's log as its reason.
 #[test]
 fn increases_at_the_same_time_add_up_and_a_refusal_has_its_reason() {
     if !can_mount() {

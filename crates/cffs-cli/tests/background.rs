@@ -1,4 +1,4 @@
-//! What a server in the background keeps of the program that started it.
+//! Properties that a server in the background inherits from the program that started it.
 
 mod harness;
 

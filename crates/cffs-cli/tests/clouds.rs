@@ -1,4 +1,4 @@
-//! Volumes in the stores of Google and Azure: the program beside a stand-in that speaks as much of their
+//! Volumes in the stores of Google and Azure: the program with a stand-in that speaks as much of their
 //! protocols as a volume needs.
 
 mod harness;

@@ -1,5 +1,5 @@
-//! What the commands of a mount say of a device that fails, at each step that they take: none of them
-//! returns 0 if a change is lost, and each says what became of it and what to do.
+//! Commands of a mount on a device that fails at each step: none of them returns 0 if a change is lost, and
+//! each reports the result and what to do.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! What the commands that write or read an image say of a device that fails, at each step that they take:
-//! none of them returns 0 if something is lost, and each says what became of the volume and what to do.
+//! Commands that write or read an image on a device that fails at each step: none of them returns 0 if data
+//! is lost, and each reports the state of the volume and what to do.
 
 mod harness;
 
@@ -20,17 +20,17 @@ const STEPS: [i64; 10] = [0, 1, 2, 3, 4, 5, 8, 13, 24, 40];
 
 /// A command that writes.
 struct Case {
-    /// What happened to the volume before.
+    /// Prepares the volume.
     before: fn(&Scratch),
     arguments: &'static [&'static str],
-    /// What follows the image's name.
+    /// The argument after the image's name.
     last: Option<fn(&Scratch) -> String>,
-    /// What it reads from standard input.
+    /// Its standard input.
     input: fn(&Scratch) -> Stdio,
     /// The exit codes of success, and those of failure.
     success: &'static [i32],
     failure: &'static [i32],
-    /// What its message says of what is lost and what to do, at the steps of it.
+    /// The advice in its message about losses and what to do, at its steps.
     advice: &'static [&'static str],
     /// Whether the healed image is as the command promised.
     is_done: fn(&Scratch, &Path) -> bool,
@@ -318,7 +318,7 @@ fn regroup_on_a_device_that_fails() {
     });
 }
 
-/// What comes out of an image that fails to be read is whole, or the exit code is not 0.
+/// An export from an image that fails to be read is complete, or the exit code is not 0.
 #[test]
 fn export_from_a_device_that_fails() {
     if !can_mount() {
@@ -352,8 +352,8 @@ fn export_from_a_device_that_fails() {
     assert!(failures > 0);
 }
 
-/// What goes to a file system that fails, also when the file is closed, is on its device, or the exit code
-/// is not 0. The kernel does not pass syncfs(2) on to this one.
+/// An export to a file system that fails, also when a file is closed, is on its device, or the exit code is
+/// not 0. The kernel does not pass syncfs(2) on to this one.
 #[test]
 fn export_to_a_file_system_that_fails() {
     if !can_mount() {

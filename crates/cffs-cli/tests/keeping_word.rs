@@ -1,5 +1,5 @@
-//! What sync and umount promise on each type of mount, what remount changes, and who is named where the
-//! promise cannot be kept.
+//! The promises of sync and umount on each type of mount, the changes of a remount, and the programs that are
+//! named if a promise cannot be kept.
 
 mod harness;
 
@@ -185,7 +185,7 @@ fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
     scratch.assert_clean();
 }
 
-/// What `make_durable` is called for is there after the server was killed.
+/// A change that `make_durable` was called for survives the server.
 fn survives_a_kill(make_durable: impl Fn(&Scratch)) {
     for transport in ["auto", "dev"] {
         let scratch = Scratch::with_image();
@@ -434,7 +434,7 @@ fn a_mount_whose_server_died_makes_way_for_the_next() {
     scratch.assert_clean();
 }
 
-/// What the mount table says of a mount: its own options, and the volume's.
+/// A mount's entry in the mount table: its own options, and the volume's.
 fn options_of(directory: &Path) -> (String, bool) {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
     let directory = directory.display().to_string();

@@ -42,8 +42,8 @@ fn a_mount_keeps_what_is_written() {
     scratch.umount();
 }
 
-/// What a crash would leave at this moment: the image, copied while it is mounted. The mark in the copy
-/// says that the server has it open.
+/// The image that a crash would leave now: copied while it is mounted. The mark in the copy says that the
+/// server has it open.
 fn copied_image(scratch: &Scratch) -> Scratch {
     let copy = Scratch::new();
     succeed(Command::new("cp").arg("--sparse=always").args([scratch.image(), copy.image()]));
@@ -574,7 +574,7 @@ fn a_file_costs_few_round_trips() {
     };
     let read = |file: &Path| assert_eq!(fs::read(file).expect("read").len(), 1024);
     let stat = |file: &Path| assert_eq!(fs::metadata(file).expect("there").len(), 1024);
-    // The directory's permissions are asked for anew after each change of it.
+    // The kernel asks for the directory's permissions again after each change of it.
     let new = ["create", "getattr", "lookup", "write"];
     is(&|file| fs::write(file, [1; 1024]).expect("written"), &new, "write a new file");
     is(&stat, &["statx"], "stat after a write");

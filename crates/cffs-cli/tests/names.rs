@@ -9,7 +9,7 @@ use std::process::Command;
 
 use harness::{Scratch, can_mount, fail, succeed};
 
-/// What each name of a mounted volume must be good for. `NAME` stands for the name.
+/// Commands that must take each name of a mounted volume. `NAME` stands for the name.
 const COMMANDS: [&[&str]; 14] = [
     &["stats", "--json", "NAME"],
     &["sync", "NAME"],

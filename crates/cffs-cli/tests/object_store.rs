@@ -54,7 +54,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     source
 }
 
-/// What a user does with a volume from its making on.
+/// Uses a volume, from making it on.
 fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let source = source(scratch);
     let source = source.to_str().expect("UTF-8");
@@ -119,7 +119,7 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     }
 }
 
-/// A mount that writes, one that reads beside it, and one that takes over from a server that was killed.
+/// A mount that writes, one that reads at the same time, and one that takes over from a killed server.
 fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
@@ -155,7 +155,7 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
 
-/// What a change costs is counted where the store counts it, and has the price that was asked for.
+/// The requests of a change are counted as the store counts them, and have the given prices.
 fn count_requests(scratch: &Scratch, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use harness::{Scratch, fail, succeed};
 
 const NOBODY: u32 = 65534;
-/// What is being published when it is killed: files of 1 MiB.
+/// The number of files of 1 MiB that are being published when it is killed.
 const FILES: u8 = 96;
 const MIB: usize = 1 << 20;
 
@@ -39,7 +39,7 @@ impl Published {
         command
     }
 
-    /// What was copied, the same, and removed.
+    /// Counts of copied, unchanged and removed files.
     fn done(&self, source: &Path, name: &str) -> [u64; 3] {
         let done = succeed(&mut self.publish(source, name));
         let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");

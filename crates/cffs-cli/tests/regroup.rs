@@ -44,7 +44,7 @@ fn age(scratch: &Scratch) {
     }
 }
 
-/// What a user sees of each file.
+/// The visible state of each file.
 fn seen(tree: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u64, Vec<u8>)> {
     let files = (0..DIRECTORIES).flat_map(|number| {
         let dir = tree.join(format!("d{number:02}"));
@@ -124,7 +124,7 @@ fn a_mounted_volume_is_regrouped_by_its_server() {
     scratch.umount();
 }
 
-/// What two programs did is told apart, and adds up to what the server counted.
+/// The requests of two programs are distinguished, and add up to those that the server counted.
 #[test]
 fn a_trace_says_which_program_caused_which_requests() {
     if !can_mount() {

@@ -193,7 +193,7 @@ fn nothing_is_lost_and_nothing_is_done_twice() {
     scratch.assert_clean();
 }
 
-/// What a program may have to be told again is what the one before it was asked.
+/// A program may have to repeat replies to calls that the one before it got.
 #[test]
 fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
     if !can_mount() {
@@ -217,7 +217,7 @@ fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
     scratch.assert_clean();
 }
 
-/// Whoever runs the command may end it when it has begun, and nobody use the mount.
+/// The command may be killed when it has begun, and the mount be idle.
 #[test]
 fn clients_are_served_on_though_the_command_is_gone() {
     if !can_mount() {
@@ -350,7 +350,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     scratch.assert_clean();
 }
 
-/// What is open and has no name needs one between two programs; where it can have none, nothing is replaced.
+/// An open file without a name needs one between two programs; if it can have none, nothing is replaced.
 #[test]
 fn a_volume_that_cannot_be_handed_over_is_served_as_before() {
     if !can_mount() {

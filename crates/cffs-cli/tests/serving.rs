@@ -217,7 +217,7 @@ fn a_server_without_a_mount_keeps_no_capability() {
     }
 }
 
-/// What /proc says of each thread of the server; the other process that serves the image is its monitor.
+/// The status in /proc of each thread of the server; the other process with the image is its monitor.
 fn statuses_of_server(scratch: &Scratch) -> Vec<String> {
     of_all_processes(scratch).into_iter().max_by_key(Vec::len).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use harness::{Scratch, can_mount, succeed, wait_for};
 use store_server::{SECRET, StoreServer};
 
 const URL: &str = "s3://bucket/tree";
-/// What each request takes, so that syncs wait for the store and the next kill.
+/// The delay of each request, so that syncs wait for the store and the next kill.
 const DELAY_MS: &str = "15";
 const WRITERS: u64 = 3;
 const LONGEST_LIFE_MS: u64 = 400;
@@ -40,7 +40,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().expect("a number"))
 }
 
-/// What syncs have acknowledged, by paths.
+/// The contents that syncs have acknowledged, by paths.
 #[derive(Default)]
 struct Acknowledged {
     /// New files, and what they have.

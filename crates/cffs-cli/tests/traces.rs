@@ -10,9 +10,9 @@ use cffs::trace::{OpId, OpKind, Share, WHOLE, Way};
 
 /// Events by default; TRACE_EVENTS=10000000 for the bar.
 const EVENTS: u64 = 600_000;
-/// What the whole process may take.
+/// The peak memory that the whole process may have.
 const PEAK_KIB_MAX: u64 = 64 << 10;
-/// What the second half of a trace may add to that. A word kept of each of its events is four times as much.
+/// The memory that the second half of a trace may add. One word per event would be four times as much.
 const GROWTH_KIB_MAX: u64 = 512;
 
 /// An operation, its request, shared with the one before, and the name of a process that is new each time.

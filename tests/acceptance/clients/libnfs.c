@@ -63,7 +63,7 @@ static void answered(int status)
 	under_way--;
 }
 
-/* Serves the connection until at most so many calls are under way. */
+/* Serves the connection until at most `calls` calls are under way. */
 static void settle(unsigned calls)
 {
 	while (under_way > calls) {

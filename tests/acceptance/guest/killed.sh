@@ -81,7 +81,7 @@ work() { # DIRECTORY: reads, writes, makes durable, lists and looks at the space
     (cd "$1" && while :; do stat -f . >/dev/null; sync -f .; done) 2>/dev/null &
 }
 
-pause() { # MILLISECONDS: up to so many
+pause() { # MILLISECONDS: the maximum
     usleep $((RANDOM * $1 / 33))
 }
 

@@ -69,7 +69,7 @@ class Trial:
         """A path on the mount."""
         return os.path.join(self.dir, *parts)
 
-    def beside(self, *parts):
+    def outside(self, *parts):
         """A path outside the mount."""
         return os.path.join(self.scratch, *parts)
 

@@ -130,7 +130,7 @@ def run(trial, script, arguments="", programs=(), files=(), timeout=None, machin
         archive.add(name, stat.S_IFREG | 0o644, contents.encode())
     for number, module in enumerate(modules_in_order(machine.directory, machine.modules)):
         archive.add(f"modules/{number:02}.ko", stat.S_IFREG | 0o644, module_contents(module))
-    image = trial.beside("initrd")
+    image = trial.outside("initrd")
     archive.write(image)
     command = [emulator, *machine.emulator_options, "-machine", "q35", "-m", str(machine.memory_mib),
                "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel", kernels[0],

@@ -1,7 +1,7 @@
 """Volumes under test: an image file, and how to make, mount, unmount and check it.
 
-A `Volume` keeps no state beside paths. Whether it is mounted is asked of the kernel, so the driver can
-clean up after a case that ran in another process and died anywhere.
+A `Volume` keeps no state but paths. It asks the kernel whether it is mounted, so the driver can clean up
+after a case that ran in another process and died anywhere.
 """
 
 import os
@@ -184,8 +184,8 @@ class Cffs(Volume):
         echo_run([cffs_binary(), "sync", self.dir])
 
     def tear_down(self):
-        # A server that no longer answers would hang whoever touches the mount: the connection is
-        # aborted first, which fails every waiting request and lets the server go.
+        # A server that no longer answers would hang every program that touches the mount: abort the
+        # connection first, which fails every waiting request and lets the server end.
         if self.is_mounted():
             device = self.connection()
             abort = f"/sys/fs/fuse/connections/{device}/abort"

@@ -24,7 +24,7 @@ const NODE: NodeId = NodeId(2);
 const TTL: Duration = Duration::from_secs(86_400);
 const NEVER: i64 = i64::MAX;
 
-/// What fails.
+/// The request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Read,
@@ -117,7 +117,7 @@ impl FailingDisk {
         self.faults.let_go.notify_all();
     }
 
-    /// What the disk has after a power cut: all that was flushed, and nothing that was written since.
+    /// The disk after a power cut: all flushed writes, and none that came later.
     pub fn after_power_cut(&self) -> Vec<u8> {
         self.data.lose_unflushed().expect("written");
         let mut bytes = vec![0; self.data.file.metadata().expect("readable").len() as usize];
@@ -150,7 +150,7 @@ impl Drop for FailingDisk {
 
 struct Data {
     file: File,
-    /// What was there before each write since the last flush.
+    /// The bytes before each write since the last flush.
     unflushed: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the program share: a scratch directory, the program, and mounts that go away.
+//! Shared by the tests of the program: a scratch directory, the program, and mounts that are removed.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod failing;
@@ -110,7 +110,7 @@ impl Scratch {
         table.contains(&*self.mountpoint().to_string_lossy())
     }
 
-    /// What a check of the image says; fails unless it is clean.
+    /// Checks the image; fails unless it is clean.
     pub fn assert_clean(&self) {
         succeed(self.cffs(["fsck", "-n", "-f", "--contents"]).arg(self.image()));
     }

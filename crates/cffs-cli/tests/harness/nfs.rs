@@ -125,7 +125,7 @@ impl Client {
     }
 }
 
-/// What stands behind the head of a reply.
+/// The results behind the head of a reply.
 fn results(reply: &[u8]) -> Vec<u8> {
     let mut r = Reader::new(reply);
     let head: [u32; 6] = std::array::from_fn(|_| r.u32().expect("a head"));

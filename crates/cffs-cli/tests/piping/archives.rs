@@ -29,7 +29,7 @@ fn extracted(scratch: &Scratch, archive: &[u8], to: &str) -> std::path::PathBuf 
     back
 }
 
-/// What getfacl and getfattr say of a tree.
+/// The output of getfacl and getfattr for a tree.
 fn rights(top: &Path) -> String {
     let acls = succeed(Command::new("getfacl").args(["-Rn", "."]).current_dir(top));
     let xattrs = ["-Rhd", "-e", "hex", "-m", "^(user|security)", "."];
@@ -120,7 +120,7 @@ fn without_its_acl_a_file_gives_the_group_no_more() {
     assert_eq!(mode(&back.join("acl")), 0o600);
 }
 
-/// What `find` says of a tree; directories have sizes and links of their file system.
+/// The output of `find` for a tree, except sizes and links of directories, which depend on the file system.
 fn listed(top: &Path) -> Vec<String> {
     let format = "%P %y %m %n %s %U %G %T@ %l\\n";
     let list = succeed(Command::new("find").arg(top).args(["-printf", format]));

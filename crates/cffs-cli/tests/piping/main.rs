@@ -1,4 +1,4 @@
-//! Trees and files through pipes: `cffs tar` beside GNU tar, and `cffs cat` with a list.
+//! Trees and files through pipes: `cffs tar` with GNU tar, and `cffs cat` with a list.
 
 mod archives;
 #[path = "../harness/mod.rs"]

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{IoUring, opcode, types};
 
-/// What direct writes are aligned to.
+/// The alignment of direct writes.
 pub const ALIGNMENT: usize = 4096;
 
 /// A buffer whose address and length suit direct writes.

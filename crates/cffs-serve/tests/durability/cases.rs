@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use crate::aio;
 
-/// What a program calls after a change.
+/// The call that a program makes after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Fsync(&'static str),

@@ -102,12 +102,12 @@ impl Mount {
         &self.volume
     }
 
-    /// What went to the device so far.
+    /// Counts of requests to the device so far.
     pub fn counts(&self) -> Counts {
         self.device.counts()
     }
 
-    /// What a power cut now leaves in the worst case, which is what was flushed, recovered.
+    /// The volume after a power cut now, in the worst case: flushed writes only, recovered.
     pub fn after_a_power_cut(&self) -> Files {
         let device = Arc::new(MemoryDevice::from_image(self.device.inner().durable()));
         let clock = Arc::new(SystemClock);

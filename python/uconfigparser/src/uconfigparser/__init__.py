@@ -280,7 +280,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
             os.close(fd)
 
     def chmod(self, section: str, option: str, mode: int) -> None:
-        """Sets the permissions of an option, which it keeps when it is set anew."""
+        """Sets the permissions of an option, which it keeps when it is set again."""
         try:
             os.chmod(self._path(section, self.optionxform(option)), mode)
         except FileNotFoundError:

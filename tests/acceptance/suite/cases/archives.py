@@ -7,9 +7,9 @@ from .. import trees
 from ..case import GIB, Skip, case
 
 
-def odd_tree_beside(t):
+def odd_tree_outside(t):
     """A tree on the host's file system, the copies' original."""
-    source = t.beside("source")
+    source = t.outside("source")
     os.mkdir(source)
     trees.make_odd_tree(source)
     return source
@@ -21,7 +21,7 @@ def rsync(t):
     if t.volume.name == "xfs":
         raise Skip("xfs shows ACLs a second time, as trusted.SGI_ACL_*, and rsync -X copies both")
     program = t.program("rsync", "apt-get install rsync")
-    source = odd_tree_beside(t)
+    source = odd_tree_outside(t)
     expected = trees.describe(source)
     t.run(program, "-aHAXS", f"{source}/", t.subdir("copy"))
     trees.assert_same(expected, trees.describe(t.path("copy")), "copied to the mount")
@@ -29,9 +29,9 @@ def rsync(t):
     trees.assert_same(expected, trees.describe(t.path("copy")), "after a remount")
     changes = t.output(program, "-aHAXSni", "--checksum", "--delete", f"{source}/", t.path("copy"))
     assert not changes.strip(), f"rsync would change: {changes[:2000]!r}"
-    os.mkdir(t.beside("back"))
-    t.run(program, "-aHAXS", t.path("copy") + "/", t.beside("back"))
-    trees.assert_same(expected, trees.describe(t.beside("back")), "copied back")
+    os.mkdir(t.outside("back"))
+    t.run(program, "-aHAXS", t.path("copy") + "/", t.outside("back"))
+    trees.assert_same(expected, trees.describe(t.outside("back")), "copied back")
 
 
 @case("tar", size=2 * GIB)
@@ -41,7 +41,7 @@ def tar(t):
     # Sockets cannot be archived; tar says so and leaves them out.
     os.unlink(t.path("tree", "special", "socket"))
     expected = trees.describe(t.path("tree"))
-    archive = t.beside("archive.tar")
+    archive = t.outside("archive.tar")
     flags = ["--xattrs", "--xattrs-include=*", "--acls", "--sparse", "--format=pax"]
     t.run("tar", "-C", t.path("tree"), *flags, "-cf", archive, ".")
     t.run("tar", "-C", t.subdir("again"), *flags, "-xpf", archive, "--same-owner")

@@ -17,7 +17,7 @@ def git(t):
     remount (git compares size, times and inode number of each file with its index)."""
     program = t.program("git", "apt-get install git")
     environment = {**os.environ, **IDENTITY}
-    origin = t.beside("origin")
+    origin = t.outside("origin")
     trees.make_plain_tree(origin, t.pick(3_000, 60_000))
 
     def run(directory, *arguments):
@@ -57,8 +57,8 @@ def contents(root):
 
 
 def crate_source(t, crate, version):
-    """The source of a crate from the registry, through cargo, in a directory beside the mount."""
-    project = t.beside("fetch")
+    """The source of a crate from the registry, through cargo, in a directory outside the mount."""
+    project = t.outside("fetch")
     os.makedirs(os.path.join(project, "src"), exist_ok=True)
     with open(os.path.join(project, "Cargo.toml"), "w", encoding="ascii") as manifest:
         manifest.write(f'[package]\nname = "fetch"\nversion = "0.1.0"\nedition = "2021"\n'

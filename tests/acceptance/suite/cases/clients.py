@@ -20,7 +20,7 @@ def compile_client(t):
         library = glob.glob(os.path.join(root, "usr/lib/*/libnfs.a"))
         headers = os.path.join(root, "usr/include")
         if library and os.path.exists(os.path.join(headers, "nfsc/libnfs-raw.h")):
-            program = t.beside("libnfs-client")
+            program = t.outside("libnfs-client")
             t.run("cc", "-Wall", "-Wextra", "-Werror", "-O1", "-isystem", headers, "-o", program, source,
                   library[0])
             return program

@@ -36,22 +36,22 @@ def pjdfstest(t):
     limit is so high that pjdfstest skips the test by itself.
     """
     program = t.program("pjdfstest", "cargo install pjdfstest@0.2.2 --locked --root target/tools")
-    os.mkdir(t.beside("second"))
-    os.mkdir(t.beside("bin"))
-    with open(t.beside("bin", "mount"), "w", encoding="ascii") as wrapper:
+    os.mkdir(t.outside("second"))
+    os.mkdir(t.outside("bin"))
+    with open(t.outside("bin", "mount"), "w", encoding="ascii") as wrapper:
         wrapper.write('#!/bin/sh\nexec /bin/mount -i "$@"\n')
-    os.chmod(t.beside("bin", "mount"), 0o755)
-    environment = {**os.environ, "PATH": t.beside("bin") + ":" + os.environ["PATH"]}
+    os.chmod(t.outside("bin", "mount"), 0o755)
+    environment = {**os.environ, "PATH": t.outside("bin") + ":" + os.environ["PATH"]}
     base = t.subdir("base")
     passed = 0
     beyond = {"link::link_count_max"} if t.volume.name != "ext4" else set()
     expected = "[]" if t.volume.link_max_is_known else '["link::link_count_max"]'
     for remount, patterns in (("false", []), ("true", ["erofs"])):
-        configuration = t.beside(f"pjdfstest-{remount}.toml")
+        configuration = t.outside(f"pjdfstest-{remount}.toml")
         with open(configuration, "w", encoding="ascii") as file:
             file.write(PJDFSTEST_CONFIGURATION.replace("REMOUNT", remount).replace("EXPECTED", expected))
         # The other file system, for EXDEV, is the one that holds the scratch directory.
-        result = t.output(program, "-c", configuration, "-p", base, "-s", t.beside("second"), *patterns,
+        result = t.output(program, "-c", configuration, "-p", base, "-s", t.outside("second"), *patterns,
                           check=False, env=environment)
         text = re.sub(r"\x1b\[[0-9;]*m", "", result.decode("utf-8", "replace"))
         summary = re.search(r"Summary: (\d+) failed, (\d+) skipped, (\d+) passed", text)
@@ -95,7 +95,7 @@ def fsx(t):
     """Random operations on one file, each read compared with what must be there: the ways to change a
     file (write, mmap, truncate, fallocate, punch, copy_file_range) must agree with one another."""
     program = t.program("fsx", "cargo install fsx@0.3.2 --root target/tools")
-    configuration = t.beside("fsx.toml")
+    configuration = t.outside("fsx.toml")
     with open(configuration, "w", encoding="ascii") as file:
         file.write(FSX_CONFIGURATION)
     for seed in t.pick((1, 2, 3), (1, 2, 3, 4, 5, 6)):
@@ -106,7 +106,7 @@ def fsx(t):
 # What ext4 passes. Left out are the stressors that need no file system (pipes, eventfd, memfd), that
 # leave the mount (bind-mount, fanotify), that ask for the kernel's ioctls on inode flags and extents
 # (verity, chattr, inode-flags, file-ioctl, fiemap), and io-uring, which fails on ext4 as well. So is io:
-# it opens the root of every mounted file system, and the cases beside this one find their mounts busy.
+# it opens the root of every mounted file system, and cases that run at the same time find their mounts busy.
 STRESSORS = """
     access aio aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate fcntl filename
     flock fpunch fsize fstat getdent handle hdd inotify iomix lease link locka lockf lockofd mknod mmap

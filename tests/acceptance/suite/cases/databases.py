@@ -122,7 +122,7 @@ def postgresql(t):
         raise Skip("PostgreSQL is not installed: apt-get install postgresql")
     programs = os.path.join("/usr/lib/postgresql", versions[-1], "bin")
     shutil.chown(t.subdir("postgres"), "postgres", "postgres")
-    sockets = t.beside("sockets")
+    sockets = t.outside("sockets")
     os.mkdir(sockets)
     shutil.chown(sockets, "postgres", "postgres")
     data = t.path("postgres", "data")

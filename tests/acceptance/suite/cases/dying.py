@@ -15,7 +15,7 @@ def killed_servers(t):
     container: over each transport and in each order it ends, its mount answers ENOTCONN, and sync(2)
     and df of the machine go on. Servers hung with sync(2) of the whole machine, until it was started
     again: in a namespace that ended with them, and with a thread that waited for its own mount."""
-    program = t.beside("cffs")
+    program = t.outside("cffs")
     # What a debugger needs is most of it, and the guest has it in memory.
     subprocess.run(["objcopy", "--strip-debug", cffs_binary(), program], check=True)
     # The guest says itself what hangs; this is for one that cannot.

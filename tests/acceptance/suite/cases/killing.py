@@ -32,7 +32,7 @@ while True:
 """
 
 # Commits to git, and prints each commit when it is durable. Git makes its objects durable, and the file
-# that becomes the branch's; the rename that makes it so, it leaves to whoever wants to be sure.
+# that becomes the branch's, but not the rename by which it does.
 GIT_WRITER = """\
 cd "$1"
 for ((i = 0; ; i++)); do
@@ -50,7 +50,7 @@ def last_line(path):
 
 
 def kill_server(t):
-    """SIGKILL to whoever serves the mount; returns when nothing of it is at work any more."""
+    """Sends SIGKILL to the server of the mount, and returns when it has ended."""
     pid = json.loads(t.output(cffs_binary(), "info", "--json", t.dir))["server"]["pid"]
     server = os.pidfd_open(pid)
     signal.pidfd_send_signal(server, signal.SIGKILL)
@@ -72,7 +72,7 @@ def kill_again_and_again(t, rounds, rng, crash):
         t.run("git", "-C", work, "config", key, value)
     t.volume.sync()
     for round in range(rounds):
-        logs = [t.beside(f"acknowledged-{name}") for name in ("sqlite", "git")]
+        logs = [t.outside(f"acknowledged-{name}") for name in ("sqlite", "git")]
         commands = [[sys.executable, "-c", SQLITE_WRITER, database],
                     ["bash", "-c", GIT_WRITER, "bash", work, cffs_binary()]]
         writers = []
@@ -135,7 +135,7 @@ def volatile_disk(t, rng, size_gib, profile="none"):
     bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
     if not os.path.exists(bench):
         raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
-    disk, control = t.beside("disk"), t.beside("control")
+    disk, control = t.outside("disk"), t.outside("control")
     os.mkdir(disk)
     t.unmount()
     plain, lost = t.volume.image, []
@@ -146,7 +146,7 @@ def volatile_disk(t, rng, size_gib, profile="none"):
         print(answer, flush=True)
 
     command = [bench, "disk", f"--profile={profile}", f"--size={size_gib}G", "--volatile",
-               "--control", control, "--backing", t.beside("backing"), disk]
+               "--control", control, "--backing", t.outside("backing"), disk]
     with serving(command, os.path.join(disk, "disk")) as image:
         t.volume.image = image
         try:

@@ -20,7 +20,7 @@ def overlayfs_upper(t):
     a FUSE server about that one whenever any of them is used: once it is removed, the others fail with
     ESTALE until the kernel forgets the file. No FUSE server can help that, so the case does not ask for it.
     """
-    lower, merged = t.beside("lower"), t.beside("merged")
+    lower, merged = t.outside("lower"), t.outside("merged")
     os.makedirs(os.path.join(lower, "directory", "sub"))
     os.mkdir(merged)
     for name in ("kept", "removed", "changed", "directory/inner", "directory/sub/leaf"):
@@ -89,7 +89,7 @@ def overlayfs_upper(t):
 def loop_device(t):
     """A file on the mount as the disk of another file system: reads, writes, flushes and discards
     (which punch holes) from inside the kernel."""
-    image, inner = t.path("disk"), t.beside("inner")
+    image, inner = t.path("disk"), t.outside("inner")
     os.mkdir(inner)
     with open(image, "wb") as file:
         file.truncate(256 << 20)

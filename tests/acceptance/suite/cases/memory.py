@@ -36,7 +36,7 @@ def bounded(t, what, bound=BOUND):
     """Fails if the server comes to have more than the bound in memory meanwhile."""
     pid = server_pid(t)
     with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as clear:
-        clear.write("5")  # the peak counts anew
+        clear.write("5")  # resets the peak
     yield
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) << 10
@@ -62,8 +62,8 @@ def check_attributes(file, number):
 
 @case("memory-attributes", size=(1 * GIB, 4 * GIB), only_on="cffs")
 def attributes(t):
-    """Extended attributes of many files, 180 KB each, are set, listed beside and read: they are dropped from
-    memory like blocks of the cache, and those that are new are written."""
+    """Extended attributes of many files, 180 KB each, are set, listed and read: they are dropped from memory
+    like blocks of the cache, and new ones are written."""
     count = t.pick(2_000, 8_000)
     names = [t.path(f"file-{number}") for number in range(count)]
     t.remount(OPTIONS)

@@ -79,7 +79,7 @@ def read_only(t):
 @case("second-mount", size=64 * MIB, only_on="cffs")
 def second_mount(t):
     """One image is mounted once: the second mount fails with words, and the first goes on."""
-    elsewhere = t.beside("elsewhere")
+    elsewhere = t.outside("elsewhere")
     os.mkdir(elsewhere)
     result = t.run(cffs_binary(), "mount", t.volume.image, elsewhere, check=False, timeout=30,
                    stderr=subprocess.PIPE)
@@ -116,7 +116,7 @@ def ordinary_user(t):
     others, root included, are kept out."""
     t.program("fusermount3", "apt-get install fuse3")
     entry = pwd.getpwnam("tests")
-    home = t.beside("home")
+    home = t.outside("home")
     os.mkdir(home)
     os.chown(home, entry.pw_uid, entry.pw_gid)
     os.mkdir(os.path.join(home, "mnt"))
@@ -157,7 +157,7 @@ def owners_by_mount(t):
     # Nobody can write to a directory whose owner has no number in the namespace.
     os.chown(base, 1000, 1000)
     os.chmod(base, 0o777)
-    shown = t.beside("shown")
+    shown = t.outside("shown")
     os.mkdir(shown)
     holder = subprocess.Popen(["unshare", "--user", "sleep", "1000"])
     try:
@@ -226,14 +226,14 @@ def failed_mount(t):
     """What cannot be mounted leaves nothing behind, and says why: no image, no file system in it, a
     mount point that is not there or is a file."""
     t.unmount()
-    junk, target = t.beside("junk"), t.beside("target")
+    junk, target = t.outside("junk"), t.outside("target")
     with open(junk, "wb") as file:
         file.write(os.urandom(1 << 20))
-    trees.touch(t.beside("a file"))
+    trees.touch(t.outside("a file"))
     os.mkdir(target)
-    for image, directory, named in ((t.beside("absent"), target, "absent"), (junk, target, "junk"),
-                                    (t.volume.image, t.beside("no directory"), "no directory"),
-                                    (t.volume.image, t.beside("a file"), "a file")):
+    for image, directory, named in ((t.outside("absent"), target, "absent"), (junk, target, "junk"),
+                                    (t.volume.image, t.outside("no directory"), "no directory"),
+                                    (t.volume.image, t.outside("a file"), "a file")):
         command = (cffs_binary(), "mount", image, directory)
         result = t.run(*command, check=False, timeout=30, stderr=subprocess.PIPE)
         message = result.stderr.decode()

@@ -139,7 +139,7 @@ class Writer(threading.Thread):
     back, and knows what it was promised."""
 
     PIECE, PIECES = 3000, 4
-    # So many of its files stay.
+    # The number of its files that stay.
     KEPT = 8
 
     def __init__(self, port, number, rng, start_number):

@@ -352,7 +352,7 @@ class Holes(PosixTest):
         self.assertTrue(self.read(self.at("file")) == b"kept" + bytes(499_996) + b"end")
 
     def test_shifting_modes_work_or_are_refused(self):
-        """FUSE does not carry them; who has them must do them right."""
+        """FUSE does not carry them; a file system that has them must do them right."""
         fd = self.islands()
         for mode, size in ((FALLOC_COLLAPSE, 11), (FALLOC_INSERT, 13)):
             try:
@@ -375,7 +375,7 @@ class Holes(PosixTest):
 
 @posix_case("posix-mmap", size=1 << 30)
 class Mapped(PosixTest):
-    """Shared and private mappings beside read and write."""
+    """Shared and private mappings, together with read and write."""
 
     def test_shared_write_is_seen_by_read(self):
         fd = self.open(self.make("file", bytes(100_000)))

@@ -187,7 +187,7 @@ class Links(PosixTest):
         self.refuses(errno.EPERM, os.link, self.at("directory"), self.at("second"))
         path = self.make("file")
         self.refuses(errno.EEXIST, os.link, path, self.at("directory"))
-        self.refuses(errno.EXDEV, os.link, path, self.trial.beside("elsewhere"))
+        self.refuses(errno.EXDEV, os.link, path, self.trial.outside("elsewhere"))
 
     def test_special_files(self):
         for kind, device in ((stat.S_IFCHR, os.makedev(1, 5)), (stat.S_IFBLK, self.trial.volume.device_max),

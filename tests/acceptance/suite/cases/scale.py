@@ -69,7 +69,7 @@ def growth(t):
         raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
     t.unmount()
     for part, sizes in (("tree", "1500,15000"), ("volume", "1,4")):
-        report = t.beside(part)
+        report = t.outside(part)
         t.run(bench, "scale", "--quick", "--only", part, "--sizes", sizes, "--cffs", cffs_binary(),
               "--scratch", os.path.dirname(report), "--output", report)
         with open(os.path.join(report, "scale.json"), encoding="utf-8") as file:

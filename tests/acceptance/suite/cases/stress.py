@@ -21,7 +21,7 @@ DAMAGE = ("damage", "EUCLEAN", "contradict", "panicked")
 def reference(t):
     """An ext4 that is there during the case, and can hold large attributes."""
     t.program("mkfs.ext4", "apt-get install e2fsprogs")
-    model = Ext4WithLargeAttributes(t.beside())
+    model = Ext4WithLargeAttributes(t.outside())
     model.make(GIB, 50_000)
     model.mount()
     try:
@@ -33,7 +33,7 @@ def reference(t):
 def rounds(t, count, seconds, options, kills):
     """Each round is a mount: workers, a comparison after the next mount, and a check of the image."""
     rng = killing.seeded()
-    log = t.beside("server.log")
+    log = t.outside("server.log")
     is_cffs = t.volume.name.startswith("cffs")
     options = f"{options},log={log}" if is_cffs else None
     with reference(t) as model:
@@ -84,7 +84,7 @@ def stress(t):
 def nfs_stress(t):
     """Two such processes on a mount, and two clients of NFS on the same volume, in one directory together."""
     rng = killing.seeded()
-    log = t.beside("server.log")
+    log = t.outside("server.log")
     if t.volume.is_mounted():
         t.unmount()
     with reference(t) as model:
