@@ -9,8 +9,8 @@ the requests that the disk saw.
 
 Then an epoch of a set that is twice as large as the memory of the process that reads it, which a memory
 cgroup limits, compared with ext4 only, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches
-as above and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which `epoch` in
-examples/dataset.py is; where 256 files are more than that, in those alone.
+as above and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which
+`epoch` in examples/dataset.py is; where 256 files are more than that, in those alone.
 
 What the disk has not given after some seconds is not waited for: the rate and the requests are those until
 then, marked with a star. The first files also fetch what later ones need, as inodes and what was read ahead,

@@ -134,8 +134,8 @@ fn a_mount_moves_with_what_another_writes() {
     assert_eq!(fs::read(to.join("d/e/new")).expect("there"), b"new");
     assert_eq!(fs::read_dir(to.join("d/e")).expect("listed").count(), 3);
 
-    // Contents that are in the kernel's cache, of a file that is open and of one that is not. Each is synced by
-    // itself, so the follower may show a version that has the first change alone.
+    // Contents that are in the kernel's cache, of a file that is open and of one that is not. Each is synced
+    // by itself, so the follower may show a version that has the first change alone.
     rewrite_unnoticed(&from.join("d/e/open"), &[2; 4096]);
     rewrite_unnoticed(&from.join("d/e/closed"), &[2; 4096]);
     wait_for("contents of an open file", || read_at(&open, 0) == Ok(2));

@@ -5,18 +5,19 @@
 //!                        └── none                                     open files that changed
 //! ```
 //!
-//! Each request is answered from one version. The kernel knows inodes by their numbers, and a number may belong
-//! to another file in the next version, or to none; and on a volume that was not left clean, the table from
-//! numbers to inodes is out of date. So this module remembers the name by which the kernel found each inode,
-//! and in each version the first request for an inode looks it up by its names. An inode that is not found, or
-//! has another generation, is stale: the kernel looks its name up again, and an open file fails with `ESTALE`.
+//! Each request is answered from one version. The kernel knows inodes by their numbers, and a number may
+//! belong to another file in the next version, or to none; and on a volume that was not left clean, the table
+//! from numbers to inodes is out of date. So this module remembers the name by which the kernel found each
+//! inode, and in each version the first request for an inode looks it up by its names. An inode that is not
+//! found, or has another generation, is stale: the kernel looks its name up again, and an open file fails
+//! with `ESTALE`.
 //!
 //! The kernel trusts names and attributes for a second. It keeps contents until the file is opened again or
 //! a version comes, and drops them if the file has changed by then.
 //!
-//! Invariant: `seen` of a node describes contents at least as old as what the kernel has cached of it. So it is
-//! set after the kernel has dropped older contents, not before: after a notification returns, or when a request
-//! arrives through a handle whose opening told the kernel to drop them.
+//! Invariant: `seen` of a node describes contents at least as old as what the kernel has cached of it. So it
+//! is set after the kernel has dropped older contents, not before: after a notification returns, or when a
+//! request arrives through a handle whose opening told the kernel to drop them.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -236,8 +237,8 @@ impl Following {
         }
     }
 
-    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop that,
-    /// and use this handle.
+    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop
+    /// that, and use this handle.
     pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
         // Before the version is chosen: a newer one then finds the file open.
         if let Some(node) = self.nodes().get_mut(&ino) {
@@ -355,7 +356,8 @@ impl Following {
         None
     }
 
-    /// Answers from this version from now on, and has the kernel drop the contents of open files that changed.
+    /// Answers from this version from now on, and has the kernel drop the contents of open files that
+    /// changed.
     fn show(&self, newer: Arc<Volume>) {
         let superblock = newer.superblock();
         tracing::debug!(epoch = superblock.epoch, "shows a newer version");

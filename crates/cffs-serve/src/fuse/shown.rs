@@ -69,8 +69,8 @@ impl Shown {
         }
     }
 
-    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop that,
-    /// and use this handle.
+    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop
+    /// that, and use this handle.
     pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
         match self {
             Shown::Fixed(_) => Ok(None),

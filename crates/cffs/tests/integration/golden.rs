@@ -2,8 +2,8 @@
 //! them as they were meant, and go on writing to them.
 //!
 //! `tests/golden/v1-NAME.image` is the image as text, `tests/golden/v1-NAME.listing` lists its files. Version
-//! 0.1 wrote them, and they never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::`
-//! writes those of a version of the format that has none yet.
+//! 0.1 wrote them, and they never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration
+//! golden::` writes those of a version of the format that has none yet.
 
 use std::fmt::Write;
 use std::fs;

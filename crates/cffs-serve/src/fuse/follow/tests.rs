@@ -185,8 +185,8 @@ fn contents_are_kept_while_they_are_the_same() {
     assert!(following.nodes().is_empty(), "the kernel has forgotten it");
 }
 
-/// The answer to an open that tells the kernel to drop contents may be in flight when the next one is answered.
-/// That one cannot keep them: the kernel may process it first.
+/// The answer to an open that tells the kernel to drop contents may be in flight when the next one is
+/// answered. That one cannot keep them: the kernel may process it first.
 #[test]
 fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
     let (device, volume) = written();
