@@ -43,6 +43,8 @@ impl Durations {
     }
 }
 
+const _: () = assert!(RANGES_PER_OCTAVE == 4, "a range is found by two bits");
+
 /// The range that has a duration: of its two highest bits after the first.
 fn range_of(micros: u64) -> usize {
     if micros < u64::from(RANGES_PER_OCTAVE) {

@@ -1,10 +1,11 @@
 //! Data outside of sectors: attribute blocks, and the contents of small files (pass 1).
 
+use super::claims::{Claims, PendingContents};
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Patch};
+use super::fix::{Fix, Patch};
 use super::inventory::pieces;
-use super::map::{MapCheck, PendingContents};
-use super::{Checker, Code, Phase, Place};
+use super::records::MapCheck;
+use super::{Code, Phase, Place};
 use crate::format::checksum::contents;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{SYMLINK_BYTES_MAX, xattr};
@@ -13,7 +14,7 @@ use crate::units::InodeNo;
 /// Bytes that are read before any of them is checked.
 const BATCH_BYTES: usize = 4 << 20;
 
-impl Checker<'_> {
+impl Claims<'_, '_> {
     pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
         let inode = record.inode;
         if inode.file_type() == Some(FileType::Symlink) {
@@ -22,16 +23,16 @@ impl Checker<'_> {
                 self.check_target(ino, record.data);
             } else if !check.damaged && size > 0 && size <= SYMLINK_BYTES_MAX as u64 {
                 let link = PendingContents { ino, size, checksum: 0, extents: check.extents };
-                self.walk.pending_targets.push(link);
+                self.space.pending_targets.push(link);
             }
             return;
         }
         if self.options.contents
             && !check.damaged
             && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
-            && inode.size.get() <= self.layout.segment_bytes.into()
+            && inode.size.get() <= self.meta.layout.segment_bytes.into()
         {
-            self.walk.pending_contents.push(PendingContents {
+            self.space.pending_contents.push(PendingContents {
                 ino: inode.number(),
                 size: inode.size.get(),
                 checksum: inode.content_checksum.get(),
@@ -41,25 +42,25 @@ impl Checker<'_> {
     }
 
     pub(super) fn check_attribute_blocks(&mut self) {
-        let mut pending = std::mem::take(&mut self.walk.pending_attributes);
+        let mut pending = std::mem::take(&mut self.space.pending_attributes);
         pending.sort_unstable_by_key(|attributes| attributes.run.start);
         for batch in pending.chunks(256) {
             let places: Vec<DiskPlace> =
-                batch.iter().map(|attributes| self.run_place(attributes.run)).collect();
-            let blobs = self.disk.read_many(&places);
+                batch.iter().map(|attributes| self.meta.run_place(attributes.run)).collect();
+            let blobs = self.meta.disk.read_many(&places);
             for (attributes, bytes) in batch.iter().zip(blobs) {
                 let (ino, start) = (attributes.ino, attributes.run.start);
                 let generation = attributes.generation;
-                let list = xattr::decode_block(&bytes, ino, generation, start, self.checksum);
+                let list = xattr::decode_block(&bytes, ino, generation, start, self.meta.checksum);
                 let error = match list {
                     Err(error) => error.to_string(),
                     Ok(list) => match xattr::iter(list).find_map(Result::err) {
                         Some(what) => what.to_string(),
                         None if has_bad_name(list) => {
                             let message = "an attribute's name has a zero byte";
-                            self.problem(Code::AttributeList, Place::Inode(ino), message);
+                            self.findings.problem(Code::AttributeList, Place::Inode(ino), message);
                             let good = good_attributes(list);
-                            self.walk.fixes.push(Fix::SetAttributes(ino, good));
+                            self.fixes.push(Fix::SetAttributes(ino, good));
                             continue;
                         }
                         None => continue,
@@ -71,7 +72,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn check_contents(&mut self) {
-        let mut pending = std::mem::take(&mut self.walk.pending_contents);
+        let mut pending = std::mem::take(&mut self.space.pending_contents);
         pending.sort_unstable_by_key(|file| file.extents.first().map(|extent| extent.start));
         let total = pending.len() as u64;
         let mut done = 0;
@@ -89,15 +90,15 @@ impl Checker<'_> {
             let (batch, tail) = rest.split_at(count);
             let places: Vec<Vec<DiskPlace>> =
                 batch.iter().map(|file| self.data_places(file)).collect();
-            let mut blobs = self.disk.read_many(&places.concat()).into_iter();
+            let mut blobs = self.meta.disk.read_many(&places.concat()).into_iter();
             for (file, places) in batch.iter().zip(&places) {
                 let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
                 if self.contents_sum(file, &blobs) != file.checksum {
                     let message = "the contents do not match their checksum";
-                    self.problem(Code::Contents, Place::Inode(file.ino), message);
+                    self.findings.problem(Code::Contents, Place::Inode(file.ino), message);
                     let patch =
                         Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() };
-                    self.walk.fixes.push(Fix::Patch(file.ino, patch));
+                    self.fixes.push(Fix::Patch(file.ino, patch));
                 }
             }
             done += count as u64;
@@ -109,29 +110,29 @@ impl Checker<'_> {
     /// Whether the contents of a file match its checksum.
     pub(super) fn has_contents(&mut self, file: &PendingContents) -> bool {
         let places = self.data_places(file);
-        let blobs = self.disk.read_many(&places);
+        let blobs = self.meta.disk.read_many(&places);
         self.contents_sum(file, &blobs) == file.checksum
     }
 
     /// Checks the targets of symbolic links that do not lie in their inodes.
     pub(super) fn check_targets(&mut self) {
-        for link in std::mem::take(&mut self.walk.pending_targets) {
+        for link in std::mem::take(&mut self.space.pending_targets) {
             let places = self.data_places(&link);
-            let target = self.disk.read_many(&places).concat();
+            let target = self.meta.disk.read_many(&places).concat();
             self.check_target(link.ino, &target);
         }
     }
 
     /// Checks the target of a symbolic link: a path is not empty and has no zero byte.
-    pub(super) fn check_target(&mut self, ino: InodeNo, target: &[u8]) {
+    fn check_target(&mut self, ino: InodeNo, target: &[u8]) {
         let len = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
         if len == target.len() && len > 0 {
             return;
         }
         let what = if target.is_empty() { "is empty" } else { "has a zero byte" };
         let message = format!("the target of the symbolic link {what}");
-        self.problem(Code::SymlinkTarget, Place::Inode(ino), message);
-        self.walk.fixes.push(match len {
+        self.findings.problem(Code::SymlinkTarget, Place::Inode(ino), message);
+        self.fixes.push(match len {
             0 => Fix::Forget(ino),
             len => Fix::CutTarget(ino, len),
         });
@@ -139,11 +140,11 @@ impl Checker<'_> {
 
     fn data_places(&self, file: &PendingContents) -> Vec<DiskPlace> {
         let written: Vec<_> = file.extents.iter().filter(|e| !e.unwritten).copied().collect();
-        pieces(&written, 0, file.size, &self.layout)
+        pieces(&written, 0, file.size, &self.meta.layout)
     }
 
     fn contents_sum(&self, file: &PendingContents, blobs: &[Vec<u8>]) -> u32 {
-        let fragment = u64::from(self.layout.fragment_bytes);
+        let fragment = u64::from(self.meta.layout.fragment_bytes);
         let written = file.extents.iter().filter(|extent| !extent.unwritten);
         let (mut sum, mut at) = (0, 0);
         for (extent, blob) in written.zip(blobs) {

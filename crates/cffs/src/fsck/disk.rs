@@ -4,10 +4,10 @@
 //! by several threads) and an overlay: what a repair changes is seen by every later read and goes
 //! to the device only with [`Disk::commit`]. Stands on `device`.
 //!
-//! Invariants: a failed request is repeated sector by sector, so that it costs only the sectors
-//! that cannot be read; those read as zeros, which no codec accepts, and are remembered. Once the device
-//! could not be asked, nothing more is read or written, and [`Disk::check_reached`] fails: sectors that
-//! were not read are not lost.
+//! Invariants: a failed request is repeated sector by sector, so that only the sectors that cannot be read
+//! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device could not
+//! be asked, nothing more is read or written, and [`Disk::check_reached`] fails: sectors that were not read
+//! are not lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -188,6 +188,7 @@ impl<'d> Disk<'d> {
             }
         });
         let mut results = results.into_inner();
+        debug_assert_eq!(results.len(), spans.len(), "a span was not read");
         results.sort_unstable_by_key(|(offset, _)| *offset);
         results.into_iter().map(|(_, blob)| blob).collect()
     }
@@ -254,7 +255,16 @@ impl<'d> Disk<'d> {
 
     /// Changes what later reads see. Offset and length are multiples of 512.
     pub fn change(&mut self, offset: u64, bytes: &[u8]) {
-        debug_assert!(offset.is_multiple_of(PIECE_BYTES as u64));
+        debug_assert!(offset.is_multiple_of(PIECE_BYTES as u64), "{offset} is not a sector's");
+        debug_assert!(
+            bytes.len().is_multiple_of(PIECE_BYTES),
+            "{} bytes are no sectors",
+            bytes.len()
+        );
+        debug_assert!(
+            offset + bytes.len() as u64 <= self.size_bytes(),
+            "{offset} is not on the device"
+        );
         for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (index * PIECE_BYTES) as u64;
             self.unreadable.remove(&at);
@@ -262,12 +272,12 @@ impl<'d> Disk<'d> {
         }
     }
 
-    /// Has the place written before all others: nothing leads to it yet.
+    /// Puts the place before all others in the order of writing: nothing refers to it yet.
     pub fn write_first(&mut self, place: Place) {
         self.first.extend(pieces_of(place));
     }
 
-    /// Has the place written after all others: something that it contained goes to another place.
+    /// Puts the place after all others in the order of writing: something that it contained moves elsewhere.
     pub fn write_last(&mut self, place: Place) {
         self.last.extend(pieces_of(place));
     }
@@ -285,6 +295,9 @@ impl<'d> Disk<'d> {
             };
             step.push((at, piece));
         }
+        debug_assert!(
+            first.iter().chain(&middle).chain(&last).all(|(_, p)| p.len() == PIECE_BYTES)
+        );
         self.first.clear();
         self.last.clear();
         for step in [first, middle, last] {
@@ -321,7 +334,7 @@ impl<'d> Disk<'d> {
         self.counts.write_requests += 1;
         self.counts.write_bytes += bytes.len() as u64;
         self.device.write_at(offset, &[IoSlice::new(bytes)])?;
-        // A sector that was written anew can be read again.
+        // A sector that was rewritten can be read again.
         let end = offset + bytes.len() as u64;
         self.unreadable.retain(|at| !(offset..end).contains(at));
         Ok(())

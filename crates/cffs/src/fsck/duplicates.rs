@@ -12,10 +12,12 @@
 
 use std::cmp::Reverse;
 
-use super::editor::Fix;
-use super::map::fingerprint;
-use super::sectors::{OwnedEntry, OwnedRecord};
-use super::{Checker, Code, Place};
+use super::claims::fingerprint;
+use super::fix::Fix;
+use super::pass3::LocatorTable;
+use super::records::{OwnedEntry, OwnedRecord};
+use super::walk::Walk;
+use super::{Code, Place};
 use crate::format::inode::{FileType, LinkTagKind, Record};
 use crate::units::{Container, InodeNo, SectorIndex};
 
@@ -36,7 +38,12 @@ impl Candidate<'_> {
     }
 }
 
-impl Checker<'_> {
+/// Decides between two places of an inode, and between two entries of one name.
+pub(super) struct Duplicates<'a, 'c> {
+    pub walk: &'a mut Walk<'c>,
+}
+
+impl Duplicates<'_, '_> {
     /// An inode that is known was found again: decides which place counts.
     pub(super) fn second_place(
         &mut self,
@@ -46,24 +53,28 @@ impl Checker<'_> {
         epoch: u64,
     ) {
         let ino = record.inode.number();
-        let Some(first) = self.walk.inventory.get(ino).copied() else { return };
+        let Some(first) = self.walk.meta.inventory.get(ino).copied() else { return };
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
         if is_directory && container.file != InodeNo::EXTERNAL {
-            self.count_entry(container.file, 0, 1);
+            self.walk.meta.inventory.count_entry(container.file, 0, 1);
         }
-        if is_directory && self.is_within(container.file, ino) {
+        if is_directory && self.walk.meta.inventory.is_within(container.file, ino) {
             let message = format!("it leads back to directory {ino}");
-            self.problem(Code::DirectoryLoop, Place::Entry(container, slot), message);
-            self.drop_entry(container, slot, true);
+            self.walk.findings.problem(Code::DirectoryLoop, Place::Entry(container, slot), message);
+            self.walk.drop_entry(container, slot, true);
             return;
         }
         let second = OwnedRecord::new(record);
-        let Some(entry) = self.load_entry(first.container, first.slot) else { return };
+        let Some(entry) = self.walk.meta.load_entry(first.container, first.slot) else { return };
         let OwnedEntry { record: Some(known), epoch: known_epoch, .. } = entry else { return };
         let a = Candidate { record: &known, container: first.container, epoch: known_epoch };
         let b = Candidate { record: &second, container, epoch };
         // On a volume that was left clean, the locator table knows.
-        let located = if self.was_clean() { self.located(ino) } else { None };
+        let located = if self.walk.findings.was_clean() {
+            (LocatorTable { walk: self.walk }).located(ino)
+        } else {
+            None
+        };
         let rank = |one: &Candidate<'_>, other: &Candidate<'_>| {
             let generation = one.record.inode.generation.get();
             let is_external = one.container.file == InodeNo::EXTERNAL;
@@ -78,10 +89,10 @@ impl Checker<'_> {
         // A small sector with a long name has no room for the tag. The two are one file all the same,
         // and each place is one that it had.
         let same_file = a.record.inode.generation == b.record.inode.generation;
-        if rank_a.0.is_some() || rank_b.0.is_some() || (self.crashed() && same_file) {
-            self.expected(Code::TwoPlaces, Place::Inode(ino), message);
+        if rank_a.0.is_some() || rank_b.0.is_some() || (self.walk.findings.crashed() && same_file) {
+            self.walk.findings.expected(Code::TwoPlaces, Place::Inode(ino), message);
         } else {
-            self.problem(Code::TwoPlaces, Place::Inode(ino), message);
+            self.walk.findings.problem(Code::TwoPlaces, Place::Inode(ino), message);
         }
         if second_counts {
             self.move_found(ino, &known, &second, container, slot);
@@ -94,23 +105,23 @@ impl Checker<'_> {
             && winner_rank.is_some()
         {
             let sector: SectorIndex = external.sector;
-            self.walk.fixes.push(Fix::ToReference {
+            self.walk.round.fixes.push(Fix::ToReference {
                 container: loser,
                 slot: loser_slot,
                 ino,
                 sector,
             });
             let reference = super::inventory::Reference { ino, container: loser, slot: loser_slot };
-            self.walk.inventory.references.push(reference);
-            if let Some(found) = self.walk.inventory.get_mut(ino) {
+            self.walk.meta.inventory.references.push(reference);
+            if let Some(found) = self.walk.meta.inventory.get_mut(ino) {
                 found.references += 1;
             }
             if is_directory {
                 // Its sectors are read when a name leads to it.
-                self.walk.fixes.push(Fix::Again);
+                self.walk.round.fixes.push(Fix::Again);
             }
         } else {
-            self.drop_entry(loser, loser_slot, is_directory);
+            self.walk.drop_entry(loser, loser_slot, is_directory);
         }
     }
 
@@ -131,20 +142,20 @@ impl Checker<'_> {
         let same_type = known.inode.file_type() == second.inode.file_type();
         if !same_type || !same_space && is_directory {
             // Its sectors may be queued already by the wrong map, its names be held to the wrong type.
-            self.walk.fixes.push(Fix::Again);
+            self.walk.round.fixes.push(Fix::Again);
         } else if !same_space {
-            self.release_record(&known.as_record());
-            self.claim_record(&record, container.file);
+            self.walk.claims().release_record(&known.as_record());
+            self.walk.claim_record(&record, container.file);
         }
         if !is_directory {
             // What was read by its number may be another's.
-            self.walk.inventory.containers.remove(&ino);
+            self.walk.meta.inventory.containers.remove(&ino);
         }
-        if let Some(file) = self.walk.inventory.containers.get_mut(&ino) {
+        if let Some(file) = self.walk.meta.inventory.containers.get_mut(&ino) {
             file.parent = container.file;
             file.recorded_entries = record.inode.entries();
         }
-        if let Some(found) = self.walk.inventory.get_mut(ino) {
+        if let Some(found) = self.walk.meta.inventory.get_mut(ino) {
             found.container = container;
             found.slot = slot;
             found.generation = record.inode.generation.get();
@@ -155,46 +166,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether `dir` is `ancestor` or lies below it.
-    pub(super) fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
-        let mut at = dir;
-        // A chain that is longer than there are directories goes in a circle.
-        for _ in 0..=self.walk.inventory.containers.len() {
-            if at == ancestor {
-                return true;
-            }
-            match self.walk.inventory.containers.get(&at) {
-                Some(file) if at != InodeNo::ROOT => at = file.parent,
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    /// Removes a name, and the inode that lies with it, but nothing that the inode claims.
-    pub(super) fn drop_entry(&mut self, container: Container, slot: u16, is_directory: bool) {
-        self.walk.fixes.push(Fix::RemoveEntry { container, slot });
-        self.walk.gone.insert((container, slot));
-        if container.file == InodeNo::EXTERNAL {
-            return;
-        }
-        self.touched.insert(container.file);
-        self.walk.names = self.walk.names.saturating_sub(1);
-        self.count_entry(container.file, -1, if is_directory { -1 } else { 0 });
-        if let Some(file) = self.walk.inventory.containers.get_mut(&container.file) {
-            file.names_changed = true;
-        }
-    }
-
-    /// Forgets an inode and frees what it claims. Its record has to be removed apart from this.
-    pub(super) fn forget(&mut self, ino: InodeNo) {
-        if let Some(record) = self.load_record(ino) {
-            self.release_record(&record.as_record());
-        }
-        self.walk.inventory.remove(ino);
-        self.walk.inventory.containers.remove(&ino);
-    }
-
     /// Finds the names that a directory has twice; they wait until the walk is complete, since one
     /// of the two may go for another reason.
     pub(super) fn find_namesakes(&mut self, dir: InodeNo, names: &[(u32, u32, u16)]) {
@@ -202,12 +173,12 @@ impl Checker<'_> {
             let mut known: Vec<(Vec<u8>, Container, u16)> = Vec::new();
             for (_, sector, slot) in group {
                 let container = Container { file: dir, sector: SectorIndex(*sector) };
-                let Some(entry) = self.load_entry(container, *slot) else { continue };
+                let Some(entry) = self.walk.meta.load_entry(container, *slot) else { continue };
                 if let Some((_, other, other_slot)) =
                     known.iter().find(|(name, ..)| *name == entry.name)
                 {
                     let pair = ((*other, *other_slot), (container, *slot));
-                    self.walk.namesakes.push(pair);
+                    self.walk.round.namesakes.push(pair);
                 }
                 known.push((entry.name, container, *slot));
             }
@@ -216,13 +187,13 @@ impl Checker<'_> {
 
     /// Decides between entries of one name.
     pub(super) fn settle_namesakes(&mut self) {
-        for (first, second) in std::mem::take(&mut self.walk.namesakes) {
-            if self.walk.gone.contains(&first) || self.walk.gone.contains(&second) {
+        for (first, second) in std::mem::take(&mut self.walk.round.namesakes) {
+            if self.walk.round.gone.contains(&first) || self.walk.round.gone.contains(&second) {
                 continue;
             }
             let place = Place::Entry(second.0, second.1);
             let message = format!("entry {} of {} has the same name", first.1, first.0);
-            self.expected(Code::NameTwice, place, message);
+            self.walk.findings.expected(Code::NameTwice, place, message);
             let ranks = [
                 self.name_rank(first.0, first.1, second.0),
                 self.name_rank(second.0, second.1, first.0),
@@ -235,11 +206,11 @@ impl Checker<'_> {
     /// The newest is the greatest: by the tag that records a replacement in the other place, by the
     /// latest linktag, by the sector, by the inode's creation.
     fn name_rank(&mut self, container: Container, slot: u16, other: Container) -> impl Ord + use<> {
-        let entry = self.load_entry(container, slot);
+        let entry = self.walk.meta.load_entry(container, slot);
         let epoch = entry.as_ref().map(|entry| entry.epoch);
         let record = match entry {
             Some(OwnedEntry { record: Some(record), .. }) => Some(record),
-            Some(OwnedEntry { ino, .. }) => self.load_record(ino),
+            Some(OwnedEntry { ino, .. }) => self.walk.meta.load_record(ino),
             None => None,
         };
         let replaced = record.as_ref().and_then(|record| {
@@ -257,30 +228,34 @@ impl Checker<'_> {
     /// Takes the name from a file that lost it to another. After a crash the file was replaced;
     /// otherwise it belongs to a user and goes to lost+found.
     fn lose_name(&mut self, container: Container, slot: u16) {
-        let Some(entry) = self.load_entry(container, slot) else { return };
-        let Some(found) = self.walk.inventory.get(entry.ino).copied() else { return };
+        let Some(entry) = self.walk.meta.load_entry(container, slot) else { return };
+        let Some(found) = self.walk.meta.inventory.get(entry.ino).copied() else { return };
         let is_directory = found.file_type == FileType::Directory;
         if entry.record.is_none() {
-            self.drop_entry(container, slot, is_directory);
-            self.walk.inventory.references.retain(|r| (r.container, r.slot) != (container, slot));
-            if let Some(found) = self.walk.inventory.get_mut(entry.ino) {
+            self.walk.drop_entry(container, slot, is_directory);
+            self.walk
+                .meta
+                .inventory
+                .references
+                .retain(|r| (r.container, r.slot) != (container, slot));
+            if let Some(found) = self.walk.meta.inventory.get_mut(entry.ino) {
                 found.references -= 1;
             }
             return;
         }
         let is_read =
-            self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
-        let file = self.walk.inventory.containers.get(&entry.ino);
+            self.walk.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
+        let file = self.walk.meta.inventory.containers.get(&entry.ino);
         let is_empty =
             file.is_none_or(|file| if is_read { file.entries } else { file.recorded_entries } == 0);
-        if self.crashed() && is_empty {
-            self.forget(entry.ino);
-            self.drop_entry(container, slot, is_directory);
+        if self.walk.findings.crashed() && is_empty {
+            self.walk.forget(entry.ino);
+            self.walk.drop_entry(container, slot, is_directory);
         } else {
-            if self.is_fast() {
-                return self.doubt(format!("inode {} has lost its name", entry.ino));
+            if self.walk.is_fast() {
+                return self.walk.findings.doubt(format!("inode {} has lost its name", entry.ino));
             }
-            self.walk.fixes.push(Fix::Reconnect(entry.ino));
+            self.walk.round.fixes.push(Fix::Reconnect(entry.ino));
         }
     }
 }

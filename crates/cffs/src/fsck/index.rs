@@ -2,27 +2,29 @@
 //! hand there).
 
 use super::disk::Place as DiskPlace;
-use super::editor::Fix;
+use super::findings::Findings;
+use super::fix::Fix;
 use super::inventory::{ContainerFile, pieces};
-use super::{Checker, Code, Place};
+use super::metadata::Metadata;
+use super::{Code, Place};
 use crate::format::index;
 use crate::units::{InodeNo, SectorIndex};
 
 /// Buckets that are read at once.
 const BATCH_BLOCKS: usize = 256;
 
-impl Checker<'_> {
-    /// All sectors of a directory were read; `names` are hash, sector and slot of each entry.
-    pub(super) fn close_directory(&mut self, dir: InodeNo, mut names: Vec<(u32, u32, u16)>) {
-        names.sort_unstable();
-        self.find_namesakes(dir, &names);
-        self.check_index(dir, names);
-    }
+/// Compares the index of a directory with its names.
+pub(super) struct Index<'a, 'c> {
+    pub meta: &'a mut Metadata<'c>,
+    pub findings: &'a mut Findings,
+    pub fixes: &'a mut Vec<Fix>,
+}
 
+impl Index<'_, '_> {
     /// Checks the index against the names, in the order of their hashes.
     pub(super) fn check_index(&mut self, dir: InodeNo, mut names: Vec<(u32, u32, u16)>) {
-        let Some(file) = self.walk.inventory.containers.get(&dir) else { return };
-        let base = index::INDEX_OFFSET_BYTES / u64::from(self.layout.fragment_bytes);
+        let Some(file) = self.meta.inventory.containers.get(&dir) else { return };
+        let base = index::INDEX_OFFSET_BYTES / u64::from(self.meta.layout.fragment_bytes);
         let has_blocks = file.map.last().is_some_and(|extent| extent.logical_end() > base);
         if !file.indexed && file.buckets == 0 && !has_blocks {
             return;
@@ -40,8 +42,8 @@ impl Checker<'_> {
             false => Some("buckets without an index".to_string()),
         };
         if let Some(message) = wrong {
-            self.derived(Code::Index, Place::Inode(dir), message);
-            self.walk.fixes.push(Fix::DropIndex(dir));
+            self.findings.derived(Code::Index, Place::Inode(dir), message);
+            self.fixes.push(Fix::DropIndex(dir));
         }
     }
 
@@ -51,9 +53,10 @@ impl Checker<'_> {
         file: &ContainerFile,
         names: &[(u32, u32, u16)],
     ) -> Result<(), String> {
-        let block = u64::from(self.layout.block_bytes);
+        let layout = self.meta.layout;
+        let block = u64::from(layout.block_bytes);
         let len = u64::from(file.buckets) * block;
-        let places = pieces(&file.map, index::INDEX_OFFSET_BYTES, len, &self.layout);
+        let places = pieces(&file.map, index::INDEX_OFFSET_BYTES, len, &layout);
         if places.iter().map(|place| place.len as u64).sum::<u64>() != len {
             return Err("buckets are missing".into());
         }
@@ -62,10 +65,10 @@ impl Checker<'_> {
             let count = (BATCH_BLOCKS as u32).min(file.buckets - first);
             let start = index::INDEX_OFFSET_BYTES + u64::from(first) * block;
             let places: Vec<DiskPlace> =
-                pieces(&file.map, start, u64::from(count) * block, &self.layout);
-            let bytes = self.disk.read_many(&places).concat();
+                pieces(&file.map, start, u64::from(count) * block, &layout);
+            let bytes = self.meta.disk.read_many(&places).concat();
             for (bucket, bytes) in (first..first + count).zip(bytes.chunks_exact(block as usize)) {
-                index::verify(bytes, dir, file.generation, bucket, self.checksum)
+                index::verify(bytes, dir, file.generation, bucket, self.meta.checksum)
                     .map_err(|error| error.to_string())?;
                 let in_bucket = rest
                     .partition_point(|(hash, ..)| index::bucket_of(*hash, file.buckets) <= bucket);

@@ -1,32 +1,38 @@
-//! Names of external inodes that were in motion when the volume crashed.
+//! Renames of external inodes that a crash interrupted.
 //!
 //! An inode in the external table is written before the names that lead to it, with linktags that
 //! say which entries are about to change, by sector and slot. So a rename of such a name, or the
 //! exchange of two, is found half done: then it is completed.
 
-use super::editor::Fix;
+use super::fix::Fix;
 use super::inventory::Reference;
-use super::{Checker, Code, Place};
+use super::walk::Walk;
+use super::{Code, Place};
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::units::InodeNo;
 
-impl Checker<'_> {
+/// Completes renames of external inodes that a crash interrupted.
+pub(super) struct InterruptedRenames<'a, 'c> {
+    pub walk: &'a mut Walk<'c>,
+}
+
+impl InterruptedRenames<'_, '_> {
     /// The tags of one kind of the last epoch in which the inode was tagged.
     fn last_tags(&mut self, ino: InodeNo, kind: LinkTagKind) -> Vec<LinkTag> {
-        let tags = self.load_record(ino).map_or(Vec::new(), |record| record.link_tags());
+        let tags = self.walk.meta.load_record(ino).map_or(Vec::new(), |record| record.link_tags());
         let last = tags.iter().map(|tag| tag.epoch).max();
         tags.into_iter().filter(|tag| Some(tag.epoch) == last && tag.kind == kind).collect()
     }
 
     /// How many names an inode is to have by its own count.
     fn names_due(&self, ino: InodeNo) -> Option<(u32, u32)> {
-        let found = self.walk.inventory.get(ino).filter(|found| found.is_external())?;
+        let found = self.walk.meta.inventory.get(ino).filter(|found| found.is_external())?;
         let due = if found.file_type == FileType::Directory { 1 } else { found.nlink };
         Some((found.references, due))
     }
 
     fn external(&self, which: impl Fn(u32, u32) -> bool) -> Vec<InodeNo> {
-        let inos = self.walk.inventory.inodes.iter().map(|found| found.ino);
+        let inos = self.walk.meta.inventory.inodes.iter().map(|found| found.ino);
         let is = |ino: &InodeNo| {
             self.names_due(*ino).is_some_and(|(references, due)| which(references, due))
         };
@@ -34,11 +40,12 @@ impl Checker<'_> {
     }
 
     /// Gives an inode that lacks a name the one that another file was to give up for it. True if
-    /// there was one: then everything is to be looked at again.
+    /// there was one: then another round follows.
     pub(super) fn complete_exchanges(&mut self) -> bool {
         let mut completed = false;
         for ino in self.external(|references, due| references < due) {
-            let Some(sector) = self.walk.inventory.get(ino).map(|found| found.container.sector)
+            let Some(sector) =
+                self.walk.meta.inventory.get(ino).map(|found| found.container.sector)
             else {
                 continue;
             };
@@ -48,15 +55,19 @@ impl Checker<'_> {
                     continue;
                 }
                 let message = format!("the name was to be that of inode {ino}");
-                self.expected(Code::Nameless, Place::Entry(name.container, name.slot), message);
+                self.walk.findings.expected(
+                    Code::Nameless,
+                    Place::Entry(name.container, name.slot),
+                    message,
+                );
                 let (container, slot) = (name.container, name.slot);
-                self.walk.fixes.push(Fix::ToReference { container, slot, ino, sector });
+                self.walk.round.fixes.push(Fix::ToReference { container, slot, ino, sector });
                 completed = true;
                 break;
             }
         }
         if completed {
-            self.walk.fixes.push(Fix::Again);
+            self.walk.round.fixes.push(Fix::Again);
         }
         completed
     }
@@ -64,7 +75,7 @@ impl Checker<'_> {
     /// Takes the names that were about to go from files that have more than they are to have.
     pub(super) fn complete_renames(&mut self) {
         for ino in self.external(|references, due| references > due) {
-            if self.walk.inventory.containers.contains_key(&ino) {
+            if self.walk.meta.inventory.containers.contains_key(&ino) {
                 continue;
             }
             for tag in self.last_tags(ino, LinkTagKind::Unlinked) {
@@ -72,11 +83,15 @@ impl Checker<'_> {
                 let name = self.reference_at(&tag).filter(|name| name.ino == ino);
                 let Some(name) = name.filter(|_| references > due) else { continue };
                 let message = format!("inode {ino} was about to lose the name");
-                self.expected(Code::LinkCount, Place::Entry(name.container, name.slot), message);
-                self.drop_entry(name.container, name.slot, false);
+                self.walk.findings.expected(
+                    Code::LinkCount,
+                    Place::Entry(name.container, name.slot),
+                    message,
+                );
+                self.walk.drop_entry(name.container, name.slot, false);
                 let gone = (name.container, name.slot);
-                self.walk.inventory.references.retain(|r| (r.container, r.slot) != gone);
-                if let Some(found) = self.walk.inventory.get_mut(ino) {
+                self.walk.meta.inventory.references.retain(|r| (r.container, r.slot) != gone);
+                if let Some(found) = self.walk.meta.inventory.get_mut(ino) {
                     found.references -= 1;
                 }
             }
@@ -86,6 +101,6 @@ impl Checker<'_> {
     /// The name that a tag refers to.
     fn reference_at(&self, tag: &LinkTag) -> Option<Reference> {
         let is_it = |r: &&Reference| r.container == tag.place && u32::from(r.slot) == tag.count;
-        self.walk.inventory.references.iter().find(is_it).copied()
+        self.walk.meta.inventory.references.iter().find(is_it).copied()
     }
 }

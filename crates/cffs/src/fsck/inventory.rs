@@ -74,9 +74,17 @@ pub(super) struct Inventory {
     numbers: HashMap<u64, u32>,
     pub containers: HashMap<InodeNo, ContainerFile>,
     pub references: Vec<Reference>,
+    /// The newest epoch and the highest generation that anything has.
+    pub epoch_max: u64,
+    pub generation_max: u32,
 }
 
 impl Inventory {
+    /// The inodes of users.
+    pub fn users(&self) -> impl Iterator<Item = &Found> {
+        self.inodes.iter().filter(|found| !found.ino.is_system())
+    }
+
     pub fn position(&self, ino: InodeNo) -> Option<usize> {
         self.numbers.get(&ino.0).map(|index| *index as usize)
     }
@@ -90,6 +98,7 @@ impl Inventory {
     }
 
     pub fn add(&mut self, found: Found) {
+        debug_assert!(self.get(found.ino).is_none(), "inode {} is added twice", found.ino);
         self.numbers.insert(found.ino.0, self.inodes.len() as u32);
         self.inodes.push(found);
     }
@@ -104,7 +113,20 @@ impl Inventory {
         Some(found)
     }
 
-    /// Where a sector lies, in pieces if its block is not in one.
+    /// Each inode has one number, and each number leads to its inode. Debug builds check this after a round.
+    pub fn check(&self) {
+        assert_eq!(self.numbers.len(), self.inodes.len(), "as many numbers as inodes");
+        for (index, found) in self.inodes.iter().enumerate() {
+            assert_eq!(
+                self.position(found.ino),
+                Some(index),
+                "inode {} is found by number",
+                found.ino
+            );
+        }
+    }
+
+    /// The place of a sector, in pieces if its block is not in one.
     pub fn sector_pieces(&self, container: Container, layout: &Layout) -> Vec<Place> {
         let bytes = u64::from(layout.sector_bytes);
         if container.file == InodeNo::SYSTEM {
@@ -116,6 +138,30 @@ impl Inventory {
             Some(file) => pieces(&file.map, u64::from(container.sector.0) * bytes, bytes, layout),
             None => Vec::new(),
         }
+    }
+
+    /// Adds to a directory's counts of entries and of subdirectories.
+    pub fn count_entry(&mut self, dir: InodeNo, entries: i32, subdirectories: i32) {
+        if let Some(file) = self.containers.get_mut(&dir) {
+            file.entries = file.entries.saturating_add_signed(entries);
+            file.subdirectories = file.subdirectories.saturating_add_signed(subdirectories);
+        }
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    pub fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
+        let mut at = dir;
+        // A chain that is longer than there are directories goes in a circle.
+        for _ in 0..=self.containers.len() {
+            if at == ancestor {
+                return true;
+            }
+            match self.containers.get(&at) {
+                Some(file) if at != InodeNo::ROOT => at = file.parent,
+                _ => return false,
+            }
+        }
+        true
     }
 }
 

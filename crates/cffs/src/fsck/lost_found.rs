@@ -1,7 +1,8 @@
 //! lost+found, and moving inodes to other sectors.
 
-use super::sectors::OwnedRecord;
-use super::{Checker, Code, Place};
+use super::map_writer::MapWriter;
+use super::records::OwnedRecord;
+use super::walk::Walk;
 use crate::format::checksum::name_hash;
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, Record};
@@ -9,67 +10,74 @@ use crate::format::sector::{self, Body, Sector};
 use crate::format::superblock::Incompat;
 use crate::units::{Container, FragRun, InodeNo, SectorIndex};
 
-use super::editor::Patch;
+use super::fix::Patch;
 
 const LOST_FOUND: &[u8] = b"lost+found";
 
-impl Checker<'_> {
+/// Gives inodes new places and names.
+pub(super) struct LostFound<'a, 'c> {
+    pub walk: &'a mut Walk<'c>,
+}
+
+impl<'c> LostFound<'_, 'c> {
+    fn maps(&mut self) -> MapWriter<'_, 'c> {
+        MapWriter { walk: self.walk }
+    }
+}
+
+impl LostFound<'_, '_> {
     /// Gives an inode a name in lost+found; an embedded inode loses its old name.
     pub(super) fn reconnect(&mut self, ino: InodeNo) {
-        let Some(found) = self.walk.inventory.get(ino).copied() else { return };
-        self.touched.insert(ino);
-        self.touched.insert(found.container.file);
-        let Some(home) = self.lost_found() else { return self.no_space(ino) };
+        let Some(found) = self.walk.meta.inventory.get(ino).copied() else { return };
+        self.walk.findings.touched.insert(ino);
+        self.walk.findings.touched.insert(found.container.file);
+        let Some(home) = self.lost_found() else { return self.walk.findings.no_space(ino) };
         let name = format!("#{ino}").into_bytes();
         if found.is_external() {
             let sector = found.container.sector;
             let body = Body::Reference { ino, sector };
             if self.insert(home, &name, found.file_type, &body).is_none() {
-                self.no_space(ino);
+                self.walk.findings.no_space(ino);
             }
             return;
         }
-        let Some(record) = self.load_record(ino) else { return };
+        let Some(record) = self.walk.meta.load_record(ino) else { return };
         let body = Body::Embedded(record.as_record());
         if self.insert(home, &name, found.file_type, &body).is_none() {
-            return self.no_space(ino);
+            return self.walk.findings.no_space(ino);
         }
-        if let Some(mut image) = self.load_good_sector(found.container) {
+        if let Some(mut image) = self.walk.meta.load_good_sector(found.container) {
             sector::remove(&mut image, found.slot);
-            self.store_last(found.container, &mut image);
+            self.walk.meta.store_last(found.container, &mut image);
         }
     }
 
     /// Moves an embedded inode to the external table; its entry becomes a reference.
     pub(super) fn externalize(&mut self, ino: InodeNo) {
-        let Some(found) = self.walk.inventory.get(ino).copied() else { return };
-        let Some(record) = self.load_record(ino) else { return };
+        let Some(found) = self.walk.meta.inventory.get(ino).copied() else { return };
+        let Some(record) = self.walk.meta.load_record(ino) else { return };
         let body = Body::Embedded(record.as_record());
         let Some(container) = self.insert(InodeNo::EXTERNAL, b"", found.file_type, &body) else {
-            return self.no_space(ino);
+            return self.walk.findings.no_space(ino);
         };
-        if let Some(mut image) = self.load_good_sector(found.container) {
+        if let Some(mut image) = self.walk.meta.load_good_sector(found.container) {
             let body = Body::Reference { ino, sector: container.sector };
             sector::replace(&mut image, found.slot, &body);
-            self.store_last(found.container, &mut image);
+            self.walk.meta.store_last(found.container, &mut image);
         }
     }
 
-    pub(super) fn no_space(&mut self, ino: InodeNo) {
-        self.problem(Code::NoSpace, Place::Inode(ino), "no space to reconnect it");
-    }
-
     /// The directory lost+found in the root directory; made if it is not there.
-    pub(super) fn lost_found(&mut self) -> Option<InodeNo> {
-        let hash = name_hash(&self.superblock.hash_seed, LOST_FOUND);
-        let sectors = self.walk.inventory.containers.get(&InodeNo::ROOT)?.sectors;
+    fn lost_found(&mut self) -> Option<InodeNo> {
+        let hash = name_hash(&self.walk.meta.superblock.hash_seed, LOST_FOUND);
+        let sectors = self.walk.meta.inventory.containers.get(&InodeNo::ROOT)?.sectors;
         for sector in (0..sectors).map(SectorIndex) {
             let container = Container { file: InodeNo::ROOT, sector };
-            let Some(image) = self.load_good_sector(container) else { continue };
+            let Some(image) = self.walk.meta.load_good_sector(container) else { continue };
             let sector = Sector::new(&image);
             let Some(entry) = sector.find_name(hash, LOST_FOUND) else { continue };
             let ino = entry.ino();
-            if self.walk.inventory.containers.contains_key(&ino) {
+            if self.walk.meta.inventory.containers.contains_key(&ino) {
                 return Some(ino);
             }
             // Something else has the name: it takes another one.
@@ -81,18 +89,18 @@ impl Checker<'_> {
             let mut changed = image.clone();
             sector::remove(&mut changed, slot);
             self.insert(InodeNo::ROOT, &name, file_type, &body)?;
-            let mut now = self.load_good_sector(container)?;
+            let mut now = self.walk.meta.load_good_sector(container)?;
             sector::remove(&mut now, slot);
-            self.store_sector(container, &mut now);
+            self.walk.meta.store_sector(container, &mut now);
         }
         self.make_directory(InodeNo::ROOT, LOST_FOUND, 0o700)
     }
 
     fn make_directory(&mut self, dir: InodeNo, name: &[u8], permissions: u32) -> Option<InodeNo> {
         let ino = self.free_number();
-        self.touched.insert(ino);
-        let mut inode = self.new_inode(ino, FileType::Directory, permissions);
-        inode.generation = self.walk.generation_max.wrapping_add(1).into();
+        self.walk.findings.touched.insert(ino);
+        let mut inode = self.walk.meta.new_inode(ino, FileType::Directory, permissions);
+        inode.generation = self.walk.meta.inventory.generation_max.wrapping_add(1).into();
         inode.parent = dir.0.into();
         let record = Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
         let record = OwnedRecord::new(&record);
@@ -102,18 +110,18 @@ impl Checker<'_> {
 
     /// A number that no inode has, and none that was lost, as far as the numbers reach.
     fn free_number(&self) -> InodeNo {
-        let highest = self.walk.inventory.inodes.iter().map(|found| found.ino.0).max();
-        let above = highest.unwrap_or(0).max(self.search.number_max).max(InodeNo::FIRST_USER.0) + 1;
-        if self.is_possible_number(InodeNo(above)) {
+        let highest = self.walk.meta.inventory.inodes.iter().map(|found| found.ino.0).max();
+        let above = highest.unwrap_or(0).max(self.walk.number_max).max(InodeNo::FIRST_USER.0) + 1;
+        if self.walk.meta.is_possible_number(InodeNo(above)) {
             return InodeNo(above);
         }
         let mut numbers = (InodeNo::FIRST_USER.0..).map(InodeNo);
-        numbers.find(|ino| self.walk.inventory.get(*ino).is_none()).unwrap_or_default()
+        numbers.find(|ino| self.walk.meta.inventory.get(*ino).is_none()).unwrap_or_default()
     }
 
     /// Puts a directory's record next to a new name, or into the external table where the rules
     /// require that.
-    pub(super) fn add_directory(
+    fn add_directory(
         &mut self,
         dir: InodeNo,
         name: &[u8],
@@ -122,7 +130,7 @@ impl Checker<'_> {
         let body = Body::Embedded(record.as_record());
         let ino = record.inode.number();
         let file_type = FileType::Directory;
-        let container = if self.superblock.incompat.contains(Incompat::EMBED) {
+        let container = if self.walk.meta.superblock.incompat.contains(Incompat::EMBED) {
             self.insert(dir, name, file_type, &body)?
         } else {
             let container = self.insert(InodeNo::EXTERNAL, b"", file_type, &body)?;
@@ -130,30 +138,30 @@ impl Checker<'_> {
             self.insert(dir, name, file_type, &reference)?;
             container
         };
-        let image = self.load_good_sector(container)?;
+        let image = self.walk.meta.load_good_sector(container)?;
         let slot = Sector::new(&image).find_inode(ino).map(|entry| entry.slot)?;
-        self.add_found(&record.as_record(), container, slot);
-        let mut pending = self.collect_map(&record.as_record());
+        self.walk.add_found(&record.as_record(), container, slot);
+        let mut pending = self.walk.meta.collect_map(&record.as_record());
         pending.extents.sort_by_key(|extent| extent.logical);
-        let file = self.container_file(&record.as_record(), pending, dir);
-        self.walk.inventory.containers.insert(ino, file);
+        let file = self.walk.container_file(&record.as_record(), pending, dir);
+        self.walk.meta.inventory.containers.insert(ino, file);
         Some(container)
     }
 
     /// Adds an entry where there is room; the container grows if there is none.
-    pub(super) fn insert(
+    fn insert(
         &mut self,
         file: InodeNo,
         name: &[u8],
         file_type: FileType,
         body: &Body<'_>,
     ) -> Option<Container> {
-        self.touched.insert(file);
+        self.walk.findings.touched.insert(file);
         let hash = match name {
             b"" => 0,
-            name => name_hash(&self.superblock.hash_seed, name),
+            name => name_hash(&self.walk.meta.superblock.hash_seed, name),
         };
-        let sectors = self.walk.inventory.containers.get(&file)?.sectors;
+        let sectors = self.walk.meta.inventory.containers.get(&file)?.sectors;
         // From the last one, which has room most often; a large directory is not searched whole.
         let nearest = (sectors.saturating_sub(64)..sectors).rev();
         for sector in nearest.map(SectorIndex) {
@@ -176,20 +184,21 @@ impl Checker<'_> {
         file_type: FileType,
         body: &Body<'_>,
     ) -> Option<Container> {
-        let mut image = self.load_good_sector(container)?;
+        let mut image = self.walk.meta.load_good_sector(container)?;
         sector::insert(&mut image, hash, name, file_type, body)?;
-        self.store_sector(container, &mut image);
+        self.walk.meta.store_sector(container, &mut image);
         Some(container)
     }
 
     /// Appends a block of empty sectors to a container.
     fn grow(&mut self, file: InodeNo) -> Option<()> {
-        let fragments = self.layout.block_fragments();
-        let start = self.allocate(fragments)?;
-        let container = self.walk.inventory.containers.get_mut(&file)?;
+        let layout = self.walk.meta.layout;
+        let fragments = layout.block_fragments();
+        let start = self.maps().allocate(fragments)?;
+        let container = self.walk.meta.inventory.containers.get_mut(&file)?;
         let first = container.sectors;
-        let bytes = u64::from(first) * u64::from(self.layout.sector_bytes);
-        let logical = bytes / u64::from(self.layout.fragment_bytes);
+        let bytes = u64::from(first) * u64::from(layout.sector_bytes);
+        let logical = bytes / u64::from(layout.fragment_bytes);
         let extent = Extent { logical, start, len: fragments, unwritten: false };
         let at = container.map.partition_point(|other| other.logical < logical);
         match container.map.get_mut(at.wrapping_sub(1)) {
@@ -198,21 +207,40 @@ impl Checker<'_> {
             }
             _ => container.map.insert(at, extent),
         }
-        container.sectors += self.layout.block_sectors();
+        container.sectors += layout.block_sectors();
         let (map, end) = (container.map.clone(), container.sectors);
         let generation = container.generation;
         for sector in (first..end).map(SectorIndex) {
             let container = Container { file, sector };
-            let mut image = vec![0; self.layout.sector_bytes as usize];
+            let mut image = vec![0; layout.sector_bytes as usize];
             sector::init(&mut image, container, generation);
-            self.store_sector(container, &mut image);
+            self.walk.meta.store_sector(container, &mut image);
         }
-        let size = u64::from(end) * u64::from(self.layout.sector_bytes);
-        let grown = self.set_map(file, &map)
-            && self.patch(file, &Patch { size: Some(size), ..Patch::default() });
+        let size = u64::from(end) * u64::from(layout.sector_bytes);
+        let grown = self.maps().set_map(file, &map)
+            && self.walk.meta.patch(file, &Patch { size: Some(size), ..Patch::default() });
         if !grown {
-            self.walk.used.release(FragRun::new(start, fragments));
+            self.walk.space.used.release(FragRun::new(start, fragments));
         }
         grown.then_some(())
+    }
+
+    /// Gives a lost directory a new inode, with a name in lost+found.
+    pub(super) fn resurrect(&mut self, ino: InodeNo, generation: u32, extents: &[Extent]) {
+        self.walk.findings.touched.insert(ino);
+        let Some(home) = self.lost_found() else { return self.walk.findings.no_space(ino) };
+        let mut inode = self.walk.meta.new_inode(ino, FileType::Directory, 0o700);
+        inode.generation = generation.into();
+        inode.parent = home.0.into();
+        let record = Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
+        let record = OwnedRecord::new(&record);
+        let name = format!("#{ino}").into_bytes();
+        if self.add_directory(home, &name, &record).is_none() || !self.maps().set_map(ino, extents)
+        {
+            return self.walk.findings.no_space(ino);
+        }
+        let end = extents.last().map_or(0, Extent::logical_end);
+        let size = end * u64::from(self.walk.meta.layout.fragment_bytes);
+        self.walk.meta.patch(ino, &Patch { size: Some(size), ..Patch::default() });
     }
 }

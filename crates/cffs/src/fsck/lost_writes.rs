@@ -3,11 +3,11 @@
 //! Offers [`find`], which a check and every opening ask first. After a sound device has crashed, what
 //! is newer was written only when what is older was durable: the superblock of a clean point comes
 //! before the log that follows it, the mark "in use" before the second epoch, and one epoch before
-//! the next. Where the later is there and the earlier is not, the device dropped a write that it had
+//! the next. If the later is on the device and the earlier is not, the device dropped a write that it had
 //! acknowledged with a flush, or made it durable too late. What else it dropped cannot be known.
 //!
-//! It reads the system area and the first sector of both halves of the busy log. What reading the
-//! log has beside that is found where that is done ([`super::scope`], [`super::fast`]).
+//! It reads the system area and the first sector of both halves of the busy log. Recovery reads the rest
+//! of the log, and finds what that shows ([`super::scope`], [`super::fast`]).
 
 use super::disk::{Disk, Place};
 use super::{Code, Problem};
@@ -22,7 +22,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 pub struct LostWrites {
     /// The evidence in words.
     pub what: String,
-    /// The newest generation that the busy log has.
+    /// The newest generation that the busy log has; 0 if it is not newer than the superblock's.
     pub(super) generation: u64,
 }
 
@@ -98,7 +98,7 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
             "the system area is of epoch {newest}, but the superblock says that the volume was not \
              changed after epoch {epoch}"
         );
-        return lost_writes(what, own);
+        return lost_writes(what, 0);
     }
     None
 }

@@ -16,20 +16,38 @@
 //!   ── barrier ── superblock: clean
 //! ```
 //!
-//! Repairs change an overlay in memory, never the device itself, so that a check without repair
-//! takes the same way and reports the same. A repair that the walk's own record can follow (a count,
-//! a name that goes) needs no further round: after a crash each block of metadata is read once.
+//! | type | what it is |
+//! | --- | --- |
+//! | `Disk` | the device, and an overlay with the changes that are not written yet |
+//! | `Metadata` | sectors, records and extents by inode, read and changed through the overlay |
+//! | `Inventory`, `Space` | the inodes, names and fragments that a round of the walk has found |
+//! | `Findings` | problems, what a crash explains, doubts |
+//! | `Walk`, with `Claims`, `Duplicates`, `InterruptedRenames`, … | passes 1 and 2: they read and note `Fix`es |
+//! | `Editor`, `MapWriter`, `LostFound`, `Sharers` | make the repairs that were noted, in the overlay |
+//! | `Search` | finds what nothing leads to |
+//! | `LocatorTable`, `Bitmaps`, `Copies` | what is derived, and the superblock |
+//! | `Check`, `FastRecovery` | the order of all this: for everything, or for what the busy log lists |
 //!
-//! Invariants: repairs are idempotent, and a repair that is cut short is one that can be started
-//! again: the superblock says "damaged" before the first write of truth and "clean" after the last
-//! write. Lengths and counts from the device are held against what can be before anything is
-//! allocated or repeated by them.
+//! Repairs change the overlay, never the device itself, so that a check without repair takes the same
+//! way and reports the same. A repair that the walk can follow in its inventory (a count, a name that is
+//! removed) needs no other round: after a crash each block of metadata is read once.
+//!
+//! Invariants: repairs are idempotent, and a repair that is interrupted can be started again: the
+//! superblock says "damaged" before the first write of truth and "clean" after the last write. Lengths
+//! and counts from the device are compared with what can be before anything is allocated or repeated by
+//! them.
 
+mod busy_walk;
+mod check;
+mod claims;
 mod contents;
+mod copies;
 mod disk;
 mod duplicates;
 mod editor;
 mod fast;
+mod findings;
+mod fix;
 mod index;
 mod interrupted_renames;
 mod inventory;
@@ -37,19 +55,22 @@ mod journal_update;
 mod loss;
 mod lost_found;
 mod lost_writes;
-mod map;
+mod map_writer;
+mod metadata;
 mod pass0;
 mod pass1;
 mod pass2;
 mod pass3;
 mod pass4;
 pub mod problems;
+mod queue;
 mod rebuild;
+mod records;
 mod report;
 mod salvage;
 mod scope;
 mod search;
-mod sectors;
+mod sharers;
 mod stable_log;
 mod used;
 mod walk;
@@ -57,26 +78,19 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-
+use self::check::Check;
 use self::disk::Disk;
-use self::fast::Fast;
-pub use self::fast::FastReport;
-use self::loss::Losses;
 use self::lost_writes::LostWrites;
 pub use self::problems::{Code, Severity};
-pub use self::report::{Loss, LossKind, Place, Problem, Report};
+pub use self::report::{FastReport, Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
-use self::search::Search;
 use self::stable_log::Source;
-use self::walk::Walk;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
+use crate::format::Superblock;
 use crate::format::superblock::State;
-use crate::format::{Checksum, Layout, Superblock};
-use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
 
-/// What may be repaired.
+/// The repairs that a check may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {
     /// Nothing: the device is only read (`-n`).
@@ -91,20 +105,20 @@ pub enum Repair {
 /// How to check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// What may be repaired.
+    /// The repairs that are allowed.
     pub repair: Repair,
-    /// Checks the whole of the volume, however it was left. Without it, `Preen` passes over one that
-    /// was left clean, and looks only at what is busy on one that was in use.
+    /// Checks the whole volume, however it was left. Otherwise `Preen` skips a volume that was left clean,
+    /// and reads only what is busy of one that was in use.
     pub force: bool,
-    /// Passes over a volume that was left clean, unless `force` is set, whatever may be repaired.
+    /// Skips a volume that was left clean, unless `force` is set, whatever may be repaired.
     pub pass_over_clean: bool,
     /// Reads the contents of small files and checks their checksums.
     pub contents: bool,
-    /// Searches the whole device for directories that nothing leads to, deleted ones among them.
+    /// Searches the whole device for directories that nothing refers to, including deleted ones.
     /// Not with `Preen`.
     pub salvage: bool,
-    /// The volume is in use, and its user has written everything that is derived and keeps
-    /// still: what is derived has to be right. Only with [`Repair::No`].
+    /// The volume is open, and its server has written all derived state and changes nothing during the
+    /// check, so derived state must be right. Only with [`Repair::No`].
     pub settled: bool,
     /// The check goes on if the stable log is lost or damaged, and the volume was in use: changes that were
     /// reported as durable are lost then. Of a damaged log, what comes before the damage is used. With
@@ -129,7 +143,7 @@ impl Default for CheckOptions {
     }
 }
 
-/// What a check is doing.
+/// The phases of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Pass 1: counts inodes.
@@ -157,7 +171,7 @@ impl Progress for () {
     fn report(&self, _: Phase, _: u64, _: u64) {}
 }
 
-/// More rounds than any accident needs.
+/// A check that needs more rounds gives up: no single accident needs as many.
 const ROUNDS_MAX: u32 = 12;
 
 /// Checks the volume on the device and repairs it as far as the options allow.
@@ -185,7 +199,7 @@ pub fn check_claimed(
 ) -> Result<Report> {
     let begun = Begun::new(device, options)?;
     claim()?;
-    // What was claimed is in the superblock. The log stays as it is.
+    // The claim changed the superblock. The log stays as it is.
     let (superblock, report) = find_superblock(device, options)?;
     begun.source.check(superblock, options, progress, report)
 }
@@ -228,7 +242,7 @@ fn check_logged(
     let mut disk = Disk::new(device, options.threads);
     report.damage_seen = superblock.damage;
     let is_doubted = superblock.damage.is_some();
-    // What the repair marks as clean has to come after whatever is there.
+    // The generation that a repair marks as clean must be newer than any on the device.
     if superblock.state == State::Damaged {
         superblock.generation = lost_writes::newest_generation(&mut disk, &superblock);
     } else if let Some(lost_writes) = lost_writes::find(&mut disk, &superblock) {
@@ -236,7 +250,7 @@ fn check_logged(
         report.problems.push(lost_writes.problem());
     }
     disk.check_reached()?;
-    // What was seen may be in the contents.
+    // The damage that was seen may be in contents.
     let options = &CheckOptions { contents: options.contents || is_doubted, ..options.clone() };
     if superblock.state == State::Clean
         && report.problems.is_empty()
@@ -260,21 +274,21 @@ fn check_logged(
     if options.settled && options.repair == Repair::No && superblock.state == State::InUse {
         superblock.state = State::Clean;
     }
-    let mut checker = Checker::new(disk, superblock, options, progress, report);
-    checker.run()?;
-    checker.disk.check_reached()?;
-    Ok(checker.into_report())
+    let mut check = Check::new(disk, superblock, options, progress, report);
+    check.run()?;
+    check.walk.meta.disk.check_reached()?;
+    Ok(check.into_report())
 }
 
-/// Why what is busy was not enough.
+/// The reason for which a fast check cannot be trusted.
 struct Doubt {
     why: String,
-    /// The device is to blame.
+    /// Evidence that the device lost writes, if that is the reason.
     lost_writes: Option<LostWrites>,
 }
 
-/// Fails if a device that was left clean shows that it lost what it had acknowledged as durable:
-/// opening such a volume would hide it.
+/// Fails if a volume that was left clean shows that its device lost acknowledged writes: opening it would
+/// hide the loss.
 pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     let mut disk = Disk::new(device, 1);
     let lost_writes = lost_writes::find(&mut disk, superblock);
@@ -288,7 +302,7 @@ pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> R
     }
 }
 
-/// Recovers what the busy log lists; the reason if that is not enough.
+/// Recovers what the busy log lists, or returns the reason for a check of everything.
 fn fast_check(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -302,252 +316,16 @@ fn fast_check(
         Ok(scope) => scope,
         Err(why) => return Ok(Err(Doubt { why: why.into(), lost_writes: None })),
     };
-    let mut checker = Checker::new(disk, superblock.clone(), options, progress, Report::default());
+    let mut check = Check::new(disk, superblock.clone(), options, progress, Report::default());
     if let Some(what) = scope.lost_writes.clone() {
-        checker.lost_writes(what);
+        check.walk.findings.lost_writes(what);
     }
-    checker.fast.scope = Some(scope);
-    checker.run_fast()?;
-    checker.disk.check_reached()?;
-    Ok(match checker.reason_for_doubt() {
-        Some(why) => Err(Doubt { why, lost_writes: checker.fast.lost_writes.take() }),
-        None => Ok(checker.into_report()),
+    check.walk.meta.epoch_min = Some(scope.epoch_of_change(0));
+    check.walk.scope = Some(scope);
+    check.run_fast()?;
+    check.walk.meta.disk.check_reached()?;
+    Ok(match check.walk.findings.reason_for_doubt() {
+        Some(why) => Err(Doubt { why, lost_writes: check.walk.findings.lost_writes.take() }),
+        None => Ok(check.into_report()),
     })
-}
-
-/// A check in progress: what it works on, what the current round found (`walk`), and what lives
-/// through all rounds.
-struct Checker<'c> {
-    disk: Disk<'c>,
-    options: &'c CheckOptions,
-    progress: &'c dyn Progress,
-    superblock: Superblock,
-    layout: Layout,
-    checksum: Checksum,
-    report: Report,
-    reported: HashSet<(Code, Place)>,
-    /// Files that claim fragments which an earlier round found to be claimed twice are recorded.
-    watched: Vec<FragRun>,
-    walk: Walk,
-    /// Blocks of copies of the superblock and the system area that are to be written anew.
-    bad_copies: BTreeSet<BlockNo>,
-    /// Inodes whose counts and parents a repair has changed, so that they are set anew.
-    touched: HashSet<InodeNo>,
-    losses: Losses,
-    search: Search,
-    /// Bitmaps from the device, of the groups in which a repair looked for space.
-    old_bitmaps: HashMap<CgIndex, Vec<u8>>,
-    fast: Fast,
-}
-
-impl<'c> Checker<'c> {
-    fn new(
-        disk: Disk<'c>,
-        superblock: Superblock,
-        options: &'c CheckOptions,
-        progress: &'c dyn Progress,
-        report: Report,
-    ) -> Checker<'c> {
-        let layout = Layout::new(&superblock);
-        let reported = report.problems.iter().map(|p| (p.code, p.place)).collect();
-        let mut checker = Checker {
-            disk,
-            options,
-            progress,
-            layout,
-            checksum: superblock.checksum(),
-            superblock,
-            report,
-            reported,
-            watched: Vec::new(),
-            walk: Walk::new(layout),
-            bad_copies: BTreeSet::new(),
-            touched: HashSet::new(),
-            losses: Losses::default(),
-            search: Search::default(),
-            old_bitmaps: HashMap::new(),
-            fast: Fast::default(),
-        };
-        checker.report.recovery = !checker.was_clean();
-        checker.report.crashed = checker.crashed();
-        checker.report.fragment_bytes = layout.fragment_bytes;
-        checker
-    }
-
-    /// Whether what is derived should be right.
-    fn was_clean(&self) -> bool {
-        self.superblock.state == State::Clean
-    }
-
-    /// Whether contradictions may be those that a crash leaves.
-    fn crashed(&self) -> bool {
-        self.superblock.state == State::InUse
-    }
-
-    fn run(&mut self) -> Result<()> {
-        if !self.check_size() {
-            return Ok(());
-        }
-        self.check_copies();
-        let mut converged = false;
-        while !converged && self.report.rounds < ROUNDS_MAX {
-            self.report.rounds += 1;
-            converged = self.round();
-        }
-        if !converged {
-            let message = format!("damage was still found in round {}", self.report.rounds);
-            self.problem(Code::Unrepaired, Place::Volume, message);
-        }
-        if converged {
-            self.list_losses();
-        }
-        let may_write = self.may_write(converged);
-        if may_write && self.disk.is_changed() {
-            self.check_device_answers()?;
-            // What a crash explains is recovered by the tags that stay until the end: a second crash
-            // must still count as one.
-            if !self.crashed() || self.is_damaged() {
-                self.mark_damaged()?;
-            }
-            self.disk.commit()?;
-        }
-        if converged {
-            self.pass3(may_write)?;
-            self.pass4(may_write)?;
-        }
-        self.count();
-        if may_write {
-            self.mark_clean()?;
-            self.settle_problems();
-        }
-        Ok(())
-    }
-
-    /// A device that has ceased to answer has not lost what it does not read: nothing is repaired then.
-    fn check_device_answers(&mut self) -> Result<()> {
-        let was_read = |problem: &Problem| problem.code != Code::SuperblockLost;
-        if self.disk.unreadable_sectors() > 0 && self.report.problems.iter().all(was_read) {
-            self.disk.check_answers()?;
-        }
-        Ok(())
-    }
-
-    /// Walks the truth once and notes repairs; true if no other round is needed.
-    fn round(&mut self) -> bool {
-        self.walk = Walk::new(self.layout);
-        if let Some(scope) = &mut self.fast.scope {
-            scope.entered.clear();
-        }
-        self.read_system_area();
-        if !self.walk.fixes.is_empty() || self.search_system() {
-            self.apply_fixes();
-            return false;
-        }
-        if !self.pass1() {
-            self.apply_fixes();
-            return false;
-        }
-        if self.is_fast() && !self.walk.contested.is_empty() {
-            self.doubt("two files claim the same blocks");
-            return true;
-        }
-        if !self.walk.contested.is_empty() || !self.walk.sharers.is_empty() {
-            return self.part_sharers();
-        }
-        // What a bad sector still has comes before what has to be searched.
-        if !self.has_late_fixes() {
-            self.search_lost();
-        }
-        if self.apply_fixes() {
-            return false;
-        }
-        self.pass2();
-        !self.apply_fixes()
-    }
-
-    fn may_write(&self, converged: bool) -> bool {
-        let worst = self.report.problems.iter().map(|problem| problem.code.severity()).max();
-        let allowed = match self.options.repair {
-            Repair::No => false,
-            Repair::Preen => worst.is_none_or(|worst| worst == Severity::Derived),
-            Repair::Yes => true,
-        };
-        allowed && converged && self.superblock.writable()
-    }
-
-    /// Notes a problem, once in all rounds.
-    fn problem(&mut self, code: Code, place: Place, message: impl Into<String>) {
-        if self.reported.insert((code, place)) {
-            let message = message.into();
-            // What was met as corruption names its place itself.
-            let message = match message.strip_prefix(&format!("{place}: ")) {
-                Some(rest) => rest.to_owned(),
-                None => message,
-            };
-            self.report.problems.push(Problem { code, place, message, fixed: false });
-        }
-    }
-
-    /// Notes what is a problem on a volume that was left clean, and what a crash explains on
-    /// another.
-    fn expected(&mut self, code: Code, place: Place, message: impl Into<String>) {
-        if self.crashed() {
-            *self.report.recovered.entry(code).or_default() += 1;
-        } else {
-            self.problem(code, place, message);
-        }
-    }
-
-    /// Whether the truth is to be repaired, so that what is derived changes with it.
-    fn is_damaged(&self) -> bool {
-        // An index that goes gives its blocks back.
-        let changes_truth = |code: Code| code.severity() > Severity::Derived || code == Code::Index;
-        self.report.problems.iter().any(|problem| changes_truth(problem.code))
-    }
-
-    /// Notes wrong counts and parents, unless a repair made them so.
-    fn counted(&mut self, code: Code, ino: InodeNo, message: impl Into<String>) {
-        if !self.touched.contains(&ino) {
-            self.expected(code, Place::Inode(ino), message);
-        }
-    }
-
-    /// Notes something derived that is wrong: a problem only where it should have been right.
-    fn derived(&mut self, code: Code, place: Place, message: impl Into<String>) {
-        if self.was_clean() && !self.is_damaged() {
-            self.problem(code, place, message);
-        } else {
-            *self.report.recovered.entry(code).or_default() += 1;
-        }
-    }
-
-    fn settle_problems(&mut self) {
-        for problem in &mut self.report.problems {
-            problem.fixed = !problem.code.is_final();
-        }
-    }
-
-    fn count(&mut self) {
-        let inventory = &self.walk.inventory;
-        let users = inventory.inodes.iter().filter(|found| !found.ino.is_system());
-        self.report.inodes = users.clone().count() as u64;
-        let is_directory = |file_type| file_type == crate::format::inode::FileType::Directory;
-        self.report.directories =
-            users.filter(|found| is_directory(found.file_type)).count() as u64;
-        self.report.names = self.walk.names;
-        self.report.used_fragments = self.walk.used.total();
-        self.report.free_fragments =
-            self.layout.allocatable_fragments().saturating_sub(self.walk.used.total());
-    }
-
-    fn into_report(mut self) -> Report {
-        let counts = self.disk.counts();
-        self.report.read_requests = counts.read_requests;
-        self.report.read_bytes = counts.read_bytes;
-        self.report.write_requests = counts.write_requests;
-        self.report.write_bytes = counts.write_bytes;
-        self.report.changed = counts.write_requests > 0;
-        self.report.unreadable_sectors = self.disk.unreadable_sectors() as u64;
-        self.report
-    }
 }

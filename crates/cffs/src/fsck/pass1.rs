@@ -3,20 +3,23 @@
 //! The external table is read first, then the directories from the root on, in the order in which
 //! they lie on the disk as far as they are known: the queue is swept as an elevator sweeps.
 
-use std::collections::{BTreeMap, HashMap};
-
+use super::busy_walk::BusyWalk;
+use super::claims::fingerprint;
 use super::contents::{good_attributes, has_bad_name};
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Patch};
+use super::duplicates::Duplicates;
+use super::fix::{Fix, Patch};
+use super::index::Index;
 use super::inventory::{ContainerFile, Found, Reference, pieces};
-use super::map::{MapCheck, PendingMap, fingerprint};
-use super::{Checker, Code, Phase, Place};
+use super::queue::{Job, NameEntry, Queue};
+use super::records::MapCheck;
+use super::walk::Walk;
+use super::{Code, Phase, Place};
 use crate::error::Corruption;
 use crate::format::checksum::name_hash;
 use crate::format::extent::Extent;
 use crate::format::index::INDEX_OFFSET_BYTES;
 use crate::format::inode::{FileType, InodeFlags, Record};
-use crate::format::locator;
 use crate::format::sector::{Body, Sector};
 use crate::format::superblock::Incompat;
 use crate::format::xattr;
@@ -24,61 +27,36 @@ use crate::units::{Container, InodeNo, SectorIndex};
 
 /// Sectors of one directory that are read at once.
 const JOB_BYTES: u32 = 256 << 10;
-/// Bytes that are read before any of them is checked.
-const BATCH_BYTES: usize = 4 << 20;
 /// The most blocks that a repair puts into the holes of a directory.
 const HOLE_BLOCKS_MAX: u64 = 4096;
 
-/// Sectors of a container to be read.
-struct Job {
-    file: InodeNo,
-    first: u32,
-    places: Vec<DiskPlace>,
-}
-
-/// A container of which sectors are still to be read.
-#[derive(Default)]
-pub(super) struct Open {
-    jobs: usize,
-    /// Hash, sector and slot of each name.
-    pub names: Vec<(u32, u32, u16)>,
-}
-
-#[derive(Default)]
-pub(super) struct Queue {
-    jobs: BTreeMap<(u64, u64), Job>,
-    open: HashMap<InodeNo, Open>,
-    next: u64,
-    position: u64,
-}
-
-impl Checker<'_> {
+impl Walk<'_> {
     /// False if the external table has to be repaired before names can be held against it.
     pub(super) fn pass1(&mut self) -> bool {
         let mut queue = Queue::default();
         if self.is_fast() {
-            self.walk_busy(&mut queue);
+            BusyWalk { walk: self }.walk_busy(&mut queue);
         } else {
             self.enqueue(&mut queue, InodeNo::EXTERNAL);
             self.sweep(&mut queue);
             self.let_misfits_go();
-            if self.walk.fixes.iter().any(Fix::restores_table) {
+            if self.round.fixes.iter().any(Fix::restores_table) {
                 return false;
             }
             self.enqueue(&mut queue, InodeNo::ROOT);
             self.sweep(&mut queue);
         }
-        self.settle_namesakes();
+        Duplicates { walk: self }.settle_namesakes();
         self.let_misfits_go();
-        let mut pending = std::mem::take(&mut self.walk.pending_maps);
-        self.read_trees(&mut pending);
+        let mut pending = std::mem::take(&mut self.space.pending_maps);
+        self.claims().read_trees(&mut pending);
         for file in pending {
-            self.finish_map(file);
+            self.claims().finish_map(file);
         }
-        self.check_targets();
-        self.check_attribute_blocks();
+        self.claims().check_targets();
+        self.claims().check_attribute_blocks();
         if self.options.contents {
-            self.check_contents();
+            self.claims().check_contents();
         }
         true
     }
@@ -87,34 +65,39 @@ impl Checker<'_> {
         while let Some(batch) = queue.next_batch() {
             let places: Vec<DiskPlace> =
                 batch.iter().flat_map(|job| job.places.iter().copied()).collect();
-            let mut blobs = self.disk.read_many(&places).into_iter();
+            let mut blobs = self.meta.disk.read_many(&places).into_iter();
             for job in batch {
                 let mut bytes = blobs.next().unwrap_or_default();
                 for _ in 1..job.places.len() {
                     bytes.extend_from_slice(&blobs.next().unwrap_or_default());
                 }
-                let sectors = bytes.chunks_exact(self.layout.sector_bytes as usize);
+                let sectors = bytes.chunks_exact(self.meta.layout.sector_bytes as usize);
                 for (index, image) in sectors.enumerate() {
                     let sector = SectorIndex(job.first + index as u32);
                     self.read_sector(queue, Container { file: job.file, sector }, image);
                 }
-                self.close_job(queue, job.file);
+                if let Some(names) = queue.finish_job(job.file)
+                    && job.file != InodeNo::EXTERNAL
+                {
+                    self.close_directory(job.file, names);
+                }
             }
-            let found = self.walk.inventory.inodes.len() as u64;
-            self.progress.report(Phase::Walk, found, self.superblock.inodes.max(found));
+            let found = self.meta.inventory.inodes.len() as u64;
+            self.progress.report(Phase::Walk, found, self.meta.superblock.inodes.max(found));
         }
     }
 
     /// Queues all sectors of a container, or those that are busy.
     pub(super) fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
-        let Some(container) = self.walk.inventory.containers.get(&file) else {
+        let layout = self.meta.layout;
+        let Some(container) = self.meta.inventory.containers.get(&file) else {
             return;
         };
-        let bytes = u64::from(self.layout.sector_bytes);
-        let per_block = self.layout.block_sectors();
-        let step = JOB_BYTES / self.layout.sector_bytes;
+        let bytes = u64::from(layout.sector_bytes);
+        let per_block = layout.block_sectors();
+        let step = JOB_BYTES / layout.sector_bytes;
         let whole = (0..container.sectors).step_by(step as usize).map(|first| (first, step));
-        let ranges: Vec<(u32, u32)> = match &mut self.fast.scope {
+        let ranges: Vec<(u32, u32)> = match &mut self.scope {
             None => whole.collect(),
             Some(scope) if file == InodeNo::EXTERNAL => {
                 let block = |block: &u32| (block.saturating_mul(per_block), per_block);
@@ -133,67 +116,55 @@ impl Checker<'_> {
             let count = count.min(container.sectors - first);
             let start = u64::from(first) * bytes;
             let len = u64::from(count) * bytes;
-            let places = pieces(&container.map, start, len, &self.layout);
+            let places = pieces(&container.map, start, len, &layout);
             if covers(&places, len) {
                 jobs.push(Job { file, first, places });
                 continue;
             }
             for first in first..first + count {
-                let places = pieces(&container.map, u64::from(first) * bytes, bytes, &self.layout);
+                let places = pieces(&container.map, u64::from(first) * bytes, bytes, &layout);
                 if covers(&places, bytes) {
                     jobs.push(Job { file, first, places });
                 }
             }
         }
-        if jobs.is_empty() {
-            return;
-        }
-        queue.open.insert(file, Open { jobs: jobs.len(), names: Vec::new() });
-        for job in jobs {
-            let offset = job.places.first().map_or(0, |place| place.offset);
-            queue.jobs.insert((offset, queue.next), job);
-            queue.next += 1;
-        }
+        queue.insert(file, jobs);
     }
 
-    fn close_job(&mut self, queue: &mut Queue, file: InodeNo) {
-        let Some(open) = queue.open.get_mut(&file) else {
-            return;
-        };
-        open.jobs -= 1;
-        if open.jobs == 0
-            && let Some(open) = queue.open.remove(&file)
-            && file != InodeNo::EXTERNAL
-        {
-            self.close_directory(file, open.names);
-        }
+    /// All sectors of a directory were read; `names` are hash, sector and slot of each entry.
+    fn close_directory(&mut self, dir: InodeNo, mut names: Vec<NameEntry>) {
+        names.sort_unstable();
+        Duplicates { walk: self }.find_namesakes(dir, &names);
+        Index { meta: &mut self.meta, findings: &mut self.findings, fixes: &mut self.round.fixes }
+            .check_index(dir, names);
     }
 
     fn read_sector(&mut self, queue: &mut Queue, container: Container, image: &[u8]) {
-        if let Err(error) = self.verify_sector(image, container) {
+        if let Err(error) = self.meta.verify_sector(image, container) {
             self.bad_sector(container, image, &error);
             return;
         }
         let sector = Sector::new(image);
         let sector_epoch = sector.epoch().0;
-        self.walk.epoch_max = self.walk.epoch_max.max(sector_epoch);
+        self.meta.inventory.epoch_max = self.meta.inventory.epoch_max.max(sector_epoch);
         for entry in sector.entries() {
             if container.file != InodeNo::EXTERNAL {
-                self.walk.names += 1;
-                let names = queue.open.get_mut(&container.file).map(|open| &mut open.names);
-                names
-                    .into_iter()
-                    .for_each(|n| n.push((entry.hash, container.sector.0, entry.slot)));
-                self.count_entry(container.file, 1, 0);
-                if entry.hash != name_hash(&self.superblock.hash_seed, entry.name) {
+                self.round.names += 1;
+                queue.add_name(container.file, (entry.hash, container.sector.0, entry.slot));
+                self.meta.inventory.count_entry(container.file, 1, 0);
+                if entry.hash != name_hash(&self.meta.superblock.hash_seed, entry.name) {
                     let place = Place::Entry(container, entry.slot);
-                    self.problem(Code::NameHash, place, "its hash is not that of its name");
-                    self.walk.fixes.push(Fix::RebuildSector(container));
+                    self.findings.problem(
+                        Code::NameHash,
+                        place,
+                        "its hash is not that of its name",
+                    );
+                    self.round.fixes.push(Fix::RebuildSector(container));
                 }
             }
             match &entry.body {
                 Body::Embedded(record) => {
-                    if let Some(file) = self.walk.inventory.containers.get_mut(&container.file) {
+                    if let Some(file) = self.meta.inventory.containers.get_mut(&container.file) {
                         file.youngest = file.youngest.max(record.inode.btime());
                     }
                     let may_enter = self.register(record, container, entry.slot, sector.epoch().0);
@@ -212,37 +183,29 @@ impl Checker<'_> {
         }
     }
 
-    /// Adds to a directory's counts of entries and of subdirectories.
-    pub(super) fn count_entry(&mut self, dir: InodeNo, entries: i32, subdirectories: i32) {
-        if let Some(file) = self.walk.inventory.containers.get_mut(&dir) {
-            file.entries = file.entries.saturating_add_signed(entries);
-            file.subdirectories = file.subdirectories.saturating_add_signed(subdirectories);
-        }
-    }
-
     fn bad_sector(&mut self, container: Container, image: &[u8], error: &Corruption) {
         let place = Place::Sector(container);
-        let says = self.identify(image);
-        let is_own = says == Some((container, self.container_generation(container)));
+        let says = self.meta.identify(image);
+        let is_own = says == Some((container, self.meta.container_generation(container)));
         if is_own || matches!(error, Corruption::Entry { .. } | Corruption::Inode { .. }) {
-            self.problem(Code::BadEntry, place, error.to_string());
-            self.walk.fixes.push(Fix::RebuildSector(container));
+            self.findings.problem(Code::BadEntry, place, error.to_string());
+            self.round.fixes.push(Fix::RebuildSector(container));
         } else {
             let code = match container.file {
                 InodeNo::EXTERNAL => Code::TableSectorLost,
                 _ => Code::SectorLost,
             };
-            self.problem(code, place, error.to_string());
+            self.findings.problem(code, place, error.to_string());
             if says.is_some() {
                 // The sector belongs to another container: what leads here is wrong.
-                self.walk.misfits.insert(container);
+                self.round.misfits.insert(container);
             } else {
-                self.walk.fixes.push(Fix::ResetSector(container));
+                self.round.fixes.push(Fix::ResetSector(container));
             }
             self.losses.incomplete.insert(container.file);
         }
         self.losses.sectors.insert(container);
-        self.touched.insert(container.file);
+        self.findings.touched.insert(container.file);
     }
 
     /// Takes in an inode; true if it is a directory that was not yet known.
@@ -254,34 +217,38 @@ impl Checker<'_> {
         epoch: u64,
     ) -> bool {
         let ino = record.inode.number();
-        if ino.is_system() || !self.is_possible_number(ino) {
+        if ino.is_system() || !self.meta.is_possible_number(ino) {
             let place = Place::Entry(container, slot);
-            self.problem(Code::BadNumber, place, format!("an inode cannot have number {ino}"));
+            self.findings.problem(
+                Code::BadNumber,
+                place,
+                format!("an inode cannot have number {ino}"),
+            );
             self.drop_entry(container, slot, false);
             return false;
         }
         let is_external = container.file == InodeNo::EXTERNAL;
-        if !is_external && !self.superblock.incompat.contains(Incompat::EMBED) {
+        if !is_external && !self.meta.superblock.incompat.contains(Incompat::EMBED) {
             let message = format!("inode {ino} is embedded in a directory");
-            self.problem(Code::EmbeddedForbidden, Place::Entry(container, slot), message);
-            self.walk.fixes.push(Fix::Externalize(ino));
+            self.findings.problem(Code::EmbeddedForbidden, Place::Entry(container, slot), message);
+            self.round.fixes.push(Fix::Externalize(ino));
         }
-        if self.walk.inventory.get(ino).is_some() {
-            self.second_place(record, container, slot, epoch);
+        if self.meta.inventory.get(ino).is_some() {
+            Duplicates { walk: self }.second_place(record, container, slot, epoch);
             return false;
         }
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
         if is_directory && !is_external {
-            self.count_entry(container.file, 0, 1);
+            self.meta.inventory.count_entry(container.file, 0, 1);
         }
         for tag in record.link_tags() {
-            self.walk.epoch_max = self.walk.epoch_max.max(tag.epoch.0);
+            self.meta.inventory.epoch_max = self.meta.inventory.epoch_max.max(tag.epoch.0);
         }
         self.add_found(record, container, slot);
         self.claim_record(record, container.file);
         if self.is_fast()
             && is_external
-            && let Some(file) = self.walk.inventory.containers.get_mut(&ino)
+            && let Some(file) = self.meta.inventory.containers.get_mut(&ino)
         {
             // Its name may lie where nothing changed.
             file.parent = InodeNo(record.inode.parent.get());
@@ -294,14 +261,14 @@ impl Checker<'_> {
         let generation = inode.generation.get();
         let is_dir = inode.file_type() == Some(FileType::Directory);
         let names = if is_dir { 1 } else { inode.nlink.get() };
-        let references = match &self.fast.scope {
+        let references = match &self.scope {
             Some(scope) if container.file == InodeNo::EXTERNAL => {
                 scope.names_elsewhere(inode.number(), container, names)
             }
             _ => 0,
         };
-        self.walk.generation_max = self.walk.generation_max.max(generation);
-        self.walk.inventory.add(Found {
+        self.meta.inventory.generation_max = self.meta.inventory.generation_max.max(generation);
+        self.meta.inventory.add(Found {
             ino: inode.number(),
             container,
             slot,
@@ -320,53 +287,44 @@ impl Checker<'_> {
         let broken = xattr::iter(record.xattrs).find_map(Result::err);
         let named = has_bad_name(record.xattrs).then_some("an attribute's name has a zero byte");
         if let Some(what) = broken.or(named) {
-            self.problem(Code::AttributeList, Place::Inode(ino), what);
+            self.findings.problem(Code::AttributeList, Place::Inode(ino), what);
             let good = good_attributes(record.xattrs);
             let patch = Patch { attributes: Some(good), ..Patch::default() };
-            self.walk.fixes.push(Fix::Patch(ino, patch));
+            self.round.fixes.push(Fix::Patch(ino, patch));
         }
         self.check_fields(record);
-        let pending = self.start_map(record);
+        let pending = self.claims().start_map(record);
         if record.inode.file_type() == Some(FileType::Directory) {
-            let check = self.finish_at_once(pending);
+            let check = self.claims().finish_at_once(pending);
             if check.damaged {
                 self.losses.incomplete.insert(ino);
             }
             let file = self.container_file(record, check, parent);
-            self.walk.inventory.containers.insert(ino, file);
+            self.meta.inventory.containers.insert(ino, file);
         } else if pending.root.is_some() {
-            self.walk.pending_maps.push(pending);
+            self.space.pending_maps.push(pending);
         } else {
-            let check = self.finish_map(pending);
-            self.remember_contents(record, check);
+            let check = self.claims().finish_map(pending);
+            self.claims().remember_contents(record, check);
         }
     }
 
     /// Checks fields against each other that the codec cannot, for want of the geometry.
     fn check_fields(&mut self, record: &Record<'_>) {
+        let layout = self.meta.layout;
         let inode = record.inode;
         let mut patch = Patch::default();
         let has_checksum = inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM);
-        if has_checksum && inode.size.get() > self.layout.segment_bytes.into() {
+        if has_checksum && inode.size.get() > layout.segment_bytes.into() {
             patch.clear_flags = InodeFlags::CONTENT_CHECKSUM;
         }
         let hint_end = inode.hint_start.get().saturating_add(inode.hint_len.get().into());
-        patch.drop_hint = hint_end > self.layout.fragments();
+        patch.drop_hint = hint_end > layout.fragments();
         if patch != Patch::default() {
             let message = "its checksum or its hint cannot be";
-            self.problem(Code::Fields, Place::Inode(inode.number()), message);
-            self.walk.fixes.push(Fix::Patch(inode.number(), patch));
+            self.findings.problem(Code::Fields, Place::Inode(inode.number()), message);
+            self.round.fixes.push(Fix::Patch(inode.number(), patch));
         }
-    }
-
-    /// Reads the tree, if there is one, now.
-    pub(super) fn finish_at_once(&mut self, pending: PendingMap) -> MapCheck {
-        let mut pending = [pending];
-        if pending[0].root.is_some() {
-            self.read_trees(&mut pending);
-        }
-        let [pending] = pending;
-        self.finish_map(pending)
     }
 
     /// The container that a directory's inode, or the external table's, describes.
@@ -380,7 +338,7 @@ impl Checker<'_> {
         let size = self.check_container_size(inode.number(), inode.size.get(), &check);
         ContainerFile {
             generation: inode.generation.get(),
-            sectors: (size / u64::from(self.layout.sector_bytes)) as u32,
+            sectors: (size / u64::from(self.meta.layout.sector_bytes)) as u32,
             map: check.extents,
             parent,
             recorded_entries: inode.entries(),
@@ -393,10 +351,11 @@ impl Checker<'_> {
 
     /// The size of a container as far as its blocks cover it.
     fn check_container_size(&mut self, ino: InodeNo, size: u64, check: &MapCheck) -> u64 {
-        let block = u64::from(self.layout.block_bytes);
-        let fragment = u64::from(self.layout.fragment_bytes);
+        let layout = self.meta.layout;
+        let block = u64::from(layout.block_bytes);
+        let fragment = u64::from(layout.fragment_bytes);
         let sectors_max = u64::from(u32::MAX / 2);
-        let limit = INDEX_OFFSET_BYTES.min(sectors_max * u64::from(self.layout.sector_bytes));
+        let limit = INDEX_OFFSET_BYTES.min(sectors_max * u64::from(layout.sector_bytes));
         let is_size = size.is_multiple_of(block) && size <= limit;
         let wanted = size.min(limit);
         let below = check.extents.iter().take_while(|e| e.logical * fragment < wanted);
@@ -405,65 +364,41 @@ impl Checker<'_> {
             if extent.logical == at { Ok(extent.logical_end()) } else { Err(at) }
         });
         let (Ok(prefix) | Err(prefix)) = prefix.map(|at| at * fragment).map_err(|at| at * fragment);
-        if is_size && prefix > size && self.is_own_sector(ino, size, &check.extents) {
+        if is_size && prefix > size && self.meta.is_own_sector(ino, size, &check.extents) {
             let message = format!("its size is {size} bytes, its sectors go on to {prefix}");
-            self.problem(Code::DirectorySize, Place::Inode(ino), message);
+            self.findings.problem(Code::DirectorySize, Place::Inode(ino), message);
             let patch = Patch { size: Some(prefix), ..Patch::default() };
-            self.walk.fixes.push(Fix::Patch(ino, patch));
-            self.walk.fixes.push(Fix::Again);
+            self.round.fixes.push(Fix::Patch(ino, patch));
+            self.round.fixes.push(Fix::Again);
             return prefix;
         }
         if is_size && prefix >= size {
             return size;
         }
         let message = format!("its size is {size} bytes, its blocks cover {prefix}");
-        self.problem(Code::DirectorySize, Place::Inode(ino), message);
+        self.findings.problem(Code::DirectorySize, Place::Inode(ino), message);
         self.losses.incomplete.insert(ino);
         let kept: Vec<Extent> = check
             .extents
             .iter()
-            .filter(|extent| !self.is_misplaced(ino, extent))
+            .filter(|extent| !self.meta.is_misplaced(ino, extent))
             .copied()
             .collect();
         if kept.len() < check.extents.len() {
-            self.walk.fixes.push(Fix::SetMap(ino, kept));
+            self.round.fixes.push(Fix::SetMap(ino, kept));
         }
         let last = below.last().map_or(0, |extent| extent.logical_end() * fragment);
         let end = last.min(limit).next_multiple_of(block);
         let whole = prefix.min(limit) / block * block;
         if end - whole <= HOLE_BLOCKS_MAX * block && end > whole {
-            self.walk.fixes.push(Fix::FillHoles(ino, end));
+            self.round.fixes.push(Fix::FillHoles(ino, end));
             end
         } else {
             let patch = Patch { size: Some(whole), ..Patch::default() };
-            self.walk.fixes.push(Fix::Patch(ino, patch));
-            self.walk.fixes.push(Fix::Again);
+            self.round.fixes.push(Fix::Patch(ino, patch));
+            self.round.fixes.push(Fix::Again);
             whole
         }
-    }
-
-    /// Whether a sector of the container lies at this byte of it.
-    fn is_own_sector(&mut self, ino: InodeNo, offset: u64, map: &[Extent]) -> bool {
-        let len = u64::from(self.layout.sector_bytes);
-        let image = self.disk.read_many(&pieces(map, offset, len, &self.layout)).concat();
-        let found = self.identify(&image).map(|(container, _)| container);
-        found == Some(Container { file: ino, sector: SectorIndex((offset / len) as u32) })
-    }
-
-    /// Whether a sector lies at the beginning of an extent that belongs to another place.
-    fn is_misplaced(&mut self, ino: InodeNo, extent: &Extent) -> bool {
-        let len = u64::from(self.layout.sector_bytes);
-        let image = self.disk.read(self.run_place(extent.run()).offset, len as usize);
-        let sector = extent.logical * u64::from(self.layout.fragment_bytes) / len;
-        let is_other =
-            |(found, _): (Container, u32)| found.file != ino || u64::from(found.sector.0) != sector;
-        self.identify(&image).is_some_and(is_other)
-    }
-
-    /// Whether the locator table can have an entry for the number.
-    pub(super) fn is_possible_number(&self, ino: InodeNo) -> bool {
-        let (block, _) = locator::position(ino, self.layout.block_bytes);
-        (block + 1).saturating_mul(self.layout.block_fragments().into()) < 1 << 40
     }
 
     /// Takes in a name of an external inode; true if it leads to a directory for the first time.
@@ -477,21 +412,20 @@ impl Checker<'_> {
         let Reference { ino, container, slot } = reference;
         let place = Place::Entry(container, slot);
         let external = Container { file: InodeNo::EXTERNAL, sector };
-        if self.fast.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
-            && self.walk.inventory.get(ino).is_none()
+        if self.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
+            && self.meta.inventory.get(ino).is_none()
         {
             // Neither the inode nor its names changed.
             let is_directory = file_type == FileType::Directory;
-            self.count_entry(container.file, 0, is_directory.into());
+            self.meta.inventory.count_entry(container.file, 0, is_directory.into());
             return false;
         }
-        let is_counted =
-            self.fast.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
-        let found = match self.walk.inventory.get(ino) {
+        let is_counted = self.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
+        let found = match self.meta.inventory.get(ino) {
             Some(found) if found.is_external() => *found,
             _ => {
                 let message = format!("inode {ino} is not in the external inode table");
-                self.expected(Code::Dangling, place, message);
+                self.findings.expected(Code::Dangling, place, message);
                 self.lose_entry(container, slot);
                 self.drop_entry(container, slot, false);
                 return false;
@@ -499,18 +433,18 @@ impl Checker<'_> {
         };
         if found.container.sector != sector {
             let message = format!("inode {ino} lies in sector {}", found.container.sector);
-            self.expected(Code::ReferenceSector, place, message);
+            self.findings.expected(Code::ReferenceSector, place, message);
             let sector = found.container.sector;
-            self.walk.fixes.push(Fix::ToReference { container, slot, ino, sector });
+            self.round.fixes.push(Fix::ToReference { container, slot, ino, sector });
         }
         if found.file_type != file_type {
             let message = format!("inode {ino} is of another type");
-            self.problem(Code::EntryType, place, message);
-            self.walk.fixes.push(Fix::RebuildSector(container));
+            self.findings.problem(Code::EntryType, place, message);
+            self.round.fixes.push(Fix::RebuildSector(container));
         }
         let is_directory = found.file_type == FileType::Directory;
-        self.walk.inventory.references.push(reference);
-        if let Some(found) = self.walk.inventory.get_mut(ino) {
+        self.meta.inventory.references.push(reference);
+        if let Some(found) = self.meta.inventory.get_mut(ino) {
             found.references += u32::from(is_counted);
         }
         if !is_directory {
@@ -520,37 +454,11 @@ impl Checker<'_> {
             // Pass 2 decides which name stays.
             return false;
         }
-        self.count_entry(container.file, 0, 1);
-        if let Some(file) = self.walk.inventory.containers.get_mut(&ino) {
+        self.meta.inventory.count_entry(container.file, 0, 1);
+        if let Some(file) = self.meta.inventory.containers.get_mut(&ino) {
             file.parent = container.file;
         }
         true
-    }
-}
-
-impl Queue {
-    pub(super) fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
-    }
-
-    /// The next jobs in the order of the disk; from its start again when the end is reached.
-    fn next_batch(&mut self) -> Option<Vec<Job>> {
-        let mut bytes = 0;
-        let mut batch = Vec::new();
-        while bytes < BATCH_BYTES {
-            let ahead = self.jobs.range((self.position, 0)..).next().map(|(key, _)| *key);
-            let key = match ahead {
-                Some(key) => key,
-                // What was found meanwhile may lie ahead: look again before going back.
-                None if !batch.is_empty() => break,
-                None => *self.jobs.first_key_value()?.0,
-            };
-            self.position = key.0;
-            let job = self.jobs.remove(&key)?;
-            bytes += job.places.iter().map(|place| place.len).sum::<usize>();
-            batch.push(job);
-        }
-        Some(batch)
     }
 }
 

@@ -1,28 +1,30 @@
 //! Pass 2: names and inodes, link counts, counts of directories.
 
-use super::editor::{Fix, Patch};
+use super::fix::{Fix, Patch};
+use super::interrupted_renames::InterruptedRenames;
 use super::inventory::{Found, Reference};
-use super::{Checker, Code, Phase, Place};
+use super::walk::Walk;
+use super::{Code, Phase, Place};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 
-impl Checker<'_> {
+impl Walk<'_> {
     pub(super) fn pass2(&mut self) {
-        if self.crashed() {
-            if self.complete_exchanges() {
+        if self.findings.crashed() {
+            if (InterruptedRenames { walk: self }).complete_exchanges() {
                 return;
             }
-            self.complete_renames();
+            InterruptedRenames { walk: self }.complete_renames();
         }
         self.check_directory_names();
         let inodes: Vec<InodeNo> =
-            self.walk.inventory.inodes.iter().map(|found| found.ino).collect();
+            self.meta.inventory.inodes.iter().map(|found| found.ino).collect();
         let total = inodes.len() as u64;
         for (done, ino) in inodes.into_iter().enumerate() {
             if done.is_multiple_of(1 << 14) {
                 self.progress.report(Phase::Links, done as u64, total);
             }
-            let Some(found) = self.walk.inventory.get(ino).copied() else { continue };
+            let Some(found) = self.meta.inventory.get(ino).copied() else { continue };
             if ino == InodeNo::LOCATOR || ino == InodeNo::EXTERNAL {
                 continue;
             }
@@ -37,8 +39,8 @@ impl Checker<'_> {
     /// Leaves one name to a directory of the external table that has several.
     fn check_directory_names(&mut self) {
         let mut spare: Vec<Reference> = Vec::new();
-        for reference in &self.walk.inventory.references {
-            let found = self.walk.inventory.get(reference.ino);
+        for reference in &self.meta.inventory.references {
+            let found = self.meta.inventory.get(reference.ino);
             if found.is_some_and(|f| f.file_type == FileType::Directory && f.references > 1) {
                 spare.push(*reference);
             }
@@ -47,13 +49,13 @@ impl Checker<'_> {
         for names in spare.chunk_by(|a, b| a.ino == b.ino) {
             let ino = names[0].ino;
             // The record in the external table names the place that the last move left.
-            let left: Vec<_> = self.load_record(ino).map_or(Vec::new(), |record| {
+            let left: Vec<_> = self.meta.load_record(ino).map_or(Vec::new(), |record| {
                 let mut tags = record.link_tags();
                 tags.sort_by_key(|tag| tag.epoch);
                 tags.into_iter().map(|tag| tag.place).collect()
             });
-            let parent = self.walk.inventory.get(ino).map(|found| found.parent);
-            let reachable = |r: &&Reference| !self.is_within(r.container.file, ino);
+            let parent = self.meta.inventory.get(ino).map(|found| found.parent);
+            let reachable = |r: &&Reference| !self.meta.inventory.is_within(r.container.file, ino);
             let keep = names
                 .iter()
                 .filter(reachable)
@@ -66,7 +68,7 @@ impl Checker<'_> {
             {
                 let place = Place::Entry(name.container, name.slot);
                 let message = format!("directory {ino} has another name in {}", keep.container);
-                self.expected(Code::DirectoryNames, place, message);
+                self.findings.expected(Code::DirectoryNames, place, message);
                 self.drop_entry(name.container, name.slot, false);
             }
             self.take_only_name(ino, keep);
@@ -75,17 +77,17 @@ impl Checker<'_> {
 
     fn take_only_name(&mut self, ino: InodeNo, keep: Reference) {
         let parent = keep.container.file;
-        let before = match self.walk.inventory.containers.get_mut(&ino) {
+        let before = match self.meta.inventory.containers.get_mut(&ino) {
             Some(file) => std::mem::replace(&mut file.parent, parent),
             None => return,
         };
         if before != parent {
-            self.count_entry(before, 0, -1);
-            self.count_entry(parent, 0, 1);
+            self.meta.inventory.count_entry(before, 0, -1);
+            self.meta.inventory.count_entry(parent, 0, 1);
         }
-        self.walk.inventory.references.retain(|reference| reference.ino != ino);
-        self.walk.inventory.references.push(keep);
-        if let Some(found) = self.walk.inventory.get_mut(ino) {
+        self.meta.inventory.references.retain(|reference| reference.ino != ino);
+        self.meta.inventory.references.push(keep);
+        if let Some(found) = self.meta.inventory.get_mut(ino) {
             found.references = 1;
         }
     }
@@ -93,50 +95,50 @@ impl Checker<'_> {
     /// An inode of the external table that no name leads to: freed if it was on its way in or out
     /// when the volume crashed, saved otherwise.
     fn settle_nameless(&mut self, found: &Found) {
-        let is_damaged = !self.losses.sectors.is_empty() || self.is_damaged();
-        let in_motion = self.crashed() && !is_damaged;
+        let is_damaged = !self.losses.sectors.is_empty() || self.findings.is_damaged();
+        let in_motion = self.findings.crashed() && !is_damaged;
         let message = format!("no name leads to it; its link count is {}", found.nlink);
-        self.expected(Code::Nameless, Place::Inode(found.ino), message);
+        self.findings.expected(Code::Nameless, Place::Inode(found.ino), message);
         let is_empty = self
-            .walk
+            .meta
             .inventory
             .containers
             .get(&found.ino)
             .is_none_or(|file| file.recorded_entries == 0);
-        let was_there = self.fast.scope.as_ref().is_some_and(|scope| scope.had_names(found));
+        let was_there = self.scope.as_ref().is_some_and(|scope| scope.had_names(found));
         if was_there && found.file_type == FileType::Directory && !is_empty {
             // What lies below it may have no other name, and was not looked at. What lies below a new
-            // one is new, or its old name is there still.
-            return self.doubt(format!("directory {} has lost its name", found.ino));
+            // one is new, or still has its old name.
+            return self.findings.doubt(format!("directory {} has lost its name", found.ino));
         }
         if in_motion || found.nlink == 0 || (found.file_type == FileType::Directory && is_empty) {
             self.forget(found.ino);
             self.drop_entry(found.container, found.slot, false);
         } else {
-            self.walk.fixes.push(Fix::Reconnect(found.ino));
+            self.round.fixes.push(Fix::Reconnect(found.ino));
         }
     }
 
     fn check_counts(&mut self, found: &Found) {
         let ino = found.ino;
         let mut patch = Patch::default();
-        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else {
+        let Some(file) = self.meta.inventory.containers.get(&ino).cloned() else {
             let names = if found.is_external() { found.references } else { 1 };
             if found.nlink != names {
                 let message = format!("its link count is {}, it has {names} names", found.nlink);
-                self.counted(Code::LinkCount, ino, message);
+                self.findings.counted(Code::LinkCount, ino, message);
                 patch.nlink = Some(names);
             }
             if !found.is_external() && found.parent != found.container.file {
                 let message =
                     format!("its parent is {}, its name {}", found.parent, found.container);
-                self.counted(Code::Parent, ino, message);
+                self.findings.counted(Code::Parent, ino, message);
                 patch.parent = Some(found.container.file);
             }
             return self.push_patch(ino, patch);
         };
         let nlink = 2 + file.subdirectories;
-        let is_read = self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
+        let is_read = self.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
         if !is_read {
             // Its names and those below are as they were.
         } else if found.nlink != nlink || file.recorded_entries != file.entries {
@@ -144,28 +146,31 @@ impl Checker<'_> {
                 "it says {} links and {} entries, and has {nlink} and {}",
                 found.nlink, file.recorded_entries, file.entries
             );
-            self.counted(Code::DirectoryCounts, ino, message);
+            self.findings.counted(Code::DirectoryCounts, ino, message);
             patch.nlink = Some(nlink);
             patch.entries = Some(file.entries);
         }
         // Names are made durable without their directory's times.
-        if is_read && self.crashed() && (patch.entries.is_some() || file.youngest > file.changed) {
+        if is_read
+            && self.findings.crashed()
+            && (patch.entries.is_some() || file.youngest > file.changed)
+        {
             patch.changed_by = Some(file.youngest);
         }
         if ino != InodeNo::ROOT && found.parent != file.parent {
             let message = format!("its parent is {}, its name in {}", found.parent, file.parent);
-            self.counted(Code::Parent, ino, message);
+            self.findings.counted(Code::Parent, ino, message);
             patch.parent = Some(file.parent);
         }
         if file.indexed && file.names_changed {
-            self.walk.fixes.push(Fix::DropIndex(ino));
+            self.round.fixes.push(Fix::DropIndex(ino));
         }
         self.push_patch(ino, patch);
     }
 
     fn push_patch(&mut self, ino: InodeNo, patch: Patch) {
         if patch != Patch::default() {
-            self.walk.fixes.push(Fix::Patch(ino, patch));
+            self.round.fixes.push(Fix::Patch(ino, patch));
         }
     }
 }

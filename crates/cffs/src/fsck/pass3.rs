@@ -4,34 +4,37 @@
 //! of its last inode; where that is lost, it takes the highest that any inode has, so that no
 //! handle of an old file fits a new one.
 
-use super::editor::Patch;
+use super::disk::Place as DiskPlace;
+use super::fix::Patch;
 use super::inventory::pieces;
-use super::{Checker, Code, Phase, Place};
+use super::map_writer::MapWriter;
+use super::walk::Walk;
+use super::{Code, Phase, Place};
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::locator::{self, Entry};
-use crate::units::InodeNo;
+use crate::units::{Container, InodeNo};
 
 /// Blocks of the table that are read at once.
 const BATCH_BLOCKS: usize = 256;
 
-impl Checker<'_> {
+/// Derived state, with its place on the device.
+pub(super) type Derived = Vec<(u64, Vec<u8>)>;
+
+/// The locator table: read by number, and held against the inventory.
+pub(super) struct LocatorTable<'a, 'c> {
+    pub walk: &'a mut Walk<'c>,
+}
+
+impl LocatorTable<'_, '_> {
     pub(super) fn pass3(&mut self, may_write: bool) -> Result<()> {
-        let mut numbers: Vec<u64> = self
-            .walk
-            .inventory
-            .inodes
-            .iter()
-            .filter(|found| !found.ino.is_system())
-            .map(|found| found.ino.0)
-            .collect();
+        let layout = self.walk.meta.layout;
+        let mut numbers: Vec<u64> =
+            self.walk.meta.inventory.users().map(|found| found.ino.0).collect();
         numbers.sort_unstable();
-        let block_fragments = u64::from(self.layout.block_fragments());
-        let mut blocks: Vec<u64> = self
-            .walk
-            .locator
-            .extents
-            .iter()
+        let block_fragments = u64::from(layout.block_fragments());
+        let extents = self.walk.round.locator.extents.iter();
+        let mut blocks: Vec<u64> = extents
             .flat_map(|e| e.logical / block_fragments..e.logical_end().div_ceil(block_fragments))
             .collect();
         blocks.dedup();
@@ -47,12 +50,12 @@ impl Checker<'_> {
         let total = all.len() as u64;
         let mut done = 0;
         for batch in all.chunks(BATCH_BLOCKS) {
-            let len = u64::from(self.layout.block_bytes);
+            let len = u64::from(layout.block_bytes);
             let places: Vec<_> = batch
                 .iter()
-                .map(|block| pieces(&self.walk.locator.extents, block * len, len, &self.layout))
+                .map(|block| pieces(&self.walk.round.locator.extents, block * len, len, &layout))
                 .collect();
-            let mut blobs = self.disk.read_many(&places.concat()).into_iter();
+            let mut blobs = self.walk.meta.disk.read_many(&places.concat()).into_iter();
             for (block, places) in batch.iter().zip(&places) {
                 let bytes: Vec<u8> = blobs.by_ref().take(places.len()).collect::<Vec<_>>().concat();
                 let is_fresh = fresh.next_if_eq(block).is_some();
@@ -64,32 +67,33 @@ impl Checker<'_> {
                 {
                     let mut at = 0;
                     for place in places {
-                        self.disk.write(place.offset, &bytes[at..at + place.len])?;
+                        self.walk.meta.disk.write(place.offset, &bytes[at..at + place.len])?;
                         at += place.len;
                     }
                 }
             }
             done += batch.len() as u64;
-            self.progress.report(Phase::Locator, done, total);
+            self.walk.progress.report(Phase::Locator, done, total);
         }
-        if may_write && self.disk.is_changed() {
+        if may_write && self.walk.meta.disk.is_changed() {
             // The blocks of the table before the inode that leads to them.
-            self.disk.barrier()?;
-            self.disk.commit()?;
+            self.walk.meta.disk.barrier()?;
+            self.walk.meta.disk.commit()?;
         }
         Ok(())
     }
 
     pub(super) fn check_locator_size(&mut self) {
-        let block = u64::from(self.layout.block_bytes);
-        let fragment = u64::from(self.layout.fragment_bytes);
-        let end = self.walk.locator.extents.last().map_or(0, Extent::logical_end);
+        let layout = self.walk.meta.layout;
+        let block = u64::from(layout.block_bytes);
+        let fragment = u64::from(layout.fragment_bytes);
+        let end = self.walk.round.locator.extents.last().map_or(0, Extent::logical_end);
         let end = (end * fragment).next_multiple_of(block);
-        let size = self.walk.locator_size;
+        let size = self.walk.round.locator_size;
         if size < end || !size.is_multiple_of(block) {
             let message = format!("its size is {size} bytes, its blocks end at {end}");
-            self.derived(Code::LocatorSize, Place::Inode(InodeNo::LOCATOR), message);
-            self.patch(InodeNo::LOCATOR, &Patch { size: Some(end), ..Patch::default() });
+            self.walk.findings.derived(Code::LocatorSize, Place::Inode(InodeNo::LOCATOR), message);
+            self.walk.meta.patch(InodeNo::LOCATOR, &Patch { size: Some(end), ..Patch::default() });
         }
     }
 
@@ -97,7 +101,7 @@ impl Checker<'_> {
     fn missing_blocks(&self, numbers: &[u64], blocks: &[u64]) -> Vec<u64> {
         let mut needed: Vec<u64> = numbers
             .iter()
-            .map(|number| locator::position(InodeNo(*number), self.layout.block_bytes).0)
+            .map(|number| locator::position(InodeNo(*number), self.walk.meta.layout.block_bytes).0)
             .collect();
         needed.dedup();
         needed.retain(|block| blocks.binary_search(block).is_err());
@@ -106,21 +110,22 @@ impl Checker<'_> {
 
     /// Gives the table the blocks that it misses; false if there is no space.
     pub(super) fn grow_locator(&mut self, missing: &[u64], may_write: bool) -> Result<bool> {
+        let layout = self.walk.meta.layout;
         let message = format!("{} blocks of the table are missing", missing.len());
-        self.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
+        self.walk.findings.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
         if !may_write {
             return Ok(false);
         }
-        let block_fragments = self.layout.block_fragments();
+        let block_fragments = layout.block_fragments();
         for block in missing {
-            let Some(start) = self.allocate(block_fragments) else {
+            let Some(start) = MapWriter { walk: self.walk }.allocate(block_fragments) else {
                 let message = "no space for the locator table";
-                self.problem(Code::NoSpace, Place::Inode(InodeNo::LOCATOR), message);
+                self.walk.findings.problem(Code::NoSpace, Place::Inode(InodeNo::LOCATOR), message);
                 return Ok(false);
             };
             let logical = block * u64::from(block_fragments);
             let extent = Extent { logical, start, len: block_fragments, unwritten: false };
-            let extents = &mut self.walk.locator.extents;
+            let extents = &mut self.walk.round.locator.extents;
             let at = extents.partition_point(|other| other.logical < logical);
             match extents.get_mut(at.wrapping_sub(1)) {
                 Some(before) if before.logical_end() == logical && follows(before, &extent) => {
@@ -129,11 +134,12 @@ impl Checker<'_> {
                 _ => extents.insert(at, extent),
             }
         }
-        let end = missing.last().map_or(0, |block| block + 1) * u64::from(self.layout.block_bytes);
-        let extents = self.walk.locator.extents.clone();
+        let end = missing.last().map_or(0, |block| block + 1) * u64::from(layout.block_bytes);
+        let extents = self.walk.round.locator.extents.clone();
         let patch = Patch { size_min: Some(end), ..Patch::default() };
-        self.walk.locator_size = self.walk.locator_size.max(end);
-        Ok(self.set_map(InodeNo::LOCATOR, &extents) && self.patch(InodeNo::LOCATOR, &patch))
+        self.walk.round.locator_size = self.walk.round.locator_size.max(end);
+        Ok(MapWriter { walk: self.walk }.set_map(InodeNo::LOCATOR, &extents)
+            && self.walk.meta.patch(InodeNo::LOCATOR, &patch))
     }
 
     /// Compares a block of the table with the inodes that belong into it; its right bytes if it is
@@ -145,18 +151,23 @@ impl Checker<'_> {
         numbers: &[u64],
         is_fresh: bool,
     ) -> Option<Vec<u8>> {
+        let layout = self.walk.meta.layout;
         let mut is_wrong = is_fresh;
         let mut lost_generation = None;
-        bytes.resize(self.layout.block_bytes as usize, 0);
+        bytes.resize(layout.block_bytes as usize, 0);
         if is_fresh {
             locator::init(&mut bytes, block);
-        } else if let Err(error) = locator::verify(&bytes, block, self.checksum) {
-            self.derived(Code::LocatorBlock, Place::Inode(InodeNo::LOCATOR), error.to_string());
+        } else if let Err(error) = locator::verify(&bytes, block, self.walk.meta.checksum) {
+            self.walk.findings.derived(
+                Code::LocatorBlock,
+                Place::Inode(InodeNo::LOCATOR),
+                error.to_string(),
+            );
             locator::init(&mut bytes, block);
-            lost_generation = Some(self.walk.generation_max);
+            lost_generation = Some(self.walk.meta.inventory.generation_max);
             is_wrong = true;
         }
-        let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
+        let per_block = u64::from(locator::entries_per_block(layout.block_bytes));
         let mut wrong_entries = 0;
         let mut numbers = numbers.iter().peekable();
         for position in 0..per_block {
@@ -164,7 +175,7 @@ impl Checker<'_> {
             let old = locator::get(&bytes, position as usize);
             let found = numbers
                 .next_if_eq(&&number)
-                .and_then(|number| self.walk.inventory.get(InodeNo(*number)));
+                .and_then(|number| self.walk.meta.inventory.get(InodeNo(*number)));
             let new = match found {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }
@@ -180,12 +191,85 @@ impl Checker<'_> {
         }
         if wrong_entries > 0 && !is_wrong {
             let message = format!("block {block}: {wrong_entries} entries are wrong");
-            self.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
+            self.walk.findings.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
         }
         (is_wrong || wrong_entries > 0).then(|| {
-            locator::seal(&mut bytes, self.checksum);
+            locator::seal(&mut bytes, self.walk.meta.checksum);
             bytes
         })
+    }
+
+    /// Where the locator table says that an inode lies.
+    pub(super) fn located(&mut self, ino: InodeNo) -> Option<Container> {
+        let (block, position) = locator::position(ino, self.walk.meta.layout.block_bytes);
+        let bytes = self.locator_block(block)?;
+        locator::get(&bytes, position).container
+    }
+
+    /// A block of the locator table as it is on the device; `None` if there is none, or it is bad,
+    /// which raises a doubt.
+    pub(super) fn locator_block(&mut self, block: u64) -> Option<Vec<u8>> {
+        let layout = self.walk.meta.layout;
+        if let Some(known) = self.walk.scope.as_ref().and_then(|s| s.locator_blocks.get(&block)) {
+            return known.clone();
+        }
+        let len = u64::from(layout.block_bytes);
+        let places = pieces(&self.walk.round.locator.extents, block * len, len, &layout);
+        let bytes = self.walk.meta.disk.read_many(&places).concat();
+        let good = if bytes.is_empty() {
+            None
+        } else if self.is_settling(block) && locator::is_block(&bytes, block) {
+            Some(bytes)
+        } else if let Err(error) = locator::verify(&bytes, block, self.walk.meta.checksum) {
+            self.walk.findings.doubt(error.to_string());
+            None
+        } else {
+            self.check_locator_count(block, &bytes);
+            Some(bytes)
+        };
+        if let Some(scope) = &mut self.walk.scope {
+            scope.locator_blocks.insert(block, good.clone());
+        }
+        good
+    }
+
+    /// A block that was not written since the clean point has the entries that the log lists.
+    fn check_locator_count(&mut self, block: u64, bytes: &[u8]) {
+        let Some(scope) = self.walk.scope.as_ref().filter(|scope| !scope.settling) else { return };
+        let Some(listed) = scope.locator.get(&block).copied() else { return };
+        let used = locator::used_count(bytes);
+        if used != usize::from(listed) {
+            self.walk.findings.lost_writes(format!(
+                "block {block} of the locator table has {used} entries, and had {listed} at the last \
+                 clean point"
+            ));
+        }
+    }
+
+    /// Whether a block of the locator table may be part old and part new.
+    fn is_settling(&self, block: u64) -> bool {
+        self.walk.scope.as_ref().is_some_and(|s| s.settling && s.locator.contains_key(&block))
+    }
+
+    pub(super) fn has_locator_block(&self, block: u64) -> bool {
+        let fragments = u64::from(self.walk.meta.layout.block_fragments());
+        let extents = &self.walk.round.locator.extents;
+        let after = extents.partition_point(|e| e.logical_end() <= block * fragments);
+        extents.get(after).is_some_and(|e| e.logical <= block * fragments)
+    }
+
+    /// The pieces of a block of the locator table, with their places.
+    pub(super) fn locator_pieces(&self, block: u64, bytes: &[u8]) -> Derived {
+        let len = bytes.len() as u64;
+        let mut rest = bytes;
+        let places =
+            pieces(&self.walk.round.locator.extents, block * len, len, &self.walk.meta.layout);
+        let piece = |place: DiskPlace| {
+            let (piece, after) = rest.split_at(place.len);
+            rest = after;
+            (place.offset, piece.to_vec())
+        };
+        places.into_iter().map(piece).collect()
     }
 }
 

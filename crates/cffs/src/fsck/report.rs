@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::fast::FastReport;
 use super::problems::Code;
 use crate::format::superblock::Damage;
 use crate::units::{BlockNo, CgIndex, Container, InodeNo};
@@ -73,9 +72,9 @@ impl fmt::Display for Problem {
 pub enum LossKind {
     /// It is gone.
     File,
-    /// It is there, without some or all of its contents, or with contents that are in doubt.
+    /// It still exists, without some or all of its contents, or with contents that are in doubt.
     Contents,
-    /// It is there without some of its extended attributes.
+    /// It still exists, without some of its extended attributes.
     Attributes,
     /// It is whole, and has lost its name: it lies in lost+found.
     Moved,
@@ -102,6 +101,21 @@ impl fmt::Display for LossKind {
             LossKind::Moved => "moved to lost+found",
         })
     }
+}
+
+/// The extent of a fast check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastReport {
+    /// Sectors of the busy log.
+    pub log_sectors: u64,
+    /// Directories whose sectors were read.
+    pub directories: u64,
+    /// Blocks of the external inode table.
+    pub table_blocks: u64,
+    /// Blocks of the locator table.
+    pub locator_blocks: u64,
+    /// Cylinder groups.
+    pub groups: u64,
 }
 
 /// The result of a check.

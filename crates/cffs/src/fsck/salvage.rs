@@ -7,20 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Checker;
+use super::search::Search;
 use super::search::{Blocks, Wanted};
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
 use crate::units::{FragRun, InodeNo};
 
-impl Checker<'_> {
+impl Search<'_, '_> {
     /// Looks, once, for directories that nothing leads to.
     pub(super) fn salvage(&mut self) {
-        if std::mem::replace(&mut self.search.salvaged, true) {
+        if std::mem::replace(&mut self.tried.salvaged, true) {
             return;
         }
         let mut found = self.search_sectors(&Wanted::Unknown);
-        for ino in self.losses.incomplete.clone() {
+        for ino in self.walk.losses.incomplete.clone() {
             if let Some((generation, blocks)) = found.remove(&ino) {
                 self.complete_directory(ino, generation, &blocks);
             }
@@ -37,18 +37,21 @@ impl Checker<'_> {
     /// The directories whose inodes lie in these blocks. All inodes there keep their numbers, which
     /// are not given to others.
     fn subdirectories(&mut self, blocks: &Blocks) -> BTreeSet<InodeNo> {
+        let layout = self.walk.meta.layout;
         let mut found = BTreeSet::new();
         for (start, _) in blocks.values() {
-            let place = self.run_place(FragRun::new(*start, self.layout.block_fragments()));
-            let bytes = self.disk.read(place.offset, place.len);
-            for image in bytes.chunks_exact(self.layout.sector_bytes as usize) {
-                let Some((container, generation)) = self.identify(image) else { continue };
-                self.search.number_max = self.search.number_max.max(container.file.0);
-                if sector::verify(image, container, generation, self.checksum).is_err() {
+            let place = self.walk.meta.run_place(FragRun::new(*start, layout.block_fragments()));
+            let bytes = self.walk.meta.disk.read(place.offset, place.len);
+            for image in bytes.chunks_exact(layout.sector_bytes as usize) {
+                let Some((container, generation)) = self.walk.meta.identify(image) else {
+                    continue;
+                };
+                self.walk.number_max = self.walk.number_max.max(container.file.0);
+                if sector::verify(image, container, generation, self.walk.meta.checksum).is_err() {
                     continue;
                 }
                 for entry in Sector::new(image).entries() {
-                    self.search.number_max = self.search.number_max.max(entry.ino().0);
+                    self.walk.number_max = self.walk.number_max.max(entry.ino().0);
                     let is_embedded = matches!(entry.body, Body::Embedded(_));
                     if is_embedded && entry.file_type == FileType::Directory {
                         found.insert(entry.ino());

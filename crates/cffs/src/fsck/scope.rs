@@ -63,7 +63,7 @@ impl Scope {
         let checksum = superblock.checksum();
         let mut position = Position { generation: superblock.generation, ..Position::default() };
         scope.end.0 = position;
-        // The records of the epoch that was in motion count only when all of it is there.
+        // The records of the last epoch count only if all of them arrived.
         let mut pending = Vec::new();
         let bytes = layout.busy_log_half_blocks * layout.block_bytes;
         for at in (0..bytes).step_by(STEP_BYTES as usize) {

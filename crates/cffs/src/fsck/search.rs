@@ -6,19 +6,16 @@
 //! where they cannot be trusted, all that it did not reach. Of what is found, only directories that
 //! no other found one contains get a name in lost+found: the others come with them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Patch};
+use super::fix::{Fix, Patch};
 use super::inventory::pieces;
-use super::{Checker, Code, Phase, Place};
+use super::walk::Walk;
+use super::{Code, Phase, Place};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::extent::Extent;
-use crate::format::inode::{FileType, Record};
 use crate::format::{locator, sector};
 use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
-
-use super::sectors::OwnedRecord;
 
 /// What is read at once.
 const STEP_BYTES: u64 = 1 << 20;
@@ -42,7 +39,7 @@ pub(super) enum Wanted {
 /// What the searches have done so far, in all rounds: each search and each repair by one is tried
 /// once.
 #[derive(Default)]
-pub(super) struct Search {
+pub(super) struct Tried {
     /// Blocks that an old copy of the system area does not know were searched for.
     pub system_searched: bool,
     /// The whole device was searched.
@@ -51,35 +48,39 @@ pub(super) struct Search {
     pub resurrected: HashSet<InodeNo>,
     /// Directories that were given back those of their lost sectors that were found.
     pub completed: HashSet<InodeNo>,
-    /// The highest inode number that a search has seen: higher ones are free.
-    pub number_max: u64,
 }
 
-impl Checker<'_> {
+/// Searches for what nothing leads to, and lists what is lost.
+pub(super) struct Search<'a, 'c> {
+    pub walk: &'a mut Walk<'c>,
+    pub tried: &'a mut Tried,
+}
+
+impl Search<'_, '_> {
     /// After damage, or if there are fewer inodes than there should be: looks for directories that
     /// the walk did not reach.
     pub(super) fn search_lost(&mut self) {
-        if self.options.salvage {
+        if self.walk.options.salvage {
             return self.salvage();
         }
-        let users = self.walk.inventory.inodes.iter().filter(|found| !found.ino.is_system());
-        let has_fewer = self.was_clean() && (users.count() as u64) < self.superblock.inodes;
-        if !self.is_damaged() && !has_fewer {
+        let users = self.walk.meta.inventory.users().count() as u64;
+        let has_fewer = self.walk.findings.was_clean() && users < self.walk.meta.superblock.inodes;
+        if !self.walk.findings.is_damaged() && !has_fewer {
             return;
         }
         let mut missing = self.missing_inodes();
-        if missing.is_empty() && self.losses.incomplete.is_empty() {
+        if missing.is_empty() && self.walk.losses.incomplete.is_empty() {
             return;
         }
         let homes: HashMap<InodeNo, InodeNo> = missing
             .iter()
             .filter_map(|(ino, place)| place.map(|(container, _)| (*ino, container.file)))
             .collect();
-        missing.extend(self.losses.incomplete.iter().map(|ino| (*ino, None)));
+        missing.extend(self.walk.losses.incomplete.iter().map(|ino| (*ino, None)));
         let found = self.search_sectors(&Wanted::Missing(missing));
         for (ino, (generation, blocks)) in &found {
             let comes_with_other = homes.get(ino).is_some_and(|home| found.contains_key(home));
-            if self.walk.inventory.get(*ino).is_some() {
+            if self.walk.meta.inventory.get(*ino).is_some() {
                 self.complete_directory(*ino, *generation, blocks);
             } else if !comes_with_other {
                 self.take_lost_directory(*ino, *generation, blocks);
@@ -87,115 +88,52 @@ impl Checker<'_> {
         }
     }
 
-    /// Has a directory of which these blocks were found get an inode and a name; only once.
+    /// Notes that the directory with these blocks gets an inode and a name; only once.
     pub(super) fn take_lost_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
-        if !self.search.resurrected.insert(ino) {
+        if !self.tried.resurrected.insert(ino) {
             return;
         }
         let message = format!("found {} that no directory entry leads to", in_blocks(blocks.len()));
-        self.problem(Code::LostDirectory, Place::Inode(ino), message);
+        self.walk.findings.problem(Code::LostDirectory, Place::Inode(ino), message);
         let extents = self.claim_found(blocks, 0);
-        self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
+        self.walk.round.fixes.push(Fix::Resurrect { ino, generation, extents });
     }
 
     /// Gives a directory that lacks sectors those that were found; only once.
     pub(super) fn complete_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
-        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else { return };
-        if !self.search.completed.insert(ino) {
+        let layout = self.walk.meta.layout;
+        let Some(file) = self.walk.meta.inventory.containers.get(&ino).cloned() else { return };
+        if !self.tried.completed.insert(ino) {
             return;
         }
-        let per_block = self.layout.block_sectors();
-        let fragments = self.layout.block_fragments();
+        let per_block = layout.block_sectors();
+        let fragments = layout.block_fragments();
         let (mut map, mut end, mut count) = (file.map, 0, 0);
         for (block, (start, _)) in blocks {
             let first = *block as u32 * per_block;
             let is_held = first < file.sectors
-                && (first..first + per_block)
-                    .map(SectorIndex)
-                    .any(|sector| !self.losses.sectors.contains(&Container { file: ino, sector }));
-            if is_held || !self.walk.used.claim_free(FragRun::new(*start, fragments)) {
+                && (first..first + per_block).map(SectorIndex).any(|sector| {
+                    !self.walk.losses.sectors.contains(&Container { file: ino, sector })
+                });
+            if is_held || !self.walk.space.used.claim_free(FragRun::new(*start, fragments)) {
                 continue;
             }
-            self.cut_block(&mut map, *block);
+            self.walk.meta.cut_block(&mut map, *block);
             let logical = block * u64::from(fragments);
             let extent = Extent { logical, start: *start, len: fragments, unwritten: false };
             map.insert(map.partition_point(|other| other.logical < logical), extent);
-            end = extent.logical_end() * u64::from(self.layout.fragment_bytes);
+            end = extent.logical_end() * u64::from(layout.fragment_bytes);
             count += 1;
         }
         if count > 0 {
             let message =
                 format!("found {} of it that its inode does not point to", in_blocks(count));
-            self.problem(Code::LostBlocks, Place::Inode(ino), message);
+            self.walk.findings.problem(Code::LostBlocks, Place::Inode(ino), message);
             let generation = (generation != file.generation).then_some(generation);
             let patch = Patch { size_min: Some(end), generation, ..Patch::default() };
-            self.walk.fixes.push(Fix::SetMap(ino, map));
-            self.walk.fixes.push(Fix::Patch(ino, patch));
+            self.walk.round.fixes.push(Fix::SetMap(ino, map));
+            self.walk.round.fixes.push(Fix::Patch(ino, patch));
         }
-    }
-
-    /// Takes the blocks from containers in which lie others' sectors, so that these are found as
-    /// theirs. In a block with a sector that is in its place, the misfit's header is wrong instead:
-    /// what is in it stays. So it does where a sector of the external table has another number, since
-    /// names lead to the inodes in it by its place.
-    pub(super) fn let_misfits_go(&mut self) {
-        let per_block = self.layout.block_sectors();
-        let misfits = std::mem::take(&mut self.walk.misfits);
-        let dirs: BTreeSet<InodeNo> = misfits.iter().map(|container| container.file).collect();
-        for dir in dirs {
-            let Some(file) = self.walk.inventory.containers.get(&dir) else { continue };
-            let mut map = file.map.clone();
-            let mut goes = false;
-            for misfit in misfits.iter().filter(|container| container.file == dir) {
-                let block = misfit.sector.0 / per_block;
-                let sectors = block * per_block..(block + 1) * per_block;
-                let mut sectors =
-                    sectors.map(|sector| Container { file: dir, sector: SectorIndex(sector) });
-                if self.is_of_table(*misfit) || sectors.any(|container| self.is_in_place(container))
-                {
-                    self.walk.fixes.push(Fix::RebuildSector(*misfit));
-                } else {
-                    self.cut_block(&mut map, u64::from(block));
-                    goes = true;
-                }
-            }
-            if goes {
-                self.walk.fixes.push(Fix::SetMap(dir, map));
-            }
-        }
-    }
-
-    /// Whether the sector that lies where a directory has it says so itself.
-    fn is_in_place(&mut self, container: Container) -> bool {
-        let own = Some((container, self.container_generation(container)));
-        self.load_sector(container).is_some_and(|image| self.identify(&image) == own)
-    }
-
-    /// Whether it is a sector of the external table that says so itself, whichever it says it is.
-    fn is_of_table(&mut self, container: Container) -> bool {
-        let table = (InodeNo::EXTERNAL, self.container_generation(container));
-        let says = self.load_sector(container).and_then(|image| self.identify(&image));
-        container.file == InodeNo::EXTERNAL
-            && says.is_some_and(|(says, generation)| (says.file, generation) == table)
-    }
-
-    /// Takes a block of a file out of its map.
-    fn cut_block(&self, map: &mut Vec<Extent>, block: u64) {
-        let fragments = u64::from(self.layout.block_fragments());
-        let (from, to) = (block * fragments, (block + 1) * fragments);
-        let cut = |extent: Extent| {
-            let piece = |first: u64, end: u64| {
-                (first < end).then(|| Extent {
-                    logical: first,
-                    start: FragNo(extent.start.0 + (first - extent.logical)),
-                    len: (end - first) as u32,
-                    ..extent
-                })
-            };
-            let before = piece(extent.logical, extent.logical_end().min(from));
-            before.into_iter().chain(piece(extent.logical.max(to), extent.logical_end()))
-        };
-        *map = map.drain(..).flat_map(cut).collect();
     }
 
     /// If the system area was lost: looks, once, for blocks of the root directory and the external
@@ -203,43 +141,47 @@ impl Checker<'_> {
     pub(super) fn search_system(&mut self) -> bool {
         let is_lost =
             |problem: &super::Problem| matches!(problem.code, Code::SystemArea | Code::SystemInode);
-        if self.search.system_searched || !self.report.problems.iter().any(is_lost) {
+        if self.tried.system_searched || !self.walk.findings.report.problems.iter().any(is_lost) {
             return false;
         }
-        self.search.system_searched = true;
+        self.tried.system_searched = true;
         let missing = Missing::from([(InodeNo::ROOT, None), (InodeNo::EXTERNAL, None)]);
         for (ino, (_, blocks)) in self.search_sectors(&Wanted::Missing(missing)) {
             self.extend_system(ino, &blocks);
         }
-        !self.walk.fixes.is_empty()
+        !self.walk.round.fixes.is_empty()
     }
 
     /// The inodes that the locator table has and the walk has not.
     pub(super) fn missing_inodes(&mut self) -> Missing {
-        let len = u64::from(self.layout.block_bytes);
-        let per_block = locator::entries_per_block(self.layout.block_bytes);
-        let fragments = u64::from(self.layout.block_fragments());
-        let map = self.walk.locator.extents.clone();
+        let layout = self.walk.meta.layout;
+        let len = u64::from(layout.block_bytes);
+        let per_block = locator::entries_per_block(layout.block_bytes);
+        let fragments = u64::from(layout.block_fragments());
+        let map = self.walk.round.locator.extents.clone();
         let mut missing = Missing::new();
         let mut homes = HashSet::new();
         for block in map.iter().flat_map(|e| e.logical / fragments..e.logical_end() / fragments) {
-            let bytes = self.disk.read_many(&pieces(&map, block * len, len, &self.layout)).concat();
-            if bytes.len() as u64 != len || locator::verify(&bytes, block, self.checksum).is_err() {
+            let bytes =
+                self.walk.meta.disk.read_many(&pieces(&map, block * len, len, &layout)).concat();
+            if bytes.len() as u64 != len
+                || locator::verify(&bytes, block, self.walk.meta.checksum).is_err()
+            {
                 continue;
             }
             for position in 0..per_block {
                 let ino = InodeNo(block * u64::from(per_block) + u64::from(position));
                 let entry = locator::get(&bytes, position as usize);
                 let Some(container) = entry.container else { continue };
-                self.search.number_max = self.search.number_max.max(ino.0);
-                if !ino.is_system() && self.walk.inventory.get(ino).is_none() {
+                self.walk.number_max = self.walk.number_max.max(ino.0);
+                if !ino.is_system() && self.walk.meta.inventory.get(ino).is_none() {
                     missing.insert(ino, Some((container, entry.generation)));
                 }
                 homes.insert(container.file);
             }
         }
-        if self.was_clean() {
-            let is_known = |home: &InodeNo| self.walk.inventory.containers.contains_key(home);
+        if self.walk.findings.was_clean() {
+            let is_known = |home: &InodeNo| self.walk.meta.inventory.containers.contains_key(home);
             for home in homes.into_iter().filter(|home| !home.is_system() && !is_known(home)) {
                 missing.entry(home).or_insert(None);
             }
@@ -255,7 +197,8 @@ impl Checker<'_> {
         loop {
             let is_lost = |entry: &Option<(Container, u32)>| {
                 entry.is_some_and(|(container, _)| {
-                    self.losses.sectors.contains(&container) || kept.contains_key(&container.file)
+                    self.walk.losses.sectors.contains(&container)
+                        || kept.contains_key(&container.file)
                 })
             };
             let more: Vec<InodeNo> =
@@ -273,9 +216,9 @@ impl Checker<'_> {
     /// the blocks.
     pub(super) fn search_sectors(&mut self, wanted: &Wanted) -> BTreeMap<InodeNo, (u32, Blocks)> {
         let mut found: BTreeMap<(InodeNo, u32), Blocks> = BTreeMap::new();
-        let groups = self.superblock.cgs_made;
+        let groups = self.walk.meta.superblock.cgs_made;
         for cg in (0..groups).map(CgIndex) {
-            self.progress.report(Phase::Search, cg.0.into(), groups.into());
+            self.walk.progress.report(Phase::Search, cg.0.into(), groups.into());
             for run in self.unreached(cg) {
                 self.search_run(run, wanted, &mut found);
             }
@@ -296,16 +239,17 @@ impl Checker<'_> {
     /// Runs of a group that the walk did not reach and that are not known to be free; of a salvage,
     /// those that are free, too.
     fn unreached(&mut self, cg: CgIndex) -> Vec<FragRun> {
-        let mut bits = self.walk.used.free_bitmap(cg);
-        if self.was_clean()
-            && !self.options.salvage
+        let layout = self.walk.meta.layout;
+        let mut bits = self.walk.space.used.free_bitmap(cg);
+        if self.walk.findings.was_clean()
+            && !self.walk.options.salvage
             && let Some(old) = self.good_bitmap(cg)
         {
             bits.iter_mut().zip(old).for_each(|(bit, old)| *bit &= !old);
         }
-        let start = self.layout.block_start(self.layout.cg_start(cg));
+        let start = layout.block_start(layout.cg_start(cg));
         let mut runs: Vec<FragRun> = Vec::new();
-        for bit in 0..self.layout.cg_fragments(cg) {
+        for bit in 0..layout.cg_fragments(cg) {
             if bits[bit as usize / 8] >> (bit % 8) & 1 == 0 {
                 continue;
             }
@@ -319,11 +263,12 @@ impl Checker<'_> {
     }
 
     fn good_bitmap(&mut self, cg: CgIndex) -> Option<Vec<u8>> {
-        let block = self.layout.block_bytes as usize;
-        let offset = self.layout.block_offset(self.layout.cg_header(cg));
-        let bytes = self.disk.read(offset, block * (1 + self.layout.bitmap_blocks() as usize));
+        let layout = self.walk.meta.layout;
+        let block = layout.block_bytes as usize;
+        let offset = layout.block_offset(layout.cg_header(cg));
+        let bytes = self.walk.meta.disk.read(offset, block * (1 + layout.bitmap_blocks() as usize));
         let (head, bitmap) = bytes.split_at(block);
-        let header = CgHeader::decode(head, cg, self.checksum).ok()?;
+        let header = CgHeader::decode(head, cg, self.walk.meta.checksum).ok()?;
         (header.bitmap_checksum == bitmap_checksum(bitmap)).then(|| bitmap.to_vec())
     }
 
@@ -333,15 +278,16 @@ impl Checker<'_> {
         wanted: &Wanted,
         found: &mut BTreeMap<(InodeNo, u32), Blocks>,
     ) {
-        let whole = self.run_place(run);
-        let sector = u64::from(self.layout.sector_bytes);
-        let step = sector.min(self.layout.fragment_bytes.into());
+        let layout = self.walk.meta.layout;
+        let whole = self.walk.meta.run_place(run);
+        let sector = u64::from(layout.sector_bytes);
+        let step = sector.min(layout.fragment_bytes.into());
         let end = whole.offset + whole.len as u64;
         let mut from = whole.offset;
         while from + sector <= end {
             // A sector that begins within this step may end after it.
             let len = (STEP_BYTES + sector - step).min(end - from);
-            let bytes = self.disk.read(from, len as usize);
+            let bytes = self.walk.meta.disk.read(from, len as usize);
             let last = len.saturating_sub(sector).min(STEP_BYTES - step);
             for at in (0..=last).step_by(step as usize) {
                 let image = &bytes[at as usize..(at + sector) as usize];
@@ -358,27 +304,28 @@ impl Checker<'_> {
         wanted: &Wanted,
         found: &mut BTreeMap<(InodeNo, u32), Blocks>,
     ) {
-        let Some((container, generation)) = self.identify(image) else { return };
+        let layout = self.walk.meta.layout;
+        let Some((container, generation)) = self.walk.meta.identify(image) else { return };
         let file = container.file;
         let is_wanted = match wanted {
             Wanted::Missing(missing) => missing.get(&file).is_some_and(|place| {
                 place.is_none_or(|(_, wanted_generation)| wanted_generation == generation)
             }),
             Wanted::Unknown => {
-                !file.is_system() && self.walk.inventory.get(file).is_none()
-                    || self.losses.incomplete.contains(&file)
+                !file.is_system() && self.walk.meta.inventory.get(file).is_none()
+                    || self.walk.losses.incomplete.contains(&file)
             }
         };
-        let per_block = self.layout.block_sectors();
-        let within = container.sector.0 % per_block * self.layout.sector_bytes;
-        let fragment = u64::from(self.layout.fragment_bytes);
+        let per_block = layout.block_sectors();
+        let within = container.sector.0 % per_block * layout.sector_bytes;
+        let fragment = u64::from(layout.fragment_bytes);
         let Some(start) = offset.checked_sub(within.into()) else { return };
         // A directory has whole blocks only, so that another place is that of a sector that lies.
-        if !is_wanted || !start.is_multiple_of(self.layout.block_bytes.into()) {
+        if !is_wanted || !start.is_multiple_of(layout.block_bytes.into()) {
             return;
         }
         let start = FragNo(start / fragment);
-        if !self.layout.is_allocatable(start, self.layout.block_fragments()) {
+        if !layout.is_allocatable(start, layout.block_fragments()) {
             return;
         }
         let epoch = sector::Sector::new(image).epoch().0;
@@ -390,17 +337,12 @@ impl Checker<'_> {
         }
     }
 
-    /// Whose sector it is, if it is one.
-    pub(super) fn identify(&self, image: &[u8]) -> Option<(Container, u32)> {
-        sector::identify(image, self.checksum)
-    }
-
     /// Claims the blocks from `first` on that nothing else claims.
     fn claim_found(&mut self, blocks: &Blocks, first: u64) -> Vec<Extent> {
-        let len = self.layout.block_fragments();
+        let len = self.walk.meta.layout.block_fragments();
         let mut extents = Vec::new();
         for (block, (start, _)) in blocks.range(first..) {
-            if self.walk.used.claim_free(FragRun::new(*start, len)) {
+            if self.walk.space.used.claim_free(FragRun::new(*start, len)) {
                 let logical = block * u64::from(len);
                 extents.push(Extent { logical, start: *start, len, unwritten: false });
             }
@@ -408,45 +350,21 @@ impl Checker<'_> {
         extents
     }
 
-    /// Gives the root directory or the external table, restored from an old copy or made anew, the
+    /// Gives the root directory or the external table, restored from an old copy or made again, the
     /// blocks that the copy did not know.
     fn extend_system(&mut self, ino: InodeNo, blocks: &Blocks) {
-        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else { return };
-        let known = u64::from(file.sectors / self.layout.block_sectors());
+        let layout = self.walk.meta.layout;
+        let Some(file) = self.walk.meta.inventory.containers.get(&ino).cloned() else { return };
+        let known = u64::from(file.sectors / layout.block_sectors());
         let mut extents = self.claim_found(blocks, known);
         if let Some(last) = extents.last() {
-            let end = last.logical_end() * u64::from(self.layout.fragment_bytes);
+            let end = last.logical_end() * u64::from(layout.fragment_bytes);
             extents.splice(0..0, file.map);
             extents.sort_by_key(|extent| extent.logical);
             let patch = Patch { size_min: Some(end), ..Patch::default() };
-            self.walk.fixes.push(Fix::Patch(ino, patch));
-            self.walk.fixes.push(Fix::SetMap(ino, extents));
+            self.walk.round.fixes.push(Fix::Patch(ino, patch));
+            self.walk.round.fixes.push(Fix::SetMap(ino, extents));
         }
-    }
-
-    /// Gives a lost directory a new inode, with a name in lost+found.
-    pub(super) fn resurrect(&mut self, ino: InodeNo, generation: u32, extents: &[Extent]) {
-        self.touched.insert(ino);
-        let Some(home) = self.lost_found() else { return self.no_space(ino) };
-        let mut inode = self.new_inode(ino, FileType::Directory, 0o700);
-        inode.generation = generation.into();
-        inode.parent = home.0.into();
-        let record = Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
-        let record = OwnedRecord::new(&record);
-        let name = format!("#{ino}").into_bytes();
-        if self.add_directory(home, &name, &record).is_none() || !self.set_map(ino, extents) {
-            return self.no_space(ino);
-        }
-        let end = extents.last().map_or(0, Extent::logical_end);
-        let size = end * u64::from(self.layout.fragment_bytes);
-        self.patch(ino, &Patch { size: Some(size), ..Patch::default() });
-    }
-
-    /// Where a run lies.
-    pub(super) fn run_place(&self, run: FragRun) -> DiskPlace {
-        let fragment = u64::from(self.layout.fragment_bytes);
-        let len = (u64::from(run.len) * fragment) as usize;
-        DiskPlace { offset: run.start.0 * fragment, len }
     }
 }
 

@@ -62,6 +62,22 @@ impl UsedMap {
         });
     }
 
+    /// The total is the sum of the groups, and no group has more fragments than the layout gives it. Debug
+    /// builds check this after a round.
+    pub fn check(&self) {
+        let mut total = 0;
+        for (cg, words) in &self.groups {
+            assert!(*cg < self.layout.cgs(), "group {cg} exists");
+            let fragments = self.layout.cg_fragments(CgIndex(*cg)) as usize;
+            assert_eq!(words.len(), fragments.div_ceil(64), "the size of group {cg}");
+            let tail = words.last().filter(|_| !fragments.is_multiple_of(64));
+            let beyond = tail.map_or(0, |word| word >> (fragments % 64));
+            assert_eq!(beyond, 0, "group {cg} has no fragments behind its end");
+            total += words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+        }
+        assert_eq!(self.total, total, "the total is the sum of the groups");
+    }
+
     /// The runs released since the last call.
     pub fn take_released(&mut self) -> Vec<FragRun> {
         std::mem::take(&mut self.released)

@@ -1,4 +1,4 @@
-//! Where a log lies, how its blocks are sealed, and what it has of others.
+//! The place of a log, the seals of its blocks, and the images in it.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -55,8 +55,8 @@ impl Area {
         (self.start + u64::from(block)) * self.block_bytes as u64
     }
 
-    /// Whether a block of a volume of so many may have an image in the log: not the superblock, nor a block
-    /// of the log.
+    /// Whether a block of a volume of `volume_blocks` may have an image in the log: not the superblock, nor
+    /// a block of the log.
     pub fn is_home(&self, block: u64, volume_blocks: u64) -> bool {
         let is_log =
             !self.is_external && (self.start..self.start + u64::from(self.blocks)).contains(&block);

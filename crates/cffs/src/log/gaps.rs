@@ -15,18 +15,18 @@ mod tests;
 /// Records with a gap before it is judged.
 const TRIAL: u32 = 2;
 
-/// After so many records a neighbour of the best gap is tried again.
+/// The number of records after which a neighbour of the best gap is tried again.
 const RETRY: u32 = 256;
 
 /// A record that takes no longer than this waits for no turn of a disk.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// Of how many records the mean is taken, once there are so many.
+/// The mean is taken of the last records, of at most this many.
 const WINDOW: u32 = 16;
 
 struct Candidate {
     blocks: u32,
-    /// What a record took behind such a gap, of late.
+    /// The mean time of the last records behind such a gap.
     mean: Duration,
     /// The records of that mean, up to [`WINDOW`].
     count: u32,
@@ -52,7 +52,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Of up to so many blocks, of which nothing is known.
+    /// Gaps of up to `blocks_max` blocks, of which nothing is known.
     pub fn new(blocks_max: u32) -> Gaps {
         let halved = std::iter::successors(Some(blocks_max), |blocks| Some(blocks / 2));
         let mut blocks: Vec<u32> = halved.take(6).take_while(|blocks| *blocks > 0).collect();
@@ -63,12 +63,21 @@ impl Gaps {
         Gaps { candidates, now: 0, until_retry: RETRY, is_retry_above: true }
     }
 
+    /// Candidates rise from none, one of them is in use, and no mean is of more records than the window.
+    pub fn check(&self) {
+        assert_eq!(self.candidates.first().map(|candidate| candidate.blocks), Some(0));
+        assert!(self.candidates.windows(2).all(|pair| pair[0].blocks < pair[1].blocks));
+        assert!(self.now < self.candidates.len(), "a gap is in use");
+        assert!(self.candidates.iter().all(|candidate| candidate.count <= WINDOW));
+        assert!(self.until_retry <= RETRY);
+    }
+
     /// The gap before the next record, in blocks.
     pub fn next(&self) -> u32 {
         self.candidates[self.now].blocks
     }
 
-    /// A record behind such a gap took so long.
+    /// Notes the time that a record behind the gap in use took.
     pub fn took(&mut self, took: Duration) {
         self.candidates[self.now].add(took);
         self.until_retry = self.until_retry.saturating_sub(1);
@@ -97,7 +106,7 @@ impl Gaps {
         self.candidates.iter().position(is_near).unwrap_or(0)
     }
 
-    /// One beside the best, which is tried anew.
+    /// A neighbour of the best gap, which is tried again.
     fn neighbour(&mut self, best: usize) -> usize {
         self.until_retry = RETRY;
         self.is_retry_above = !self.is_retry_above;

@@ -11,7 +11,9 @@ use super::REQUEST_BYTES_MAX;
 use super::area::{Area, Images};
 use crate::device::BlockDevice;
 use crate::error::Corruption;
+use crate::format::Superblock;
 use crate::format::log::{HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::units::BlockNo;
 
 /// What a log has.
@@ -31,8 +33,8 @@ pub(super) struct Loaded {
 /// Reads the log; only its header, if nothing else counts.
 ///
 /// A record that is not whole ends it: it was being written when the program or the host stopped, and
-/// nothing has reported it as durable. Unless a later one is there: that was begun only when the
-/// one before it was durable, which then has been damaged since.
+/// nothing has reported it as durable. If a later record exists, the one before it was durable when the
+/// later one was begun, and has been damaged since.
 pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> Loaded {
     let mut window = Window { device, area, first: 0, bytes: Vec::new(), singly_before: 0 };
     let headers = [0, 1].map(|block| window.header(block));
@@ -62,6 +64,16 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> 
     loaded
 }
 
+/// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
+/// know.
+pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, u64) {
+    let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
+    match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
+        Ok(Ok(superblock)) => (superblock.state == State::Clean, superblock.log.sequence),
+        _ => (false, 0),
+    }
+}
+
 impl Loaded {
     /// Drops the log if it and the volume are of different times. `noted` is the number of the header that
     /// the superblock knows, 0 if it knows none.
@@ -86,7 +98,7 @@ impl Loaded {
 struct Found {
     place: Place,
     checksum: u32,
-    /// Whether all of its images are there.
+    /// Whether all of its images are intact.
     is_whole: bool,
     /// The block behind it.
     end: u32,
@@ -139,6 +151,7 @@ impl Scan {
         let is_whole = images.is_some();
         let place = record.place;
         let end = at + 1 + record.entries.len() as u32;
+        debug_assert!(!is_whole || end <= window.area.blocks, "a record ends behind the log");
         self.records.insert(place.sequence, Found { place, checksum, is_whole, end });
         if place.sequence < limit {
             for (home, image) in images.into_iter().flatten() {

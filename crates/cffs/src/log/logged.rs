@@ -10,16 +10,17 @@ use parking_lot::RwLock;
 use super::area::{Area, Images};
 use super::gaps::Gaps;
 use super::space::Space;
+use super::writer::Writer;
 use super::{REQUEST_BYTES_MAX, load};
 use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::Corruption;
 use crate::format::Superblock;
-use crate::format::log::{Entry, Header, Place, Record, image_checksum};
-use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES, State};
+use crate::format::log::{Entry, Place, Record, image_checksum};
+use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES};
 use crate::lock::{self, Rank};
 use crate::units::BlockNo;
 
-/// So much of the log is in memory at most: more is drained.
+/// The most bytes of the log that are in memory: beyond that, it is drained.
 const LIVE_BYTES_MAX: usize = 32 << 20;
 
 /// A device with the stable log of its volume.
@@ -42,31 +43,9 @@ pub struct LoggedDevice<D> {
     stats: parking_lot::Mutex<LogStats>,
 }
 
-/// Where the log goes on.
-struct Writer {
-    header: Header,
-    /// Whether the header is on the device, and so records may follow it.
-    has_begun: bool,
-    /// Whether the device has an older header, of a copy of the log in which nothing counts.
-    has_old_header: bool,
-    space: Space,
-    place: Place,
-    gaps: Gaps,
-}
-
-impl Writer {
-    /// Begins a new era with this header.
-    fn begin(&mut self, header: Header) {
-        self.header = header;
-        (self.has_begun, self.has_old_header) = (true, false);
-        self.place = Place { era: header.era, sequence: 0, previous: 0 };
-        self.space.clear();
-    }
-}
-
 impl<D: BlockDevice> LoggedDevice<D> {
     /// Puts the log that lies on it over the device of a volume: what the log has is read into memory.
-    /// Nothing is written before somebody writes.
+    /// Nothing is written before the first write.
     ///
     /// If the log is damaged, the device has what comes before the damage, and the damage is returned,
     /// too. Its user must check the whole volume then, and [`erase`](super::erase) the log.
@@ -84,7 +63,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let is_unused = superblock.log.flags.contains(LogFlags::UNUSED);
         // The log of a clean volume was made empty, and nothing followed, not even in part: no record is
         // written before the volume is marked as in use.
-        let (is_clean, noted) = own_state(&inner);
+        let (is_clean, noted) = load::own_state(&inner);
         let log = medium.as_deref().unwrap_or(&inner);
         let has_records = !is_clean && !is_unused;
         let mut loaded = load::load(log, &area, has_records);
@@ -127,6 +106,23 @@ impl<D: BlockDevice> LoggedDevice<D> {
             stats: parking_lot::Mutex::new(stats),
         };
         (device, doubt)
+    }
+
+    /// The invariants of the log, which debug builds check after each change of it.
+    fn check(&self, writer: &Writer) {
+        writer.check();
+        let live = self.live.read();
+        let stats = self.stats.lock();
+        let bytes = (live.len() * self.area.block_bytes) as u64;
+        assert_eq!(stats.live_bytes, bytes, "what is live is counted");
+        assert!(stats.live_bytes <= stats.live_bytes_max, "the most that was live");
+        let is_block = |(at, image): (&u64, &Arc<[u8]>)| {
+            at.is_multiple_of(self.area.block_bytes as u64) && image.len() == self.area.block_bytes
+        };
+        assert!(live.iter().all(is_block), "whole blocks are live");
+        let blocks = self.volume_blocks.load(Ordering::Acquire);
+        let is_home = |at: &u64| self.area.is_home(at / self.area.block_bytes as u64, blocks);
+        assert!(live.keys().all(is_home), "no block of the log and no superblock is live");
     }
 
     /// The device below.
@@ -174,10 +170,13 @@ impl<D: BlockDevice> LoggedDevice<D> {
         }
         self.forget();
         self.stats.lock().drain_time += self.inner.elapsed().saturating_sub(began);
+        if cfg!(debug_assertions) {
+            self.check(writer);
+        }
         Ok(())
     }
 
-    /// The same while somebody waits to write something, which counts as of this kind.
+    /// The same while a writer waits, which is counted as of this kind.
     fn drain_for_writer(
         &self,
         writer: &mut Writer,
@@ -226,8 +225,8 @@ impl<D: BlockDevice> LoggedDevice<D> {
         Ok(())
     }
 
-    /// Has the superblock say that nothing in the log counts, now that all of it is at home and it can
-    /// no longer be made empty.
+    /// Marks the log as unused in the superblock, now that all of it is at home and it can no longer be made
+    /// empty.
     fn give_up(&self, why: &io::Error) -> io::Result<()> {
         tracing::warn!("the log cannot be made empty ({why}); the volume goes on without it");
         self.change_superblock(|superblock| superblock.log.flags |= LogFlags::UNUSED)?;
@@ -260,7 +259,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
         images.iter().zip(expected).take(limit).take_while(|((at, _), next)| at == next).count()
     }
 
-    /// Has the log's device make everything durable.
+    /// Makes everything on the log's device durable.
     fn flush_log(&self) -> io::Result<()> {
         match &self.medium {
             // Home is not touched by what happens there.
@@ -269,7 +268,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
         }
     }
 
-    /// Has the device of the volume make everything durable; the caller holds the writer.
+    /// Makes everything on the volume's device durable; the caller holds the writer.
     fn flush(&self) -> io::Result<()> {
         self.is_unsynced.store(false, Ordering::Release);
         let result = self.inner.sync();
@@ -391,6 +390,8 @@ impl<D: BlockDevice> LoggedDevice<D> {
             flushes += 1;
         }
         let began = self.elapsed();
+        debug_assert!(writer.has_begun, "a record follows a header");
+        debug_assert!(at + 1 + blocks.len() as u32 <= self.area.blocks, "a record leaves the log");
         let (head, checksum) = self.record(writer, blocks);
         let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
         let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&head)).chain(images).collect();
@@ -419,6 +420,9 @@ impl<D: BlockDevice> LoggedDevice<D> {
             live.len()
         };
         self.count_record(blocks.len(), live_blocks, flushes);
+        if cfg!(debug_assertions) {
+            self.check(writer);
+        }
         Ok(true)
     }
 
@@ -439,7 +443,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
         Ok(())
     }
 
-    /// Notes a record of so many images, after which so many are live.
+    /// Counts a record of `images` images, after which `live_blocks` are live.
     fn count_record(&self, images: usize, live_blocks: usize, flushes: u64) {
         let bytes_of = |blocks: usize| (blocks * self.area.block_bytes) as u64;
         let mut stats = self.stats.lock();
@@ -517,7 +521,7 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         let writer = &mut *self.writer.lock();
         match self.state() {
             LogState::On => {
-                // One in which nothing counts is left as it is.
+                // A log that is marked as unused is left alone.
                 if !self.is_unused.load(Ordering::Acquire) {
                     self.drain(writer)?;
                 }
@@ -543,9 +547,7 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             LogState::On if self.is_unused.load(Ordering::Acquire) => return Ok(false),
             LogState::On => {}
             LogState::Off => return Ok(false),
-            LogState::Failed => {
-                return Err(after_failed_sync());
-            }
+            LogState::Failed => return Err(after_failed_sync()),
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
         let place = |writer: &Writer| {
@@ -567,16 +569,6 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             self.stats.lock().commits.add(self.elapsed().saturating_sub(began));
         }
         Ok(is_written)
-    }
-}
-
-/// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
-/// know.
-pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, u64) {
-    let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
-    match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
-        Ok(Ok(superblock)) => (superblock.state == State::Clean, superblock.log.sequence),
-        _ => (false, 0),
     }
 }
 

@@ -43,13 +43,15 @@ mod gaps;
 mod load;
 mod logged;
 mod space;
+mod writer;
+
 #[cfg(test)]
 mod tests;
 
 pub use logged::LoggedDevice;
 
-/// The longest request: so much of the log is read at once, and so much written of images that lie side by
-/// side at home. Between two requests a disk turns once.
+/// The longest request, for reading the log and for writing images that lie side by side at home. Between
+/// two requests a disk turns once.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the volume has a log.
@@ -78,7 +80,7 @@ pub fn is_empty(superblock: &Superblock) -> bool {
 
 /// The number of the log's header that the superblock in block 0 has noted; 0 if it cannot be read.
 pub fn noted_header(device: &dyn BlockDevice) -> u64 {
-    logged::own_state(device).1
+    load::own_state(device).1
 }
 
 /// Makes the log of a volume empty, whatever lies there, on the device that has the log, with the header

@@ -1,4 +1,4 @@
-//! Where in the log the next record goes.
+//! The place of the next record in the log.
 //!
 //! Gaps leave most of the log free when its end is reached, so the next records go between those that are
 //! there, lap after lap: each a gap behind the last one, or a little further, where there is room.
@@ -41,13 +41,26 @@ impl Space {
         }
     }
 
+    /// Runs lie behind the headers, in the log, and apart from each other.
+    pub fn check(&self) {
+        let mut before = 0;
+        for (from, to) in &self.taken {
+            assert!(from < to, "a run from {from} to {to}");
+            assert!(*from >= HEADER_BLOCKS, "a record lies over a header");
+            assert!(*from > before, "neighbours are one run");
+            before = *to;
+        }
+        assert!(before <= self.blocks, "a record ends behind the log");
+        assert!((HEADER_BLOCKS..=self.blocks).contains(&self.next), "the end of the last record");
+    }
+
     /// Drops all records.
     pub fn clear(&mut self) {
         self.taken.clear();
         self.next = HEADER_BLOCKS;
     }
 
-    /// Where a record of so many blocks goes; none if there is no room for it.
+    /// The place for a record of `len` blocks; none if there is no room for it.
     pub fn place(&self, gap: u32, len: u32) -> Option<u32> {
         let ahead = self.room_from(self.next + gap, len);
         let may_go_back = self.has_laps || self.taken.is_empty();
@@ -61,6 +74,10 @@ impl Space {
 
     /// Notes a record.
     pub fn take(&mut self, at: u32, len: u32) {
+        debug_assert!(
+            self.taken.range(..at + len).next_back().is_none_or(|(_, end)| *end <= at),
+            "the record at {at} lies over another"
+        );
         let (mut from, mut to) = (at, at + len);
         if let Some((before, end)) = self.taken.range(..at).next_back()
             && *end == at

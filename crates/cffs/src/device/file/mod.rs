@@ -273,7 +273,7 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// The kernel would read on where it sees a pattern, beside and beyond what was chosen.
+    /// The kernel would read more than was chosen wherever it sees a pattern.
     fn expect_chosen_reads(&self) {
         let Ok(open) = self.open_descriptors() else { return };
         // A file system that does not take the hint guesses on.

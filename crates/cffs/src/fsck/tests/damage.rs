@@ -11,9 +11,10 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{self, Body, Sector};
 use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
-use crate::fsck::editor::Patch;
+use crate::fsck::Place;
+use crate::fsck::fix::Patch;
 use crate::fsck::inventory::pieces;
-use crate::fsck::{Checker, Place};
+use crate::fsck::walk::Walk;
 use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 
 pub(super) struct Case {
@@ -102,8 +103,8 @@ fn flip(image: &Image, offset: u64) {
     write(image, offset, &[byte[0] ^ 0x55]);
 }
 
-fn home(c: &Checker<'_>, ino: InodeNo) -> (Container, u16) {
-    let found = c.walk.inventory.get(ino).expect("an inode");
+fn home(c: &Walk<'_>, ino: InodeNo) -> (Container, u16) {
+    let found = c.meta.inventory.get(ino).expect("an inode");
     (found.container, found.slot)
 }
 
@@ -112,8 +113,8 @@ fn inode(image: &Image, path: &str) -> Place {
 }
 
 /// Where a sector lies.
-fn sector_offset(c: &Checker<'_>, container: Container) -> u64 {
-    c.walk.inventory.sector_pieces(container, &c.layout)[0].offset
+fn sector_offset(c: &Walk<'_>, container: Container) -> u64 {
+    c.meta.inventory.sector_pieces(container, &c.meta.layout)[0].offset
 }
 
 fn superblock_lost(image: &Image) -> Vec<(Code, Place)> {
@@ -123,8 +124,8 @@ fn superblock_lost(image: &Image) -> Vec<(Code, Place)> {
 
 fn superblock_copy(image: &Image) -> Vec<(Code, Place)> {
     let (block, offset) = image.with(|c| {
-        let block = c.layout.superblock_copies()[0];
-        (block, c.layout.block_offset(block))
+        let block = c.meta.layout.superblock_copies()[0];
+        (block, c.meta.layout.block_offset(block))
     });
     flip(image, offset + 100);
     vec![(SuperblockCopy, Place::Block(block))]
@@ -132,8 +133,8 @@ fn superblock_copy(image: &Image) -> Vec<(Code, Place)> {
 
 fn system_copy(image: &Image) -> Vec<(Code, Place)> {
     let (block, offset) = image.with(|c| {
-        let block = BlockNo(c.layout.superblock_copies()[0].0 + 1);
-        (block, c.layout.block_offset(block))
+        let block = BlockNo(c.meta.layout.superblock_copies()[0].0 + 1);
+        (block, c.meta.layout.block_offset(block))
     });
     flip(image, offset + 100);
     vec![(SystemCopy, Place::Block(block))]
@@ -149,7 +150,7 @@ fn system_area(image: &Image) -> Vec<(Code, Place)> {
 fn system_inode(image: &Image) -> Vec<(Code, Place)> {
     image.with(|c| {
         let (container, slot) = home(c, InodeNo::EXTERNAL);
-        c.edit(container, |image| sector::remove(image, slot));
+        c.meta.edit(container, |image| sector::remove(image, slot));
     });
     vec![(SystemInode, Place::Inode(InodeNo::EXTERNAL))]
 }
@@ -170,7 +171,7 @@ fn table_sector_lost(image: &Image) -> Vec<(Code, Place)> {
             let ino = image.ino(path);
             let of = |r: &&crate::fsck::inventory::Reference| r.ino == ino;
             names.extend(
-                c.walk.inventory.references.iter().filter(of).map(|r| (r.container, r.slot)),
+                c.meta.inventory.references.iter().filter(of).map(|r| (r.container, r.slot)),
             );
         }
         names.sort_by_key(|name| (sector_offset(c, name.0), name.1));
@@ -186,7 +187,7 @@ fn table_sector_lost(image: &Image) -> Vec<(Code, Place)> {
 fn bad_entry(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let container = image.with(|c| {
-        c.edit_record(ino, |record| record.inode.mtime_nanoseconds = u32::MAX.into());
+        c.meta.edit_record(ino, |record| record.inode.mtime_nanoseconds = u32::MAX.into());
         home(c, ino).0
     });
     vec![(BadEntry, Place::Sector(container))]
@@ -196,9 +197,9 @@ fn name_hash_wrong(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let (container, slot) = image.with(|c| {
         let (container, slot) = home(c, ino);
-        let record = c.load_record(ino).expect("a record");
+        let record = c.meta.load_record(ino).expect("a record");
         let mut added = 0;
-        c.edit(container, |image| {
+        c.meta.edit(container, |image| {
             sector::remove(image, slot);
             let body = Body::Embedded(record.as_record());
             added = sector::insert(image, 1, b"tiny", FileType::Regular, &body).expect("room");
@@ -211,7 +212,8 @@ fn name_hash_wrong(image: &Image) -> Vec<(Code, Place)> {
 fn directory_size(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir");
     image.with(|c| {
-        c.edit_record(ino, |record| record.inode.size = (record.inode.size.get() + 4096).into())
+        c.meta
+            .edit_record(ino, |record| record.inode.size = (record.inode.size.get() + 4096).into())
     });
     vec![(DirectorySize, Place::Inode(ino))]
 }
@@ -219,20 +221,20 @@ fn directory_size(image: &Image) -> Vec<(Code, Place)> {
 fn bad_number(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let (container, slot) = image.with(|c| {
-        c.edit_record(ino, |record| record.inode.ino = 7.into());
+        c.meta.edit_record(ino, |record| record.inode.ino = 7.into());
         home(c, ino)
     });
     vec![(BadNumber, Place::Entry(container, slot))]
 }
 
 /// Adds a name for a record to the first sector of a directory.
-fn add_name(c: &mut Checker<'_>, dir: InodeNo, name: &[u8], ino: InodeNo) -> (Container, u16) {
-    let record = c.load_record(ino).expect("a record");
+fn add_name(c: &mut Walk<'_>, dir: InodeNo, name: &[u8], ino: InodeNo) -> (Container, u16) {
+    let record = c.meta.load_record(ino).expect("a record");
     let file_type = record.inode.file_type().expect("a type");
-    let hash = name_hash(&c.superblock.hash_seed, name);
+    let hash = name_hash(&c.meta.superblock.hash_seed, name);
     let container = Container { file: dir, sector: SectorIndex(0) };
     let mut slot = None;
-    c.edit(container, |image| {
+    c.meta.edit(container, |image| {
         let body = Body::Embedded(record.as_record());
         slot = sector::insert(image, hash, name, file_type, &body);
     });
@@ -243,7 +245,7 @@ fn two_places(image: &Image) -> Vec<(Code, Place)> {
     let (ino, dir) = (image.ino("/dir/tiny"), image.ino("/dir/inner"));
     image.with(|c| {
         add_name(c, dir, b"again", ino);
-        c.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
+        c.meta.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
     });
     vec![(TwoPlaces, Place::Inode(ino))]
 }
@@ -253,13 +255,13 @@ fn name_twice(image: &Image) -> Vec<(Code, Place)> {
     let place = image.with(|c| {
         // An empty file of its own number, and a name that is there.
         let number =
-            InodeNo(c.walk.inventory.inodes.iter().map(|f| f.ino.0).max().unwrap_or(0) + 1);
-        let mut inode = c.new_inode(number, FileType::Regular, 0o644);
+            InodeNo(c.meta.inventory.inodes.iter().map(|f| f.ino.0).max().unwrap_or(0) + 1);
+        let mut inode = c.meta.new_inode(number, FileType::Regular, 0o644);
         inode.parent = dir.0.into();
-        let hash = name_hash(&c.superblock.hash_seed, b"tiny");
+        let hash = name_hash(&c.meta.superblock.hash_seed, b"tiny");
         let container = Container { file: dir, sector: SectorIndex(0) };
         let mut slot = None;
-        c.edit(container, |image| {
+        c.meta.edit(container, |image| {
             let record =
                 crate::format::inode::Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
             slot = sector::insert(image, hash, b"tiny", FileType::Regular, &Body::Embedded(record));
@@ -272,9 +274,9 @@ fn name_twice(image: &Image) -> Vec<(Code, Place)> {
 fn reference_sector(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
+        let reference = *c.meta.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
         let body = Body::Reference { ino, sector: SectorIndex(9) };
-        c.edit(reference.container, |image| {
+        c.meta.edit(reference.container, |image| {
             sector::replace(image, reference.slot, &body);
         });
         (reference.container, reference.slot)
@@ -285,9 +287,9 @@ fn reference_sector(image: &Image) -> Vec<(Code, Place)> {
 fn entry_type(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
+        let reference = *c.meta.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
         let mut slot = None;
-        c.edit(reference.container, |image| {
+        c.meta.edit(reference.container, |image| {
             let sector = Sector::new(image);
             let entry = sector.entries().find(|e| e.slot == reference.slot).expect("an entry");
             let (hash, name) = (entry.hash, entry.name.to_vec());
@@ -305,11 +307,11 @@ fn entry_type(image: &Image) -> Vec<(Code, Place)> {
 fn embedded_forbidden(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
-        let record = c.load_record(ino).expect("a record");
+        let reference = *c.meta.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
+        let record = c.meta.load_record(ino).expect("a record");
         let (table, slot) = home(c, ino);
-        c.edit(table, |image| sector::remove(image, slot));
-        c.edit(reference.container, |image| {
+        c.meta.edit(table, |image| sector::remove(image, slot));
+        c.meta.edit(reference.container, |image| {
             let body = Body::Embedded(record.as_record());
             assert!(sector::replace(image, reference.slot, &body), "room");
         });
@@ -318,8 +320,8 @@ fn embedded_forbidden(image: &Image) -> Vec<(Code, Place)> {
     vec![(EmbeddedForbidden, Place::Entry(container, slot))]
 }
 
-fn set_extent(c: &mut Checker<'_>, ino: InodeNo, change: impl Fn(&mut Extent)) {
-    c.edit_record(ino, |record| {
+fn set_extent(c: &mut Walk<'_>, ino: InodeNo, change: impl Fn(&mut Extent)) {
+    c.meta.edit_record(ino, |record| {
         let mut extents: Vec<Extent> = Extent::decode_list(&record.data).collect();
         change(&mut extents[0]);
         record.data = extents.iter().flat_map(Extent::encode).collect();
@@ -329,7 +331,7 @@ fn set_extent(c: &mut Checker<'_>, ino: InodeNo, change: impl Fn(&mut Extent)) {
 fn extent_range(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
     image.with(|c| {
-        let end = FragNo(c.layout.fragments());
+        let end = FragNo(c.meta.layout.fragments());
         set_extent(c, ino, |extent| extent.start = end);
     });
     vec![(ExtentRange, Place::Inode(ino))]
@@ -338,7 +340,7 @@ fn extent_range(image: &Image) -> Vec<(Code, Place)> {
 fn extent_overlap(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
     image.with(|c| {
-        c.edit_record(ino, |record| {
+        c.meta.edit_record(ino, |record| {
             let first = Extent::decode_list(&record.data).next().expect("an extent");
             let (one, mut two) = (Extent { len: 12, ..first }, first);
             two.start = FragNo(first.start.0 + 12);
@@ -356,9 +358,9 @@ fn extent_overlap(image: &Image) -> Vec<(Code, Place)> {
 fn extent_block(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/tree");
     let offset = image.with(|c| {
-        let record = c.load_record(ino).expect("a record");
-        let tree = c.collect_map(&record.as_record()).tree_blocks;
-        c.layout.block_offset(*tree.last().expect("a tree"))
+        let record = c.meta.load_record(ino).expect("a record");
+        let tree = c.meta.collect_map(&record.as_record()).tree_blocks;
+        c.meta.layout.block_offset(*tree.last().expect("a tree"))
     });
     flip(image, offset + 100);
     vec![(ExtentBlock, Place::Inode(ino))]
@@ -367,10 +369,10 @@ fn extent_block(image: &Image) -> Vec<(Code, Place)> {
 fn shared_fragments(image: &Image) -> Vec<(Code, Place)> {
     let (a, b) = (image.ino("/dir/a"), image.ino("/dir/b"));
     image.with(|c| {
-        let record = c.load_record(b).expect("a record");
+        let record = c.meta.load_record(b).expect("a record");
         let start = Extent::decode_list(&record.data).next().expect("an extent").start;
         set_extent(c, a, |extent| extent.start = start);
-        c.patch(a, &Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() });
+        c.meta.patch(a, &Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() });
     });
     vec![(SharedFragments, Place::Inode(a))]
 }
@@ -380,7 +382,7 @@ fn shared_fragments(image: &Image) -> Vec<(Code, Place)> {
 fn stale_inode(image: &Image) -> Vec<(Code, Place)> {
     let (a, b) = (image.ino("/dir/a"), image.ino("/dir/b"));
     image.with(|c| {
-        let record = c.load_record(b).expect("a record");
+        let record = c.meta.load_record(b).expect("a record");
         let start = Extent::decode_list(&record.data).next().expect("an extent").start;
         set_extent(c, a, |extent| extent.start = start);
     });
@@ -389,7 +391,7 @@ fn stale_inode(image: &Image) -> Vec<(Code, Place)> {
 
 fn lost_blocks(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir");
-    image.with(|c| c.patch(ino, &Patch { generation: Some(77), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { generation: Some(77), ..Patch::default() }));
     let sector = Container { file: ino, sector: SectorIndex(0) };
     vec![
         (SectorLost, Place::Sector(sector)),
@@ -400,62 +402,62 @@ fn lost_blocks(image: &Image) -> Vec<(Code, Place)> {
 
 fn symlink_target(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/symlink");
-    image.with(|c| c.edit_record(ino, |record| record.data[700] = 0));
+    image.with(|c| c.meta.edit_record(ino, |record| record.data[700] = 0));
     vec![(SymlinkTarget, Place::Inode(ino))]
 }
 
 fn symlink_without_target(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/symlink");
-    image.with(|c| c.edit_record(ino, |record| record.data[0] = 0));
+    image.with(|c| c.meta.edit_record(ino, |record| record.data[0] = 0));
     vec![(SymlinkTarget, Place::Inode(ino))]
 }
 
 fn symlink_target_in_block(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/long");
     image.with(|c| {
-        let record = c.load_record(ino).expect("a record");
+        let record = c.meta.load_record(ino).expect("a record");
         assert!(!record.inode.inode_flags().contains(InodeFlags::INLINE));
         let start = Extent::decode_list(&record.data).next().expect("an extent").start;
-        let offset = start.0 * u64::from(c.layout.fragment_bytes);
-        let mut bytes = c.disk.read(offset, 1024);
+        let offset = start.0 * u64::from(c.meta.layout.fragment_bytes);
+        let mut bytes = c.meta.disk.read(offset, 1024);
         bytes[700] = 0;
-        c.disk.change(offset, &bytes);
+        c.meta.disk.change(offset, &bytes);
     });
     vec![(SymlinkTarget, Place::Inode(ino))]
 }
 
 fn attribute_name(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/small");
-    image.with(|c| c.edit_record(ino, |record| record.xattrs[9] = 0));
+    image.with(|c| c.meta.edit_record(ino, |record| record.xattrs[9] = 0));
     vec![(AttributeList, Place::Inode(ino))]
 }
 
 fn attribute_name_in_block(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/attributes");
     image.with(|c| {
-        let record = c.load_record(ino).expect("a record");
-        let place = c.run_place(record.inode.attribute_run().expect("a block"));
-        let mut bytes = c.disk.read(place.offset, place.len);
+        let record = c.meta.load_record(ino).expect("a record");
+        let place = c.meta.run_place(record.inode.attribute_run().expect("a block"));
+        let mut bytes = c.meta.disk.read(place.offset, place.len);
         bytes[xattr::HEADER_BYTES + 9] = 0;
-        c.checksum.seal(&mut bytes, 4);
-        c.disk.change(place.offset, &bytes);
+        c.meta.checksum.seal(&mut bytes, 4);
+        c.meta.disk.change(place.offset, &bytes);
     });
     vec![(AttributeList, Place::Inode(ino))]
 }
 
 fn fragment_count(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
-    image.with(|c| c.patch(ino, &Patch { fragments: Some(1), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { fragments: Some(1), ..Patch::default() }));
     vec![(FragmentCount, Place::Inode(ino))]
 }
 
 fn contents_changed(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
     let offset = image.with(|c| {
-        let record = c.load_record(ino).expect("a record");
+        let record = c.meta.load_record(ino).expect("a record");
         assert!(record.inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM));
         let start = Extent::decode_list(&record.data).next().expect("an extent").start;
-        start.0 * u64::from(c.layout.fragment_bytes)
+        start.0 * u64::from(c.meta.layout.fragment_bytes)
     });
     flip(image, offset + 100);
     vec![(Contents, Place::Inode(ino))]
@@ -463,28 +465,28 @@ fn contents_changed(image: &Image) -> Vec<(Code, Place)> {
 
 fn unexpected_space(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/pipe");
-    image.with(|c| c.patch(ino, &Patch { size: Some(17), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { size: Some(17), ..Patch::default() }));
     vec![(UnexpectedSpace, Place::Inode(ino))]
 }
 
 fn fields(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
-    image.with(|c| c.edit_record(ino, |record| record.inode.hint_start = u64::MAX.into()));
+    image.with(|c| c.meta.edit_record(ino, |record| record.inode.hint_start = u64::MAX.into()));
     vec![(Fields, Place::Inode(ino))]
 }
 
 fn attribute_list(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/small");
-    image.with(|c| c.edit_record(ino, |record| record.xattrs[1] = 200));
+    image.with(|c| c.meta.edit_record(ino, |record| record.xattrs[1] = 200));
     vec![(AttributeList, Place::Inode(ino))]
 }
 
 fn attribute_block(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/attributes");
     let offset = image.with(|c| {
-        let record = c.load_record(ino).expect("a record");
+        let record = c.meta.load_record(ino).expect("a record");
         let run = record.inode.attribute_run().expect("a block");
-        run.start.0 * u64::from(c.layout.fragment_bytes)
+        run.start.0 * u64::from(c.meta.layout.fragment_bytes)
     });
     flip(image, offset + 100);
     vec![(AttributeBlock, Place::Inode(ino))]
@@ -492,19 +494,19 @@ fn attribute_block(image: &Image) -> Vec<(Code, Place)> {
 
 fn link_count(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
-    image.with(|c| c.patch(ino, &Patch { nlink: Some(5), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { nlink: Some(5), ..Patch::default() }));
     vec![(LinkCount, Place::Inode(ino))]
 }
 
 fn directory_counts(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir");
-    image.with(|c| c.patch(ino, &Patch { nlink: Some(9), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { nlink: Some(9), ..Patch::default() }));
     vec![(DirectoryCounts, Place::Inode(ino))]
 }
 
 fn parent(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/inner");
-    image.with(|c| c.patch(ino, &Patch { parent: Some(InodeNo::ROOT), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { parent: Some(InodeNo::ROOT), ..Patch::default() }));
     vec![(Parent, Place::Inode(ino))]
 }
 
@@ -512,12 +514,12 @@ fn nameless(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     image.with(|c| {
         let names: Vec<_> =
-            c.walk.inventory.references.iter().filter(|r| r.ino == ino).copied().collect();
+            c.meta.inventory.references.iter().filter(|r| r.ino == ino).copied().collect();
         for name in names {
-            c.edit(name.container, |image| sector::remove(image, name.slot));
+            c.meta.edit(name.container, |image| sector::remove(image, name.slot));
             let dir = name.container.file;
-            let entries = c.walk.inventory.containers[&dir].entries - 1;
-            c.patch(dir, &Patch { entries: Some(entries), ..Patch::default() });
+            let entries = c.meta.inventory.containers[&dir].entries - 1;
+            c.meta.patch(dir, &Patch { entries: Some(entries), ..Patch::default() });
         }
     });
     vec![(Nameless, Place::Inode(ino))]
@@ -528,13 +530,13 @@ fn directory_names(image: &Image) -> Vec<(Code, Place)> {
     let (container, slot) = image.with(|c| {
         let sector = home(c, ino).0.sector;
         let container = Container { file: dir, sector: SectorIndex(0) };
-        let hash = name_hash(&c.superblock.hash_seed, b"second");
+        let hash = name_hash(&c.meta.superblock.hash_seed, b"second");
         let mut slot = None;
-        c.edit(container, |image| {
+        c.meta.edit(container, |image| {
             let body = Body::Reference { ino, sector };
             slot = sector::insert(image, hash, b"second", FileType::Directory, &body);
         });
-        c.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
+        c.meta.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
         (container, slot.expect("room"))
     });
     vec![(DirectoryNames, Place::Entry(container, slot))]
@@ -548,15 +550,15 @@ fn directory_loop(image: &Image) -> Vec<(Code, Place)> {
 
 fn locator_size(image: &Image) -> Vec<(Code, Place)> {
     let ino = InodeNo::LOCATOR;
-    image.with(|c| c.patch(ino, &Patch { size: Some(100), ..Patch::default() }));
+    image.with(|c| c.meta.patch(ino, &Patch { size: Some(100), ..Patch::default() }));
     vec![(LocatorSize, Place::Inode(ino))]
 }
 
 /// Where the block of the table with the entry of an inode lies.
-fn locator_offset(c: &Checker<'_>, ino: InodeNo) -> u64 {
-    let len = u64::from(c.layout.block_bytes);
-    let (block, _) = locator::position(ino, c.layout.block_bytes);
-    pieces(&c.walk.locator.extents, block * len, len, &c.layout)[0].offset
+fn locator_offset(c: &Walk<'_>, ino: InodeNo) -> u64 {
+    let len = u64::from(c.meta.layout.block_bytes);
+    let (block, _) = locator::position(ino, c.meta.layout.block_bytes);
+    pieces(&c.round.locator.extents, block * len, len, &c.meta.layout)[0].offset
 }
 
 fn locator_block(image: &Image) -> Vec<(Code, Place)> {
@@ -570,13 +572,13 @@ fn locator_entry(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
     image.with(|c| {
         let offset = locator_offset(c, ino);
-        let mut bytes = c.disk.read(offset, c.layout.block_bytes as usize);
-        let (_, position) = locator::position(ino, c.layout.block_bytes);
+        let mut bytes = c.meta.disk.read(offset, c.meta.layout.block_bytes as usize);
+        let (_, position) = locator::position(ino, c.meta.layout.block_bytes);
         let mut entry = locator::get(&bytes, position);
         entry.container = Some(Container { file: InodeNo::ROOT, sector: SectorIndex(77) });
         locator::set(&mut bytes, position, entry);
-        locator::seal(&mut bytes, c.checksum);
-        c.disk.change(offset, &bytes);
+        locator::seal(&mut bytes, c.meta.checksum);
+        c.meta.disk.change(offset, &bytes);
     });
     vec![(LocatorEntry, Place::Inode(InodeNo::LOCATOR))]
 }
@@ -584,20 +586,20 @@ fn locator_entry(image: &Image) -> Vec<(Code, Place)> {
 fn index_wrong(image: &Image) -> Vec<(Code, Place)> {
     let dir = image.ino("/big");
     image.with(|c| {
-        let len = u64::from(c.layout.block_bytes);
-        let map = c.walk.inventory.containers[&dir].map.clone();
-        let place = pieces(&map, index::INDEX_OFFSET_BYTES, len, &c.layout)[0];
-        let mut bytes = c.disk.read(place.offset, place.len);
+        let len = u64::from(c.meta.layout.block_bytes);
+        let map = c.meta.inventory.containers[&dir].map.clone();
+        let place = pieces(&map, index::INDEX_OFFSET_BYTES, len, &c.meta.layout)[0];
+        let mut bytes = c.meta.disk.read(place.offset, place.len);
         let (hash, sector) = index::entries(&bytes).next().expect("a name");
         index::remove(&mut bytes, hash, sector);
-        index::seal(&mut bytes, c.checksum);
-        c.disk.change(place.offset, &bytes);
+        index::seal(&mut bytes, c.meta.checksum);
+        c.meta.disk.change(place.offset, &bytes);
     });
     vec![(Index, Place::Inode(dir))]
 }
 
 fn group_header(image: &Image) -> Vec<(Code, Place)> {
-    let offset = image.with(|c| c.layout.block_offset(c.layout.cg_header(CgIndex(0))));
+    let offset = image.with(|c| c.meta.layout.block_offset(c.meta.layout.cg_header(CgIndex(0))));
     flip(image, offset + 100);
     vec![(GroupHeader, Place::Cg(CgIndex(0)))]
 }
@@ -609,15 +611,17 @@ fn change_group(
 ) -> Vec<(Code, Place)> {
     let cg = CgIndex(0);
     image.with(|c| {
-        let block = c.layout.block_bytes as usize;
-        let offset = c.layout.block_offset(c.layout.cg_header(cg));
-        let mut bytes = c.disk.read(offset, block * (1 + c.layout.bitmap_blocks() as usize));
+        let block = c.meta.layout.block_bytes as usize;
+        let offset = c.meta.layout.block_offset(c.meta.layout.cg_header(cg));
+        let mut bytes =
+            c.meta.disk.read(offset, block * (1 + c.meta.layout.bitmap_blocks() as usize));
         let (head, bitmap) = bytes.split_at_mut(block);
-        let mut header = cylinder_group::CgHeader::decode(head, cg, c.checksum).expect("a header");
+        let mut header =
+            cylinder_group::CgHeader::decode(head, cg, c.meta.checksum).expect("a header");
         change(&mut header, bitmap);
         header.bitmap_checksum = cylinder_group::bitmap_checksum(bitmap);
-        header.encode_into(head, c.checksum);
-        c.disk.change(offset, &bytes);
+        header.encode_into(head, c.meta.checksum);
+        c.meta.disk.change(offset, &bytes);
     });
     Vec::new()
 }
@@ -634,8 +638,8 @@ fn free_count(image: &Image) -> Vec<(Code, Place)> {
 
 fn set_superblock(image: &Image, change: impl Fn(&mut crate::format::Superblock)) {
     let bytes = image.with(|c| {
-        change(&mut c.superblock);
-        c.superblock.encode()
+        change(&mut c.meta.superblock);
+        c.meta.superblock.encode()
     });
     write(image, 0, &bytes);
 }
@@ -653,13 +657,13 @@ fn counters(image: &Image) -> Vec<(Code, Place)> {
 /// A log of a generation to which the superblock has not come.
 fn writes_lost(image: &Image) -> Vec<(Code, Place)> {
     image.with(|checker| {
-        let generation = checker.superblock.generation + 2;
-        let mut sector = vec![0; checker.layout.sector_bytes as usize];
+        let generation = checker.meta.superblock.generation + 2;
+        let mut sector = vec![0; checker.meta.layout.sector_bytes as usize];
         busy_log::init(&mut sector, Position { generation, ..Position::default() });
         busy_log::append(&mut sector, &Record::End);
-        busy_log::seal(&mut sector, checker.checksum);
-        let at = checker.layout.block_offset(checker.layout.busy_log_half(generation));
-        checker.disk.change(at, &sector);
+        busy_log::seal(&mut sector, checker.meta.checksum);
+        let at = checker.meta.layout.block_offset(checker.meta.layout.busy_log_half(generation));
+        checker.meta.disk.change(at, &sector);
     });
     vec![(WritesLost, Place::Volume)]
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::volumes::{ROOT, contents, make, new_file, open};
 use crate::device::{BlockDevice, MemoryDevice};
 use crate::format::Superblock;
+use crate::fsck::check::Check;
 use crate::fsck::disk::Disk;
-use crate::fsck::{CheckOptions, Checker, Report};
+use crate::fsck::walk::Walk;
+use crate::fsck::{CheckOptions, Report};
 use crate::mkfs::MkfsOptions;
 use crate::units::InodeNo;
 use crate::vfs::{NewKind, Volume, XattrMode};
@@ -42,16 +44,16 @@ impl Image {
     }
 
     /// Lets `change` work on the volume with fsck's own tools.
-    pub fn with<T>(&self, change: impl FnOnce(&mut Checker<'_>) -> T) -> T {
+    pub fn with<T>(&self, change: impl FnOnce(&mut Walk<'_>) -> T) -> T {
         let options = CheckOptions::default();
         let mut head = vec![0; 4096];
         self.device.read_at(0, &mut head).expect("read");
         let superblock = Superblock::decode(&head, 0).expect("superblock");
         let disk = Disk::new(&*self.device, 1);
-        let mut checker = Checker::new(disk, superblock, &options, &(), Report::default());
-        assert!(checker.round(), "the volume is right before it is damaged");
-        let result = change(&mut checker);
-        checker.disk.commit().expect("commit");
+        let mut check = Check::new(disk, superblock, &options, &(), Report::default());
+        assert!(check.round(), "the volume is right before it is damaged");
+        let result = change(&mut check.walk);
+        check.walk.meta.disk.commit().expect("commit");
         result
     }
 }

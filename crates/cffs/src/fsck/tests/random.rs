@@ -90,18 +90,18 @@ fn mislead(image: &Image, random: &mut Random) {
 /// leads to these, its attributes.
 fn needed_blocks(image: &Image) -> BTreeMap<InodeNo, BTreeSet<u64>> {
     image.with(|c| {
-        let inos: Vec<InodeNo> = c.walk.inventory.inodes.iter().map(|found| found.ino).collect();
-        let block = u64::from(c.layout.block_bytes);
+        let inos: Vec<InodeNo> = c.meta.inventory.inodes.iter().map(|found| found.ino).collect();
+        let block = u64::from(c.meta.layout.block_bytes);
         let mut needed = BTreeMap::new();
         for ino in inos.into_iter().filter(|ino| !ino.is_system()) {
-            let container = c.walk.inventory.get(ino).expect("an inode").container;
-            let mut places = c.walk.inventory.sector_pieces(container, &c.layout);
-            let record = c.load_record(ino).expect("a record");
-            let map = c.collect_map(&record.as_record());
-            places.extend(map.extents.iter().map(|extent| c.run_place(extent.run())));
-            places.extend(map.tree_blocks.iter().map(|block| c.block_place(*block)));
+            let container = c.meta.inventory.get(ino).expect("an inode").container;
+            let mut places = c.meta.inventory.sector_pieces(container, &c.meta.layout);
+            let record = c.meta.load_record(ino).expect("a record");
+            let map = c.meta.collect_map(&record.as_record());
+            places.extend(map.extents.iter().map(|extent| c.meta.run_place(extent.run())));
+            places.extend(map.tree_blocks.iter().map(|block| c.meta.block_place(*block)));
             let attributes = record.inode.attribute_run();
-            places.extend(attributes.map(|run| c.run_place(run)));
+            places.extend(attributes.map(|run| c.meta.run_place(run)));
             let blocks = places.iter().flat_map(|place| {
                 place.offset / block..(place.offset + place.len as u64).div_ceil(block)
             });
@@ -115,10 +115,10 @@ fn needed_blocks(image: &Image) -> BTreeMap<InodeNo, BTreeSet<u64>> {
 /// locator table.
 fn redundancy(image: &Image) -> BTreeSet<u64> {
     image.with(|c| {
-        let locator = c.walk.locator.extents.clone();
-        let blocks = u64::from(c.layout.block_fragments());
+        let locator = c.round.locator.extents.clone();
+        let blocks = u64::from(c.meta.layout.block_fragments());
         let table = locator.iter().flat_map(|e| e.start.0 / blocks..e.run().end().0 / blocks);
-        (0..u64::from(c.layout.cg_reserved_blocks(CgIndex(0)))).chain(table).collect()
+        (0..u64::from(c.meta.layout.cg_reserved_blocks(CgIndex(0)))).chain(table).collect()
     })
 }
 

@@ -37,10 +37,12 @@ fn zero(image: &Image, offset: u64, len: usize) {
 fn directories_are_found_without_root_and_locator_table() {
     let image = Image::new(&MkfsOptions::default());
     let places = image.with(|c| {
-        let root = c.walk.inventory.containers.get(&InodeNo::ROOT).expect("the root").map.clone();
-        let locator = c.walk.locator.extents.clone();
+        let root = c.meta.inventory.containers.get(&InodeNo::ROOT).expect("the root").map.clone();
+        let locator = c.round.locator.extents.clone();
         let runs = root.into_iter().chain(locator).map(|extent| extent.run());
-        runs.map(|run| c.run_place(run)).map(|place| (place.offset, place.len)).collect::<Vec<_>>()
+        runs.map(|run| c.meta.run_place(run))
+            .map(|place| (place.offset, place.len))
+            .collect::<Vec<_>>()
     });
     for (offset, len) in places {
         zero(&image, offset, len);

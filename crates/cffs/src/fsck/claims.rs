@@ -1,42 +1,23 @@
 //! The fragments that a file's extents, extent tree and attribute block claim, and whether they may.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Patch};
-use super::{Checker, Code, Place};
+use super::findings::Findings;
+use super::fix::{Fix, Patch};
+use super::metadata::Metadata;
+use super::records::{MapCheck, PendingMap};
+use super::used::UsedMap;
+use super::{CheckOptions, Code, Place, Progress};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
-use crate::format::xattr;
-use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
+use crate::format::{Layout, xattr};
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun, InodeNo};
 
 /// The largest position in a file that an extent can have, in fragments.
 const LOGICAL_MAX: u64 = 1 << 40;
 /// Blocks of extent trees that are read at once.
 const BATCH_BLOCKS: usize = 512;
-
-/// A file's extents as far as they are valid.
-#[derive(Clone, Debug, Default)]
-pub(super) struct MapCheck {
-    /// In the order of the file, once finished; before, those of the inode first.
-    pub extents: Vec<Extent>,
-    pub tree_blocks: Vec<BlockNo>,
-    pub damaged: bool,
-}
-
-/// A file whose extents are being collected.
-#[derive(Clone, Debug)]
-pub(super) struct PendingMap {
-    pub ino: InodeNo,
-    pub generation: u32,
-    pub file_type: FileType,
-    pub inline: bool,
-    pub size: u64,
-    pub fragments_recorded: u64,
-    pub attribute_fragments: u64,
-    pub root: Option<(BlockNo, u8)>,
-    pub check: MapCheck,
-}
 
 /// A block of attributes to be read.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +27,7 @@ pub(super) struct PendingAttributes {
     pub run: FragRun,
 }
 
-/// A small file whose contents are to be read.
+/// A small file whose contents must still be read.
 #[derive(Clone, Debug)]
 pub(super) struct PendingContents {
     pub ino: InodeNo,
@@ -88,10 +69,70 @@ pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
     crc32c::crc32c_append(sum, &record.inode.xattr_block.get().to_le_bytes())
 }
 
-impl Checker<'_> {
+/// The space that the walk has found in use, and what is still to be read of files.
+pub(super) struct Space {
+    pub used: UsedMap,
+    /// Runs that were found to have two users.
+    pub contested: Vec<FragRun>,
+    /// The users of watched runs.
+    pub sharers: Vec<Sharer>,
+    /// Runs with two users in an earlier round: this round records the users.
+    pub watched: Vec<FragRun>,
+    pub pending_maps: Vec<PendingMap>,
+    pub pending_attributes: Vec<PendingAttributes>,
+    pub pending_contents: Vec<PendingContents>,
+    /// Symbolic links whose targets must still be read.
+    pub pending_targets: Vec<PendingContents>,
+    /// Bitmaps from the device, of the groups in which a repair looked for space.
+    pub old_bitmaps: HashMap<CgIndex, Vec<u8>>,
+}
+
+impl Space {
+    pub fn new(layout: Layout) -> Space {
+        Space {
+            used: UsedMap::new(layout),
+            contested: Vec::new(),
+            sharers: Vec::new(),
+            watched: Vec::new(),
+            pending_maps: Vec::new(),
+            pending_attributes: Vec::new(),
+            pending_contents: Vec::new(),
+            pending_targets: Vec::new(),
+            old_bitmaps: HashMap::new(),
+        }
+    }
+
+    /// Watched runs are in order and apart, and the space in use adds up.
+    pub fn check(&self) {
+        self.used.check();
+        let apart = |pair: &[FragRun]| pair[0].end() <= pair[1].start;
+        assert!(self.watched.windows(2).all(apart), "watched runs are in order");
+        assert!(self.watched.iter().all(|run| run.len > 0), "a watched run is empty");
+        assert!(self.sharers.is_empty() || !self.watched.is_empty(), "sharers are of watched runs");
+    }
+
+    /// Forgets what the last round found. Watched runs and old bitmaps stay.
+    pub fn start_round(&mut self, layout: Layout) {
+        let watched = std::mem::take(&mut self.watched);
+        let old_bitmaps = std::mem::take(&mut self.old_bitmaps);
+        *self = Space { watched, old_bitmaps, ..Space::new(layout) };
+    }
+}
+
+/// Takes in the space that files claim, and checks it and what lies in it.
+pub(super) struct Claims<'a, 'c> {
+    pub meta: &'a mut Metadata<'c>,
+    pub findings: &'a mut Findings,
+    pub space: &'a mut Space,
+    pub fixes: &'a mut Vec<Fix>,
+    pub options: &'a CheckOptions,
+    pub progress: &'a dyn Progress,
+}
+
+impl Claims<'_, '_> {
     /// Claims what a record itself holds: its extents and its attribute block.
     pub(super) fn start_map(&mut self, record: &Record<'_>) -> PendingMap {
-        let mut pending = self.describe_map(record);
+        let mut pending = self.meta.describe_map(record);
         let extents: Vec<Extent> = match pending.inline {
             true => Vec::new(),
             false => Extent::decode_list(record.data).collect(),
@@ -105,32 +146,17 @@ impl Checker<'_> {
         pending
     }
 
-    fn describe_map(&self, record: &Record<'_>) -> PendingMap {
-        let inode = record.inode;
-        let root = inode.map_root.get();
-        PendingMap {
-            ino: inode.number(),
-            generation: inode.generation.get(),
-            file_type: inode.file_type().unwrap_or(FileType::Regular),
-            inline: inode.inode_flags().contains(InodeFlags::INLINE),
-            size: inode.size.get(),
-            fragments_recorded: inode.fragments.get(),
-            attribute_fragments: 0,
-            root: (root != 0).then_some((BlockNo(root), inode.map_depth)),
-            check: MapCheck::default(),
-        }
-    }
-
     fn claim_extent(&mut self, pending: &mut PendingMap, extent: Extent) {
-        let fits = self.layout.is_allocatable(extent.start, extent.len)
-            && extent.logical_end() <= self.layout.file_fragments_max();
+        let layout = self.meta.layout;
+        let fits = layout.is_allocatable(extent.start, extent.len)
+            && extent.logical_end() <= layout.file_fragments_max();
         let is_container = pending.file_type == FileType::Directory || pending.ino.is_system();
-        let whole = !is_container || extent.is_of_blocks(self.layout.block_fragments());
+        let whole = !is_container || extent.is_of_blocks(layout.block_fragments());
         if !fits || !whole {
             let what = if fits { "not of whole blocks" } else { "outside of the data area" };
             let message =
                 format!("extent of {} fragments at {} is {what}", extent.len, extent.start);
-            self.problem(Code::ExtentRange, Place::Inode(pending.ino), message);
+            self.findings.problem(Code::ExtentRange, Place::Inode(pending.ino), message);
             pending.check.damaged = true;
             return;
         }
@@ -139,37 +165,42 @@ impl Checker<'_> {
     }
 
     fn claim_attributes(&mut self, pending: &mut PendingMap, run: FragRun) {
-        let bytes = u64::from(run.len) * u64::from(self.layout.fragment_bytes);
+        let layout = self.meta.layout;
+        let bytes = u64::from(run.len) * u64::from(layout.fragment_bytes);
         let bytes_max = (xattr::XATTR_LIST_BYTES_MAX + xattr::HEADER_BYTES) as u64
-            + u64::from(self.layout.block_bytes);
-        if !self.layout.is_allocatable(run.start, run.len) || bytes > bytes_max {
+            + u64::from(layout.block_bytes);
+        if !layout.is_allocatable(run.start, run.len) || bytes > bytes_max {
             self.lose_attributes(pending.ino, "it is outside of the data area");
             return;
         }
         pending.attribute_fragments = run.len.into();
         self.claim(pending.ino, ClaimKind::Fixed, run);
         let (ino, generation) = (pending.ino, pending.generation);
-        self.walk.pending_attributes.push(PendingAttributes { ino, generation, run });
+        self.space.pending_attributes.push(PendingAttributes { ino, generation, run });
     }
 
     pub(super) fn lose_attributes(&mut self, ino: InodeNo, what: &str) {
-        self.problem(Code::AttributeBlock, Place::Inode(ino), format!("attribute block: {what}"));
+        self.findings.problem(
+            Code::AttributeBlock,
+            Place::Inode(ino),
+            format!("attribute block: {what}"),
+        );
         let patch = Patch { drop_attribute_block: true, ..Patch::default() };
-        self.walk.fixes.push(Fix::Patch(ino, patch));
-        self.walk.fixes.push(Fix::Again);
+        self.fixes.push(Fix::Patch(ino, patch));
+        self.fixes.push(Fix::Again);
     }
 
     /// Marks a valid run as used; notes it if something else claims it too.
     fn claim(&mut self, ino: InodeNo, kind: ClaimKind, run: FragRun) {
-        let is_watched = !self.watched.is_empty() && {
-            let after = self.watched.partition_point(|watched| watched.end() <= run.start);
-            self.watched.get(after).is_some_and(|watched| watched.start < run.end())
+        let is_watched = !self.space.watched.is_empty() && {
+            let after = self.space.watched.partition_point(|watched| watched.end() <= run.start);
+            self.space.watched.get(after).is_some_and(|watched| watched.start < run.end())
         };
         if is_watched {
-            self.walk.sharers.push(Sharer { ino, kind, run });
+            self.space.sharers.push(Sharer { ino, kind, run });
         }
-        if !self.walk.used.claim(run) && !is_watched {
-            self.walk.contested.push(run);
+        if !self.space.used.claim(run) && !is_watched {
+            self.space.contested.push(run);
         }
     }
 
@@ -188,8 +219,8 @@ impl Checker<'_> {
             let mut next = Vec::new();
             for batch in level.chunks(BATCH_BLOCKS) {
                 let places: Vec<DiskPlace> =
-                    batch.iter().map(|item| self.block_place(item.block)).collect();
-                let blobs = self.disk.read_many(&places);
+                    batch.iter().map(|item| self.meta.block_place(item.block)).collect();
+                let blobs = self.meta.disk.read_many(&places);
                 for (item, bytes) in batch.iter().zip(blobs) {
                     self.read_node(&mut files[item.file], item, &bytes, &mut seen, &mut next);
                 }
@@ -206,9 +237,10 @@ impl Checker<'_> {
         seen: &mut HashSet<BlockNo>,
         level: &mut Vec<TreeBlock>,
     ) {
-        let start = self.layout.block_start(BlockNo(item.block.0.min(self.layout.blocks)));
-        let run = FragRun::new(start, self.layout.block_fragments());
-        if item.depth > MAP_DEPTH_MAX || !self.layout.is_allocatable(run.start, run.len) {
+        let layout = self.meta.layout;
+        let start = layout.block_start(BlockNo(item.block.0.min(layout.blocks)));
+        let run = FragRun::new(start, layout.block_fragments());
+        if item.depth > MAP_DEPTH_MAX || !layout.is_allocatable(run.start, run.len) {
             self.lose_tree_block(pending, item.block, "it is outside of the data area");
         } else if !seen.insert(item.block) {
             self.lose_tree_block(pending, item.block, "the tree leads to it twice");
@@ -221,7 +253,7 @@ impl Checker<'_> {
 
     fn lose_tree_block(&mut self, pending: &mut PendingMap, block: BlockNo, what: &str) {
         let message = format!("extent block {block}: {what}");
-        self.problem(Code::ExtentBlock, Place::Inode(pending.ino), message);
+        self.findings.problem(Code::ExtentBlock, Place::Inode(pending.ino), message);
         pending.check.damaged = true;
     }
 
@@ -234,9 +266,9 @@ impl Checker<'_> {
         next: &mut Vec<TreeBlock>,
     ) {
         let (ino, generation) = (pending.ino, pending.generation);
-        match Node::decode(bytes, ino, generation, item.depth, item.block, self.checksum) {
+        match Node::decode(bytes, ino, generation, item.depth, item.block, self.meta.checksum) {
             Err(error) => {
-                self.problem(Code::ExtentBlock, Place::Inode(ino), error.to_string());
+                self.findings.problem(Code::ExtentBlock, Place::Inode(ino), error.to_string());
                 pending.check.damaged = true;
             }
             Ok(Node::Leaf(extents)) if extents.is_empty() => {
@@ -256,6 +288,7 @@ impl Checker<'_> {
             Ok(Node::Inner(children)) => {
                 let ends = children.iter().skip(1).map(|child| child.logical);
                 let ends: Vec<u64> = ends.chain([item.logical_end]).collect();
+                debug_assert!(item.depth > 0, "a leaf has no children");
                 for (child, logical_end) in children.iter().zip(ends) {
                     let item = TreeBlock {
                         file: item.file,
@@ -270,6 +303,16 @@ impl Checker<'_> {
         }
     }
 
+    /// Reads the tree, if there is one, now.
+    pub(super) fn finish_at_once(&mut self, pending: PendingMap) -> MapCheck {
+        let mut pending = [pending];
+        if pending[0].root.is_some() {
+            self.read_trees(&mut pending);
+        }
+        let [pending] = pending;
+        self.finish_map(pending)
+    }
+
     /// Puts the extents in order, and checks what concerns all of them.
     pub(super) fn finish_map(&mut self, mut pending: PendingMap) -> MapCheck {
         let fragments = self.map_fragments(&pending);
@@ -282,20 +325,22 @@ impl Checker<'_> {
                 check.extents = without_overlap(&by_age);
                 check.damaged = true;
                 let place = Place::Inode(pending.ino);
-                self.problem(Code::ExtentOverlap, place, "two extents map the same part");
+                self.findings.problem(Code::ExtentOverlap, place, "two extents map the same part");
             }
         }
+        let in_order = |pair: &[Extent]| pair[0].logical_end() <= pair[1].logical;
+        debug_assert!(pending.check.extents.windows(2).all(in_order), "inode {}", pending.ino);
         self.check_space(&mut pending);
         let ino = pending.ino;
         let check = pending.check;
         if check.damaged {
-            self.walk.fixes.push(Fix::SetMap(ino, check.extents.clone()));
+            self.fixes.push(Fix::SetMap(ino, check.extents.clone()));
         } else if fragments != pending.fragments_recorded {
             let recorded = pending.fragments_recorded;
             let message = format!("the inode says {recorded} fragments, it has {fragments}");
-            self.problem(Code::FragmentCount, Place::Inode(ino), message);
+            self.findings.problem(Code::FragmentCount, Place::Inode(ino), message);
             let patch = Patch { fragments: Some(fragments), ..Patch::default() };
-            self.walk.fixes.push(Fix::Patch(ino, patch));
+            self.fixes.push(Fix::Patch(ino, patch));
         }
         check
     }
@@ -303,7 +348,7 @@ impl Checker<'_> {
     fn map_fragments(&self, pending: &PendingMap) -> u64 {
         let data: u64 = pending.check.extents.iter().map(|extent| u64::from(extent.len)).sum();
         let blocks = pending.check.tree_blocks.len() as u64;
-        data + blocks * u64::from(self.layout.block_fragments()) + pending.attribute_fragments
+        data + blocks * u64::from(self.meta.layout.block_fragments()) + pending.attribute_fragments
     }
 
     /// Checks that the file has the space that its type needs, and none that it cannot have.
@@ -313,73 +358,47 @@ impl Checker<'_> {
             FileType::Regular | FileType::Directory => {}
             FileType::Symlink if pending.inline => {}
             FileType::Symlink => {
-                let end = self.layout.fragments_for(pending.size);
+                let end = self.meta.layout.fragments_for(pending.size);
                 let covered = check.extents.iter().try_fold(0, |at, extent| {
                     (extent.logical == at && !extent.unwritten).then(|| extent.logical_end())
                 });
                 if pending.size == 0 || covered.is_none_or(|covered| covered < end) {
                     let message = "the target of the symbolic link is not there in full";
-                    self.problem(Code::UnexpectedSpace, Place::Inode(pending.ino), message);
+                    self.findings.problem(
+                        Code::UnexpectedSpace,
+                        Place::Inode(pending.ino),
+                        message,
+                    );
                     check.damaged = false;
-                    self.walk.fixes.push(Fix::Forget(pending.ino));
+                    self.fixes.push(Fix::Forget(pending.ino));
                 }
             }
             _ if check.extents.is_empty() && pending.size == 0 => {}
             _ => {
                 let message = "a special file has a size or extents";
-                self.problem(Code::UnexpectedSpace, Place::Inode(pending.ino), message);
+                self.findings.problem(Code::UnexpectedSpace, Place::Inode(pending.ino), message);
                 check.extents.clear();
                 check.damaged = true;
                 let patch = Patch { size: Some(0), ..Patch::default() };
-                self.walk.fixes.push(Fix::Patch(pending.ino, patch));
+                self.fixes.push(Fix::Patch(pending.ino, patch));
             }
         }
-    }
-
-    /// The extents of a record that was checked before, and the blocks of its tree, without
-    /// claiming them.
-    pub(super) fn collect_map(&mut self, record: &Record<'_>) -> MapCheck {
-        let mut pending = self.describe_map(record);
-        if !pending.inline {
-            pending.check.extents = Extent::decode_list(record.data).collect();
-        }
-        let Some((root, depth)) = pending.root else {
-            return pending.check;
-        };
-        let mut seen = HashSet::new();
-        let mut level = vec![(root, depth)];
-        while let Some((block, depth)) = level.pop() {
-            if depth > MAP_DEPTH_MAX || block.0 >= self.layout.blocks || !seen.insert(block) {
-                continue;
-            }
-            let place = self.block_place(block);
-            let bytes = self.disk.read(place.offset, place.len);
-            let (ino, generation) = (pending.ino, pending.generation);
-            match Node::decode(&bytes, ino, generation, depth, block, self.checksum) {
-                Ok(Node::Leaf(extents)) => pending.check.extents.extend(extents),
-                Ok(Node::Inner(children)) => {
-                    level.extend(children.iter().map(|child| (child.block, depth - 1)));
-                }
-                Err(_) => continue,
-            }
-            pending.check.tree_blocks.push(block);
-        }
-        pending.check
     }
 
     /// Frees what a record claimed.
     pub(super) fn release_record(&mut self, record: &Record<'_>) {
+        let layout = self.meta.layout;
         let ino = record.inode.number();
-        let check = self.collect_map(record);
-        let is_unread = self.walk.pending_maps.iter().any(|pending| pending.ino == ino);
+        let check = self.meta.collect_map(record);
+        let is_unread = self.space.pending_maps.iter().any(|pending| pending.ino == ino);
         let own = if is_unread {
             // The blocks of its tree were not claimed yet.
-            self.walk.pending_maps.retain(|pending| pending.ino != ino);
+            self.space.pending_maps.retain(|pending| pending.ino != ino);
             Extent::decode_list(record.data).collect()
         } else {
             for block in &check.tree_blocks {
-                let start = self.layout.block_start(*block);
-                self.release(FragRun::new(start, self.layout.block_fragments()));
+                let start = layout.block_start(*block);
+                self.release(FragRun::new(start, layout.block_fragments()));
             }
             check.extents
         };
@@ -389,14 +408,14 @@ impl Checker<'_> {
         if let Some(run) = record.inode.attribute_run() {
             self.release(run);
         }
-        self.walk.pending_attributes.retain(|pending| pending.ino != ino);
-        self.walk.pending_contents.retain(|pending| pending.ino != ino);
-        self.walk.pending_targets.retain(|pending| pending.ino != ino);
+        self.space.pending_attributes.retain(|pending| pending.ino != ino);
+        self.space.pending_contents.retain(|pending| pending.ino != ino);
+        self.space.pending_targets.retain(|pending| pending.ino != ino);
     }
 
     fn release(&mut self, run: FragRun) {
-        if self.layout.is_allocatable(run.start, run.len) {
-            self.walk.used.release(run);
+        if self.meta.layout.is_allocatable(run.start, run.len) {
+            self.space.used.release(run);
         }
     }
 }

@@ -1,0 +1,114 @@
+//! The superblock and the copies of it and of the system area: checked, marked and refreshed.
+
+use std::collections::BTreeSet;
+
+use super::disk::Place as DiskPlace;
+use super::findings::Findings;
+use super::metadata::{Metadata, system_sector};
+use super::{Code, Place};
+use crate::error::Result;
+use crate::format::Layout;
+use crate::format::sector;
+use crate::format::superblock::{Incompat, State, Superblock};
+use crate::units::BlockNo;
+
+/// Checks and writes the superblock and the copies.
+pub(super) struct Copies<'a, 'c> {
+    pub meta: &'a mut Metadata<'c>,
+    pub findings: &'a mut Findings,
+    /// Blocks of bad copies, which a repair writes.
+    pub bad: &'a mut BTreeSet<BlockNo>,
+}
+
+impl Copies<'_, '_> {
+    /// Checks the copies of the superblock and of the system area; remembers those to be written.
+    pub(super) fn check_copies(&mut self) {
+        let layout = self.meta.layout;
+        let copies = layout.superblock_copies();
+        let len = 2 * layout.block_bytes as usize;
+        let places: Vec<_> = copies
+            .iter()
+            .map(|block| DiskPlace { offset: layout.block_offset(*block), len })
+            .collect();
+        let blobs = self.meta.disk.read_many(&places);
+        for (block, bytes) in copies.into_iter().zip(blobs) {
+            let offset = layout.block_offset(block);
+            let copy = Superblock::decode(&bytes, offset).ok();
+            if !copy.is_some_and(|copy| self.is_same_volume(&copy)) {
+                let message = "it is bad, or describes another volume";
+                self.findings.derived(Code::SuperblockCopy, Place::Block(block), message);
+                self.bad.insert(block);
+            }
+            if !self.is_system_copy(&bytes[len / 2..]) {
+                let block = BlockNo(block.0 + 1);
+                self.findings.derived(
+                    Code::SystemCopy,
+                    Place::Block(block),
+                    "a sector of it is bad",
+                );
+                self.bad.insert(block);
+            }
+        }
+    }
+
+    /// Whether a copy describes this volume, perhaps under another name. It may have a larger size
+    /// or a feature more: a change was interrupted before the superblock itself had it.
+    fn is_same_volume(&self, copy: &Superblock) -> bool {
+        let own = &self.meta.superblock;
+        let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS | Incompat::PROTECTION;
+        copy.blocks >= own.blocks
+            && Layout::new(copy).with_blocks(own.blocks) == self.meta.layout
+            && copy.metadata_seed() == own.metadata_seed()
+            && copy.incompat.difference(may_differ) == own.incompat.difference(may_differ)
+            && copy.hash_seed == own.hash_seed
+    }
+
+    fn is_system_copy(&self, block: &[u8]) -> bool {
+        let sectors = block.chunks_exact(self.meta.layout.sector_bytes as usize);
+        sectors.enumerate().all(|(index, image)| {
+            let container = system_sector(index as u32);
+            sector::verify(image, container, 0, self.meta.checksum).is_ok()
+        })
+    }
+
+    /// Called before the truth is changed: an interrupted repair starts over.
+    pub(super) fn mark_damaged(&mut self) -> Result<()> {
+        let state = std::mem::replace(&mut self.meta.superblock.state, State::Damaged);
+        let bytes = self.meta.superblock_block(BlockNo(0));
+        self.meta.superblock.state = state;
+        self.meta.disk.write(0, &bytes)?;
+        self.meta.disk.barrier()?;
+        Ok(())
+    }
+
+    /// After the last repair: refreshes bad copies, and marks the volume clean.
+    pub(super) fn mark_clean(&mut self) -> Result<()> {
+        let layout = self.meta.layout;
+        let is_doubted = self.meta.superblock.damage.take().is_some();
+        let is_right =
+            self.findings.was_clean() && self.findings.report.problems.is_empty() && !is_doubted;
+        if is_right || !self.findings.report.consistent {
+            return Ok(());
+        }
+        self.meta.superblock.state = State::Clean;
+        // The next one may have a log already, of a clean point that was not reached.
+        self.meta.superblock.generation = self.meta.superblock.generation.wrapping_add(2);
+        let system = self.meta.block_place(layout.system_area());
+        let system = self.meta.disk.read(system.offset, system.len);
+        for copy in layout.superblock_copies() {
+            let area = BlockNo(copy.0 + 1);
+            if self.bad.contains(&copy) {
+                let bytes = self.meta.superblock_block(copy);
+                self.meta.disk.write(layout.block_offset(copy), &bytes)?;
+            }
+            if self.bad.contains(&area) {
+                self.meta.disk.write(layout.block_offset(area), &system)?;
+            }
+        }
+        self.meta.disk.barrier()?;
+        let bytes = self.meta.superblock_block(BlockNo(0));
+        self.meta.disk.write(0, &bytes)?;
+        self.meta.disk.sync()?;
+        Ok(())
+    }
+}
