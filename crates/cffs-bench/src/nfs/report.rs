@@ -1,10 +1,9 @@
 //! The results of a comparison of servers: medians, bars, and the document.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::client::IN_FLIGHT;
@@ -12,7 +11,8 @@ use super::server::Contender;
 use super::workload;
 use crate::disk::Profile;
 use crate::report::environment::Machine;
-use crate::report::table::{figure, markdown_table, wrap};
+use crate::report::table::{figure, markdown_table};
+use crate::report::write_files;
 use crate::workload::Phase;
 use crate::workload::catalog::Scale;
 
@@ -100,41 +100,18 @@ impl Report {
 
     /// Writes `nfs.md` and `nfs.json` into a directory, or `nfs-quick.*`.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
         let stem = if self.scale == Scale::Quick { "nfs-quick" } else { "nfs" };
-        let write = |extension, contents| {
-            let path = directory.join(stem).with_extension(extension);
-            fs::write(&path, contents).with_context(|| format!("write {}", path.display()))
-        };
-        write("json", serde_json::to_string_pretty(self)? + "\n")?;
-        write("md", self.markdown())
+        write_files(directory, stem, self, self.markdown(), [])
     }
 
     /// The document.
     pub fn markdown(&self) -> String {
-        let mut out = String::from("# NFS servers side by side\n\n");
-        let mut paragraph = |text: String| {
-            out += &wrap(&text);
-            out += "\n";
-        };
-        paragraph(format!(
-            "{}. {}. Medians of {}; in brackets the slowest and the fastest. Written by `make bench-nfs`.",
-            self.machine,
+        let details = format!(
+            "{}. Medians of {}; in brackets the slowest and the fastest. Written by `make bench-nfs`.",
             self.versions.join("; "),
             self.repetitions,
-        ));
-        if self.machine.is_loaded() {
-            paragraph(String::from(
-                "The machine was busy with other work: counts are right, and times too long.",
-            ));
-        }
-        paragraph(format!(
-            "One client on the same machine, over loopback, with {IN_FLIGHT} calls under way. `cffs` is \
-             `cffs serve`, which answers a change when it is durable. `ganesha` is nfs-ganesha over ext4 as \
-             they come: flushes per operation show that it does not wait for names to become durable, as \
-             RFC 1813 asks for. With `dirsync`, ext4 does. `cold` begins with a server that has just been \
-             started, without caches; COMMITs follow one WRITE of 4 KiB each; READDIRPLUS counts names."
-        ));
+        );
+        let mut out = self.machine.head("NFS servers side by side", &details);
         let mut profiles: Vec<_> = self.rows.iter().map(|row| row.profile).collect();
         profiles.dedup();
         for profile in profiles {

@@ -9,6 +9,7 @@ use crate::compare::Plan;
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
 use crate::peer::{Peer, Transport};
+use crate::report::table::wrap;
 use crate::workload::catalog::Scale;
 
 /// The circumstances of a comparison.
@@ -22,22 +23,15 @@ pub struct Environment {
     pub stroke: Stroke,
     /// Full or quick.
     pub scale: Scale,
-    /// The processor's model.
-    pub cpu: String,
-    /// Its cores.
-    pub cores: usize,
-    /// Memory in bytes.
-    pub memory_bytes: u64,
-    /// The kernel.
-    pub kernel: String,
+    /// The machine.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
     /// How requests reached what was served over FUSE, if anything was.
     pub transport: Option<Transport>,
     /// Which threads run where.
     pub placement: String,
-    /// The share of the processors' time that other programs took when the comparison had ended.
-    pub taken: f64,
     /// The versions of what was measured.
     pub versions: Vec<(String, String)>,
 }
@@ -81,31 +75,21 @@ impl Environment {
         suffix: &str,
         machine: Machine,
     ) -> Environment {
-        let Machine { cpu, cores, memory_bytes, kernel, taken } = machine;
         Environment {
             name: format!("{}{suffix}", profile.name()),
             profile,
             stroke,
             scale,
-            cpu,
-            cores,
-            memory_bytes,
-            kernel,
+            machine,
             request_kib: None,
             transport: None,
             placement: String::new(),
-            taken,
             versions: Vec::new(),
         }
     }
-
-    /// Whether the machine had so much else to do that timings deserve a warning.
-    pub fn is_loaded(&self) -> bool {
-        self.taken > TAKEN_MAX
-    }
 }
 
-/// The share of the processors' time for others from which on timings deserve a warning.
+/// If others take more than this share of the processors' time, timings deserve a warning.
 const TAKEN_MAX: f64 = 0.1;
 /// How long this program rests to see what others take.
 const REST: Duration = Duration::from_millis(500);
@@ -121,7 +105,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel.
     pub kernel: String,
-    /// The share of the processors' time that other programs take.
+    /// The share of the processors' time that other programs took when the measurement had ended.
     pub taken: f64,
 }
 
@@ -144,9 +128,18 @@ impl Machine {
         }
     }
 
-    /// Whether it had so much else to do that timings deserve a warning.
-    pub fn is_loaded(&self) -> bool {
-        self.taken > TAKEN_MAX
+    /// The head of a report: a title, the machine and `details`, and a warning if the machine was busy.
+    pub fn head(&self, title: &str, details: &str) -> String {
+        let mut out = format!("# {title}\n\n{}\n", wrap(&format!("{self}. {details}")));
+        if self.taken > TAKEN_MAX {
+            out += &wrap(&format!(
+                "The machine was busy with other work ({:.0}% of the processors' time): counts and the \
+                 device's own time are right, other times are too long.",
+                100.0 * self.taken
+            ));
+            out += "\n";
+        }
+        out
     }
 }
 

@@ -1,7 +1,7 @@
-//! From measurements to what people read: medians, the table, the bars, JSON and charts.
+//! Reports: medians, tables, bars, JSON and charts. `docs/performance/README.md` explains the columns.
 //!
-//! Everything here is pure but for writing the files. Losses are shown as plainly as wins: a ratio
-//! below one has the same place as one above it, and a run that failed is listed.
+//! Everything is pure except the writing of files. Losses are shown as plainly as wins: a ratio below one
+//! has the same place as one above it, and a run that failed is listed.
 
 pub mod bars;
 pub mod chart;
@@ -70,17 +70,27 @@ impl Report {
 
     /// Writes JSON, Markdown and charts into a directory, named after the profile.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
         let stem = &self.environment.name;
-        let write = |name: String, contents: String| {
-            let path = directory.join(name);
-            fs::write(&path, contents).with_context(|| format!("write {}", path.display()))
-        };
-        write(format!("{stem}.json"), serde_json::to_string_pretty(self)? + "\n")?;
-        write(format!("{stem}.md"), table::markdown(self))?;
-        for (workload, svg) in chart::draw(&self.rows)? {
-            write(format!("{stem}-{workload}.svg"), svg)?;
-        }
-        Ok(())
+        let charts = chart::draw(&self.rows)?.into_iter();
+        let charts = charts.map(|(workload, svg)| (format!("{stem}-{workload}.svg"), svg));
+        write_files(directory, stem, self, table::markdown(self), charts)
     }
+}
+
+/// Writes a report into a directory: its figures as JSON, its text, and its charts by file name.
+pub(crate) fn write_files(
+    directory: &Path,
+    stem: &str,
+    figures: &impl Serialize,
+    text: String,
+    charts: impl IntoIterator<Item = (String, String)>,
+) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    let json = serde_json::to_string_pretty(figures)? + "\n";
+    let own = [(format!("{stem}.json"), json), (format!("{stem}.md"), text)];
+    for (name, contents) in own.into_iter().chain(charts) {
+        let path = directory.join(name);
+        fs::write(&path, contents).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
 }

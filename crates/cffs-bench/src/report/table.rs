@@ -6,7 +6,6 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
 use super::summary::Row;
-use crate::peer::Peer;
 use crate::serve::pages::DISK_REQUEST_BYTES;
 use crate::workload::Phase;
 
@@ -35,8 +34,7 @@ pub fn text(report: &Report) -> String {
 
 /// The report for the documentation.
 pub fn markdown(report: &Report) -> String {
-    let heading = format!("# Measured on `{}`\n\n", report.environment.name);
-    heading + &render(report, presets::ASCII_MARKDOWN, |title| format!("\n## {title}\n\n"))
+    render(report, presets::ASCII_MARKDOWN, |title| format!("\n## {title}\n\n"))
 }
 
 /// The phases of one workload, run once in one place.
@@ -104,81 +102,34 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
     out
 }
 
-/// The sentences that precede the figures.
+/// The circumstances of the measurement.
 fn circumstances(report: &Report) -> String {
     let e = &report.environment;
-    let mut out = String::new();
     let repetitions = report.rows.iter().map(|row| row.repetitions).min().unwrap_or_default();
-    let _ = writeln!(
-        out,
-        "{} cores of {}, {} GB, {}. {} Emulated device: {} ({}). Medians of {repetitions}; cold \
-         caches; every phase that writes ends with everything durable.",
-        e.cores,
-        e.cpu,
-        e.memory_bytes.div_ceil(1_000_000_000),
-        e.kernel,
-        e.placement,
-        e.name,
-        match e.stroke {
-            crate::disk::Stroke::Whole => "the volume is the whole disk on a smaller scale",
-            crate::disk::Stroke::Slice => "the volume is a slice of a large disk",
-        },
+    let stroke = match e.stroke {
+        crate::disk::Stroke::Whole => "the volume is the whole disk on a smaller scale",
+        crate::disk::Stroke::Slice => "the volume is a slice of a large disk",
+    };
+    let mut details = format!(
+        "{} Emulated device: {} ({stroke}). Medians of {repetitions}.",
+        e.placement, e.name
     );
     if let Some(kib) = e.request_kib {
         let disk = u64::from(DISK_REQUEST_BYTES >> 10);
         let less = if kib < disk { ", as FUSE and loop devices allow" } else { "" };
-        let _ = writeln!(
-            out,
-            "\nThe longest request that reaches the device is {kib} KiB{less}; the kernel's default for a \
+        let _ = write!(
+            details,
+            " The longest request that reaches the device is {kib} KiB{less}; the kernel's default for a \
              disk is {disk} KiB."
         );
     }
     if let Some(transport) = e.transport {
-        let _ = writeln!(out, "\nServers over FUSE get their requests by {transport}.");
-    }
-    if e.is_loaded() {
-        let _ = writeln!(
-            out,
-            "\nThe machine was busy with other work ({:.0}% of the processors' time when this ended): the \
-             device's own time is exact, but what the processor adds is too large.",
-            100.0 * e.taken
-        );
-    }
-    let _ = writeln!(
-        out,
-        "\n`× best peer` compares files per second with the best of ext4, XFS and btrfs; `device ×` \
-         compares device time per file alike, as if the processor cost nothing; `of limit` is what \
-         moved of the contents that the device could have streamed in that time."
-    );
-    if report.bars.iter().any(|verdict| verdict.fuse_limit.is_some()) {
-        let _ = writeln!(
-            out,
-            "\n`FUSE at most` is the same ratio for a FUSE server that keeps everything in memory and \
-             waits for no device, over the same transport: what no server over FUSE can exceed here, \
-             since the processor is the limit. A goal is 0.75 of that where it would be above."
-        );
-    }
-    if report.rows.iter().any(|row| row.peer == Peer::CffsLogDevice) {
-        let _ = writeln!(
-            out,
-            "\n`cffs` has a stable log of 60 MiB on the disk, as `cffs mkfs` makes it there, `cffs^log` \
-             none; that of `cffs+log-device` is a file in memory, and its requests and flushes are not \
-             among those that are counted here. \
-             Transactions and deliveries stop after some seconds, and are rates until then."
-        );
-    }
-    if report.rows.iter().any(|row| row.peer == Peer::Library) {
-        let counted = report.rows.iter().any(|row| row.instructions_per_file.is_some());
-        let _ = writeln!(
-            out,
-            "\n`instr/file` counts the instructions of the library for each operation, which do not \
-             depend on what else the machine does{}.",
-            if counted { "" } else { "; not available here, since the processor does not count" }
-        );
+        let _ = write!(details, " Servers over FUSE get their requests by {transport}.");
     }
     let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
-    let _ = writeln!(out, "\n{}.", versions.join("; "));
-    out.lines().map(wrap).collect()
+    let _ = write!(details, " {}.", versions.join("; "));
+    let head = e.machine.head(&format!("Measured on `{}`", e.name), &details);
+    head.trim_end().to_owned() + "\n"
 }
 
 /// Breaks a paragraph into lines that are no longer than source code's.

@@ -1,10 +1,9 @@
 //! The report on growth: the document, its charts, and the verdicts.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::growth::{Costs, Curve, Measure, Sample, Verdict, curves};
@@ -13,6 +12,7 @@ use crate::peer::Peer;
 use crate::report::curve::{self, Chart, Line};
 use crate::report::environment::Machine;
 use crate::report::table::{figure, markdown_table, wrap};
+use crate::report::write_files;
 
 /// A finished measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -40,32 +40,6 @@ impl Part {
             Part::Directory => "Names in one directory",
             Part::Tree => "Files in a tree",
             Part::Volume => "Volumes that are 60% full",
-        }
-    }
-
-    fn about(self) -> &'static str {
-        match self {
-            Part::Clients => {
-                "Operations per second on warm caches, over all clients; each client in a directory of \
-                 its own, files of 1 KiB, on a disk without delays. C-FFS and `null`, a server that \
-                 does nothing, over io_uring. The clients and the servers share the processors."
-            }
-            Part::Directory => {
-                "The library on a device in memory, one thread: each step on cold caches, and until it \
-                 is durable. Reads and writes are requests of the device. Where the processor does not \
-                 count instructions, `valgrind --tool=callgrind target/release/cffs-bench scale --only \
-                 directory --sizes 10000` does; each step is a function."
-            }
-            Part::Tree => {
-                "Files of 1 KiB, 1000 in a directory, in an image file. CPU seconds, memory, reads and \
-                 writes (system calls, those on the standard input too) are the program's or the \
-                 server's own. Files are created in ten directories, the second time just before the \
-                 server is killed: that is what recovery finds."
-            }
-            Part::Volume => {
-                "A sparse image with small files and twelve large ones, which fallocate(2) \
-                 made, of 5% of the volume each. The columns are those of the trees."
-            }
         }
     }
 
@@ -98,44 +72,19 @@ impl Report {
 
     /// Writes `scale.md`, `scale.json` and the charts into a directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-        let write = |name: String, contents: String| {
-            let path = directory.join(name);
-            fs::write(&path, contents).with_context(|| format!("write {}", path.display()))
-        };
-        for (_, chart) in self.charts() {
-            write(format!("scale-{}.svg", chart.name), curve::draw(&chart)?)?;
-        }
-        write(String::from("scale.json"), serde_json::to_string_pretty(self)? + "\n")?;
-        write(String::from("scale.md"), self.markdown())
+        let charts = self
+            .charts()
+            .into_iter()
+            .map(|(_, chart)| Ok((format!("scale-{}.svg", chart.name), curve::draw(&chart)?)));
+        let charts: Vec<_> = charts.collect::<Result<_>>()?;
+        write_files(directory, "scale", self, self.markdown(), charts)
     }
 
     /// The document.
     pub fn markdown(&self) -> String {
-        let mut out = String::from("# How costs grow\n\n");
-        let mut paragraph = |text: &str| {
-            out += &wrap(text);
-            out += "\n";
-        };
-        paragraph(&format!(
-            "{}. {}. Written by `make scale` in {} seconds.",
-            self.machine,
-            self.version,
-            figure(self.seconds)
-        ));
-        if self.machine.is_loaded() {
-            paragraph(
-                "The machine was busy with other work: counts are right, and times too long; CPU \
-                 seconds, too, by what others take of the processor's caches.",
-            );
-        }
-        paragraph(
-            "Growth is the cost for each item over that at the size before, cost(10n) / (10 × cost(n)) \
-             where sizes are ten times apart: 1 is linear, and less is a cost that is fixed in part. \
-             Nothing may grow faster than n log n. The verdict allows 5% above that for counts and 25% \
-             for times. A cost that is tiny at the smaller size is not judged, since constants hide \
-             how it grows: there is a dash, or no row.",
-        );
+        let seconds = figure(self.seconds);
+        let details = format!("{}. Written by `make scale` in {seconds} seconds.", self.version);
+        let mut out = self.machine.head("How costs grow", &details);
         self.verdicts(&mut out);
         for part in PARTS {
             if self.samples.iter().any(|sample| sample.part == part) {
@@ -175,7 +124,7 @@ impl Report {
     }
 
     fn part(&self, part: Part, out: &mut String) {
-        let _ = write!(out, "## {}\n\n{}\n", part.title(), wrap(part.about()));
+        let _ = write!(out, "## {}\n\n", part.title());
         for (_, chart) in self.charts().iter().filter(|(of, _)| *of == part) {
             let _ = writeln!(out, "![{}](scale-{}.svg)\n", chart.title, chart.name);
         }

@@ -1,17 +1,17 @@
 //! The report of the study: the document and its chart.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::{Layout, Plan, Replay, Study};
 use crate::peer::Peer;
 use crate::report::curve::{self, Chart, Line};
 use crate::report::environment::Machine;
-use crate::report::table::{figure, markdown_table, wrap};
+use crate::report::table::{figure, markdown_table};
+use crate::report::write_files;
 
 /// A finished study.
 #[derive(Clone, Debug, Serialize)]
@@ -37,46 +37,23 @@ impl Report {
 
     /// Writes `web-server.md`, `web-server.json` and `web-server.svg` into a directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-        let write = |name: &str, contents: String| {
-            let path = directory.join(name);
-            fs::write(&path, contents).with_context(|| format!("write {}", path.display()))
-        };
-        write("web-server.svg", curve::draw(&self.chart())?)?;
-        write("web-server.json", serde_json::to_string_pretty(self)? + "\n")?;
-        write("web-server.md", self.markdown())
+        let chart = (String::from("web-server.svg"), curve::draw(&self.chart())?);
+        write_files(directory, "web-server", self, self.markdown(), [chart])
     }
 
     /// The document.
     pub fn markdown(&self) -> String {
-        let mut out = String::from("# A web server's reads\n\n");
-        let mut paragraph = |text: &str| {
-            out += &wrap(text);
-            out += "\n";
-        };
         let Study { site: (pages, files, bytes), log: (visits, reads), .. } = &self.study;
-        paragraph(&format!(
-            "{}. {}; {}. Emulated device: {}. Written by `make web-study`; seed {}.",
-            self.machine, self.versions[0], self.versions[1], self.profile, self.seed
-        ));
-        paragraph(&format!(
-            "PLACE (section 4.1) replayed the log of a university's web server. This is a site and \
-             a log from a seed: {pages} pages in {files} files, {} MB. A page is an HTML file and \
-             one to seven images of its own, in another directory, with three icons that its \
-             section has in common. The files were made in random order, as over years of additions \
-             and edits. {visits} visits choose pages by Zipf's law with exponent 0.8; each reads \
-             the page, then its images: {reads} files.",
+        let details = format!(
+            "{}; {}. Emulated device: {}. Written by `make web-study`; seed {}. The site has {pages} pages \
+             in {files} files, {} MB; {visits} visits read {reads} files.",
+            self.versions[0],
+            self.versions[1],
+            self.profile,
+            self.seed,
             bytes / 1_000_000
-        ));
-        paragraph(
-            "One reader, cat(1), opens and reads the files of the log one after the other, in a \
-             control group whose limit holds for the kernel's caches as well. A C-FFS mount has \
-             half of the memory for its cache, and the reader the other half. Caches are empty at \
-             first. Files are packed and regrouped by the logs of the seven days before, which have \
-             the same habits: what was read most often first, so that the files of a page follow \
-             each other. `warm` reads them in advance, as much as fits in three quarters of the \
-             memory, which the figures include.",
         );
+        let mut out = self.machine.head("A web server's reads", &details);
         out += "![Milliseconds that the disk works for a visit](web-server.svg)\n\n";
         for (title, of) in COLUMNS {
             let _ = writeln!(out, "## {title}\n");

@@ -9,7 +9,6 @@
 //! | [`TraceDevice`] | counts of requests and bytes, and on demand a record of every request |
 //! | [`FaultDevice`] | errors, torn, lost and damaged requests, by script or by seed |
 //! | [`HoldDevice`] | requests of one kind that wait until they are let go |
-//! | [`ThrottleDevice`] | the time that a modelled disk takes |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
 //! | [`CrashingDevice`] | such images kept at each barrier and sync |
 //! | [`PairedDevice`] | another device, which has the stable log of its volume |
@@ -43,7 +42,6 @@ mod log_stats;
 pub mod memory;
 mod paired;
 mod seed;
-pub mod throttle;
 pub mod trace;
 pub mod volatile;
 
@@ -60,7 +58,6 @@ pub use hold::HoldDevice;
 pub use log_stats::{LogState, LogStats};
 pub use memory::{Image, MemoryDevice};
 pub use paired::PairedDevice;
-pub use throttle::ThrottleDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
 pub use volatile::VolatileDevice;
 

@@ -2,11 +2,9 @@
 
 use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::throttle::VirtualTime;
 use super::*;
 
 const SIZE_BYTES: u64 = 100 * 1024 + 512;
@@ -15,16 +13,14 @@ fn image_file(directory: &tempfile::TempDir, name: &str) -> FileDevice {
     FileDevice::create(&directory.path().join(name), SIZE_BYTES).unwrap()
 }
 
-/// Every device there is, empty.
+/// Every device, empty.
 fn devices(directory: &tempfile::TempDir) -> Vec<(&'static str, Arc<dyn BlockDevice>)> {
     let memory = || MemoryDevice::new(SIZE_BYTES);
-    let model = |_: &Request| Duration::from_millis(1);
     vec![
         ("memory", Arc::new(memory())),
         ("file", Arc::new(image_file(directory, "plain"))),
         ("trace", Arc::new(TraceDevice::new(memory()))),
         ("fault", Arc::new(FaultDevice::new(memory(), 1))),
-        ("throttle", Arc::new(ThrottleDevice::new(memory(), model, VirtualTime::default()))),
         ("volatile", Arc::new(VolatileDevice::new(memory().snapshot()))),
         ("crashing", Arc::new(CrashingDevice::new(memory().snapshot(), 1, 1))),
         ("stack", Arc::new(TraceDevice::new(FaultDevice::new(image_file(directory, "stack"), 1)))),
@@ -108,13 +104,11 @@ impl BlockDevice for Hinting {
 #[test]
 fn hints_reach_through_decorators_and_pointers() {
     let hinting = || Hinting(MemoryDevice::new(SIZE_BYTES));
-    let model = |_: &Request| Duration::from_millis(1);
     let trace: Arc<dyn BlockDevice> = Arc::new(TraceDevice::new(hinting()));
     let all: Vec<Box<dyn BlockDevice>> = vec![
         Box::new(hinting()),
         Box::new(FaultDevice::new(trace, 1)),
         Box::new(HoldDevice::new(hinting())),
-        Box::new(ThrottleDevice::new(hinting(), model, VirtualTime::default())),
     ];
     for device in &all {
         assert_eq!((device.wants_discards(), (&device).parallel()), (true, 16));

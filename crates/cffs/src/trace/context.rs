@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::causes::{Causes, shares};
@@ -15,6 +15,9 @@ use crate::units::BlockNo;
 
 /// The number of the next operation, in whatever volume of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The number of the next thread that makes a request.
+static NEXT_TRACK: AtomicU32 = AtomicU32::new(1);
 
 /// The operation of a thread. It gets its number, and the time at which it began, when it first causes
 /// a request or a change: most operations are served from memory, and beginning one must cost little.
@@ -48,6 +51,12 @@ thread_local! {
         }
     };
     static WRITING: RefCell<Option<Writing>> = const { RefCell::new(None) };
+    static TRACK: u32 = NEXT_TRACK.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The number of this thread, under which a trace shows its requests.
+pub(super) fn track() -> u32 {
+    TRACK.with(|track| *track)
 }
 
 /// The blocks of a set that is being written, for their causes.

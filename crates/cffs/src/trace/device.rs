@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::causes::shares;
 use super::context::{Logged, now_ns, requester, way};
 use super::op::Way;
-use super::recorder::{Asked, Recorder};
+use super::record::Asked;
+use super::recorder::Recorder;
 use crate::device::{BlockDevice, Geometry, LogStats, RequestKind};
 
 /// A device that hands each request to a recorder, with the operations that caused it. It belongs below

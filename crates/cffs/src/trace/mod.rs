@@ -17,6 +17,8 @@
 //! Requests that no operation caused (a superblock, a bitmap, a flush at the end of an epoch) belong to the
 //! operation on whose thread they are made.
 //!
+//! [`record`] writes each as an event of the Trace Event Format, which other programs show and sum up.
+//!
 //! Stands on `device`. Invariants: while nothing is recorded, an operation costs a look at one word, and
 //! a page has an empty list; what is recorded changes no request.
 
@@ -24,7 +26,7 @@ mod causes;
 mod context;
 mod device;
 mod op;
-pub mod record;
+mod record;
 mod recorder;
 #[cfg(test)]
 mod tests;

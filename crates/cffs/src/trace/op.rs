@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum OpKind {
-    /// None that is known: what was under way when the recording began, or a thread of the volume itself.
+    /// An unknown one that was under way when the recording began, or a thread of the volume itself.
     Volume = 1,
     /// A name or an inode is looked up.
     Lookup,
@@ -64,8 +64,7 @@ impl OpKind {
         OpKind::Maintenance,
     ];
 
-    /// The kind with this number.
-    pub fn from_number(number: u8) -> Option<OpKind> {
+    fn from_number(number: u8) -> Option<OpKind> {
         OpKind::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
@@ -98,8 +97,8 @@ const SEQUENCE_BITS: u32 = 36;
 /// Linux gives no process a number of more bits.
 const PROCESS_BITS: u32 = 22;
 
-/// The number of an operation, unique in a recording: it says of itself what the operation is, and which
-/// process called, so that a trace is summed up without a table of all operations.
+/// The number of an operation, unique in a recording. It contains the kind of the operation and the process
+/// that called, so that shares are summed up without a table of all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(NonZeroU64);
 
@@ -118,12 +117,6 @@ impl OpId {
         }
     }
 
-    /// The operation with these bits, if there can be one.
-    pub fn from_bits(bits: u64) -> Option<OpId> {
-        OpKind::from_number((bits >> (SEQUENCE_BITS + PROCESS_BITS)) as u8)?;
-        NonZeroU64::new(bits).map(OpId)
-    }
-
     /// All of it as one number.
     pub fn bits(self) -> u64 {
         self.0.get()
@@ -135,18 +128,17 @@ impl OpId {
         OpKind::from_number(number).unwrap_or(OpKind::Volume)
     }
 
-    /// The thread that called, by the number that the kernel has for it; 0 if none did.
+    /// The thread that called, by the kernel's number of it; 0 if no process called.
     pub fn process(self) -> u32 {
         (self.bits() >> SEQUENCE_BITS) as u32 & ((1 << PROCESS_BITS) - 1)
     }
 }
 
-/// How a request came from its operations.
+/// The way by which operations led to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
 pub enum Way {
     /// The operation made it and waited for it.
-    Direct = 1,
+    Direct,
     /// It was read ahead by another thread.
     ReadAhead,
     /// It wrote blocks of an epoch to their places.
@@ -158,14 +150,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Way; 5] = [Way::Direct, Way::ReadAhead, Way::WriteBack, Way::Log, Way::Drain];
-
-    /// The way with this number.
-    pub fn from_number(number: u8) -> Option<Way> {
-        Way::ALL.get(usize::from(number).checked_sub(1)?).copied()
-    }
-
     /// Its name, as it is printed.
     pub fn name(self) -> &'static str {
         match self {
@@ -186,6 +170,6 @@ pub const WHOLE: u32 = 1 << 30;
 pub struct Share {
     /// The operation.
     pub op: OpId,
-    /// So much of [`WHOLE`].
+    /// Its part of [`WHOLE`].
     pub part: u32,
 }

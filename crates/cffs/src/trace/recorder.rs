@@ -5,16 +5,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::context::{self, Ended, Logged, now_ns};
+use super::context::{self, Ended, Logged, now_ns, track};
 use super::op::{OpKind, Share, Way};
-use super::record::{Header, Record};
-use crate::device::RequestKind;
+use super::record::{self, Asked, Span};
 use crate::error::{Error, Result};
 use crate::units::InodeNo;
 
-/// More than this is not kept for a reader who does not come.
+/// The most that waits for a reader.
 const BUFFER_BYTES_MAX: usize = 16 << 20;
-/// A reader who stays away for so long while the buffer is full has gone.
+/// If no reader comes for this time while the buffer is full, the recording ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 const KINDS: usize = OpKind::ALL.len();
 
@@ -28,17 +27,16 @@ pub enum Detail {
     All,
 }
 
-/// The kind, the first byte and the length of a request.
-pub(super) type Asked = (RequestKind, u64, u64);
-
 /// Records operations and the requests that they cause, while it is on.
 ///
-/// Records wait in memory until [`Recorder::take`] takes them. No caller waits for that: records
+/// Events wait in memory until [`Recorder::take`] takes them. No caller waits for that: events
 /// that find no room are lost and counted, and after a while the recording ends.
 #[derive(Default)]
 pub struct Recorder {
     /// 0 while nothing is recorded, 1 for [`Detail::Causes`], 2 for [`Detail::All`].
     mode: AtomicU8,
+    /// The time at which the recording began.
+    began_ns: AtomicU64,
     counts: [AtomicU64; KINDS],
     buffer: Mutex<Buffer>,
     logged: Mutex<Logged>,
@@ -55,7 +53,7 @@ struct Buffer {
     bytes: Vec<u8>,
     /// Bytes taken so far.
     taken_bytes: usize,
-    /// Records that found no room since the last that did.
+    /// Events that found no room since the last that did.
     lost: u64,
     taken_at: Option<Instant>,
 }
@@ -99,43 +97,40 @@ impl Recorder {
 
     fn leave(&self) {
         let Some(Ended { id, ino, started_ns }) = context::end() else { return };
-        let duration_ns = now_ns().saturating_sub(started_ns);
-        self.push(&Record::Operation { id, ino, started_ns, duration_ns });
+        self.push(&record::operation(id, ino, track(), self.span(started_ns)));
     }
 
     /// Notes a request that has ended.
     pub(super) fn request(
         &self,
-        (kind, offset, len): Asked,
+        asked: Asked,
         way: Way,
         shares: &[Share],
         started_ns: u64,
         succeeded: bool,
     ) {
-        let duration_ns = now_ns().saturating_sub(started_ns);
-        let shares = shares.to_vec();
-        self.push(&Record::Request {
-            kind,
-            way,
-            succeeded,
-            offset_bytes: offset,
-            len_bytes: len,
-            started_ns,
-            duration_ns,
-            shares,
-        });
+        let span = self.span(started_ns);
+        self.push(&record::request(asked, way, succeeded, shares, track(), span));
+    }
+
+    /// From then until now.
+    fn span(&self, started_ns: u64) -> Span {
+        Span {
+            started_ns: started_ns.saturating_sub(self.began_ns.load(Ordering::Relaxed)),
+            duration_ns: now_ns().saturating_sub(started_ns),
+        }
     }
 
     pub(super) fn logged(&self) -> MutexGuard<'_, Logged> {
         self.logged.lock()
     }
 
-    /// Says where the log of the volume lies, in bytes.
+    /// Sets the place of the log of the volume, in bytes.
     pub fn set_log_area(&self, area: std::ops::Range<u64>) {
         self.logged().area = area;
     }
 
-    fn push(&self, record: &Record) {
+    fn push(&self, event: &str) {
         let mut buffer = self.buffer.lock();
         if !self.is_on() {
             return;
@@ -148,7 +143,7 @@ impl Recorder {
             return;
         }
         buffer.note_lost();
-        record.encode(&mut buffer.bytes);
+        buffer.bytes.extend_from_slice(event.as_bytes());
     }
 
     /// Begins a recording.
@@ -161,10 +156,10 @@ impl Recorder {
         if self.is_on() {
             return Err(Error::Invalid("a recording is under way"));
         }
-        *buffer = Buffer { taken_at: Some(Instant::now()), ..Buffer::default() };
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let header = Header { began_ns: now_ns(), began_unix_ns: wall.as_nanos() as u64 };
-        header.encode(&mut buffer.bytes);
+        let bytes = record::head(wall).into_bytes();
+        *buffer = Buffer { bytes, taken_at: Some(Instant::now()), ..Buffer::default() };
+        self.began_ns.store(now_ns(), Ordering::Relaxed);
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         self.logged().clear();
         let mode = if detail == Detail::All { 2 } else { 1 };
@@ -172,7 +167,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the recording. What it has can still be taken.
+    /// Ends the recording. Its events can still be taken.
     pub fn stop(&self) {
         let mut buffer = self.buffer.lock();
         if self.mode.swap(0, Ordering::AcqRel) == 0 {
@@ -181,8 +176,8 @@ impl Recorder {
         buffer.note_lost();
         let counts = OpKind::ALL.into_iter().zip(&self.counts);
         let counts = counts.map(|(kind, count)| (kind, count.load(Ordering::Relaxed)));
-        let counts = counts.filter(|(_, count)| *count > 0).collect();
-        Record::Counts(counts).encode(&mut buffer.bytes);
+        let counts = counts.filter(|(_, count)| *count > 0);
+        buffer.bytes.extend_from_slice(record::tail(counts).as_bytes());
     }
 
     /// Takes at most `bytes_max` bytes of the recording; none if there is nothing more yet.
@@ -198,7 +193,7 @@ impl Buffer {
         let rest = &self.bytes[self.taken_bytes..];
         let taken = rest[..rest.len().min(bytes_max)].to_vec();
         self.taken_bytes += taken.len();
-        // Moved up now and then, not for each piece.
+        // The rest moves up only when half of the buffer has been taken.
         if self.taken_bytes * 2 >= self.bytes.len() {
             self.bytes.drain(..self.taken_bytes);
             self.taken_bytes = 0;
@@ -208,7 +203,8 @@ impl Buffer {
 
     fn note_lost(&mut self) {
         if self.lost > 0 {
-            Record::Lost(std::mem::take(&mut self.lost)).encode(&mut self.bytes);
+            let lost = record::lost(std::mem::take(&mut self.lost));
+            self.bytes.extend_from_slice(lost.as_bytes());
         }
     }
 }

@@ -4,11 +4,12 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::record::{Header, Reader, Record, TraceError};
-use super::{Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, Share, WHOLE, Way};
+use serde_json::Value;
+
+use super::{Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, WHOLE, Way};
 use crate::caller::set_process;
 use crate::clock::TestClock;
-use crate::device::{BlockDevice, Counts, MemoryDevice, RequestKind, TraceDevice};
+use crate::device::{BlockDevice, Counts, MemoryDevice, TraceDevice};
 use crate::mkfs::{self, MkfsOptions};
 use crate::open;
 use crate::units::InodeNo;
@@ -45,8 +46,8 @@ impl Disk {
         open(Arc::new(device), Arc::new(TestClock::default()), options).expect("opened")
     }
 
-    /// The recording of `work`, and the device's counts meanwhile.
-    fn record<T>(&self, detail: Detail, work: impl FnOnce() -> T) -> (Vec<Record>, Counts) {
+    /// The events of `work`, and the device's counts meanwhile.
+    fn record<T>(&self, detail: Detail, work: impl FnOnce() -> T) -> (Vec<Value>, Counts) {
         let before = self.counted.counts();
         self.recorder.start(detail).expect("started");
         work();
@@ -59,32 +60,48 @@ impl Disk {
                 piece => bytes.extend(piece),
             }
         }
-        (decode(&bytes).expect("a whole trace"), counts)
+        (decode(&bytes), counts)
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Vec<Record>, TraceError> {
-    let mut reader = Reader::new(bytes)?;
-    let mut records = Vec::new();
-    while let Some(record) = reader.read()? {
-        records.push(record);
-    }
-    Ok(records)
+fn decode(bytes: &[u8]) -> Vec<Value> {
+    serde_json::from_slice(bytes).expect("a JSON array")
 }
 
-/// The shares of all requests of a kind: by process and way, in whole requests times [`WHOLE`].
-fn shares(records: &[Record], of: RequestKind) -> BTreeMap<(u32, Way), u64> {
-    let mut sums = BTreeMap::new();
-    for record in records {
-        let Record::Request { kind, way, succeeded: true, shares, .. } = record else { continue };
-        for share in shares.iter().filter(|_| *kind == of) {
-            *sums.entry((share.op.process(), *way)).or_default() += u64::from(share.part);
+/// The shares of a request by process, in parts of [`WHOLE`].
+fn parts(request: &Value) -> Vec<(u32, u64)> {
+    let shares = request["args"]["shares"].as_object().expect("shares");
+    let part = |(key, part): (&String, &Value)| {
+        let process = key.split(' ').nth(1).and_then(|process| process.parse().ok());
+        let part = part.as_f64().expect("a number") * f64::from(WHOLE);
+        (process.expect("a process"), part.round() as u64)
+    };
+    shares.iter().map(part).collect()
+}
+
+fn requests<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["cat"] == "request" && event["name"] == name)
+}
+
+type Shares = BTreeMap<(u32, String), u64>;
+
+/// The shares of all successful requests of a kind, by process and way, in parts of [`WHOLE`].
+fn shares(events: &[Value], name: &str) -> Shares {
+    let mut sums = Shares::new();
+    for event in requests(events, name).filter(|event| event["args"]["succeeded"] == true) {
+        let way = event["args"]["way"].as_str().expect("a way");
+        for (process, part) in parts(event) {
+            *sums.entry((process, way.to_owned())).or_default() += part;
         }
     }
     sums
 }
 
-fn of_process(sums: &BTreeMap<(u32, Way), u64>, process: u32) -> u64 {
+fn of_way(sums: &Shares, process: u32, way: Way) -> Option<u64> {
+    sums.get(&(process, way.name().to_owned())).copied()
+}
+
+fn of_process(sums: &Shares, process: u32) -> u64 {
     sums.iter().filter(|((of, _), _)| *of == process).map(|(_, sum)| sum).sum()
 }
 
@@ -146,7 +163,7 @@ fn read_all(volume: &Volume) {
     }
 }
 
-/// The bar of the issue: what is attributed adds up to what the device counted, for each kind.
+/// The shares of all operations add up to what the device counted, for each kind of request.
 #[test]
 fn what_is_attributed_adds_up_to_what_the_device_counted() {
     for log_bytes in [0, 4 << 20] {
@@ -165,18 +182,18 @@ fn what_is_attributed_adds_up_to_what_the_device_counted() {
     }
 }
 
-fn assert_adds_up(records: &[Record], counts: Counts) {
+fn assert_adds_up(events: &[Value], counts: Counts) {
     for (kind, count) in [
-        (RequestKind::Read, counts.reads),
-        (RequestKind::Write, counts.writes),
-        (RequestKind::Barrier, counts.barriers),
-        (RequestKind::Sync, counts.syncs),
-        (RequestKind::Discard, counts.discards),
+        ("read", counts.reads),
+        ("write", counts.writes),
+        ("barrier", counts.barriers),
+        ("sync", counts.syncs),
+        ("discard", counts.discards),
     ] {
-        let sum: u64 = shares(records, kind).values().sum();
-        assert_eq!(sum, count * u64::from(WHOLE), "{kind:?} of {counts:?}");
+        let sum: u64 = shares(events, kind).values().sum();
+        assert_eq!(sum, count * u64::from(WHOLE), "{kind} of {counts:?}");
     }
-    assert!(!records.iter().any(|record| matches!(record, Record::Lost(_))));
+    assert!(!events.iter().any(|event| event["name"] == "lost"));
 }
 
 #[test]
@@ -191,11 +208,11 @@ fn a_write_an_epoch_later_belongs_to_those_who_changed_the_files() {
             as_process(2, || write(&volume, dirs[1], "three times as much", 27_000));
             as_process(3, || volume.sync()).expect("synced");
         });
-        let writes = shares(&records, RequestKind::Write);
-        let [first, second] = [1, 2].map(|process| writes.get(&(process, way)).copied());
+        let writes = shares(&records, "write");
+        let [first, second] = [1, 2].map(|process| of_way(&writes, process, way));
         assert!(first.is_some() && second > first, "{writes:?}");
-        let flushes = shares(&records, RequestKind::Sync);
-        assert_eq!(of_process(&flushes, 3), flushes.values().sum(), "{flushes:?}");
+        let flushes = shares(&records, "sync");
+        assert_eq!(of_process(&flushes, 3), flushes.values().sum::<u64>(), "{flushes:?}");
         // Its own are the superblock's and the busy log's.
         assert!(of_process(&writes, 3) < first.unwrap_or(0) + second.unwrap_or(0), "{writes:?}");
         assert_eq!(of_process(&writes, 0), 0, "everything is somebody's");
@@ -215,8 +232,8 @@ fn the_sector_of_an_inode_belongs_to_those_who_changed_the_inode() {
         as_process(5, || volume.set_attr(ino, &changes)).expect("set");
         as_process(6, || volume.sync()).expect("synced");
     });
-    let writes = shares(&records, RequestKind::Write);
-    assert!(writes.get(&(5, Way::WriteBack)).is_some_and(|sum| *sum > 0), "{writes:?}");
+    let writes = shares(&records, "write");
+    assert!(of_way(&writes, 5, Way::WriteBack).is_some_and(|sum| sum > 0), "{writes:?}");
 }
 
 #[test]
@@ -230,7 +247,7 @@ fn a_page_that_two_have_changed_belongs_to_both() {
         as_process(2, || volume.write(ino, 200, &[2; 100])).expect("written");
         as_process(3, || volume.sync()).expect("synced");
     });
-    let writes = shares(&records, RequestKind::Write);
+    let writes = shares(&records, "write");
     let [first, second] = [1, 2].map(|process| of_process(&writes, process));
     // What cannot be halved is a part of each block at most.
     assert!(first > 0 && first.abs_diff(second) < 100, "{writes:?}");
@@ -245,21 +262,18 @@ fn what_is_written_early_belongs_to_the_writer() {
         let early = as_process(2, || volume.write_early()).expect("written");
         assert!(early >= 8 << 20, "{early} bytes");
     });
-    let writes = shares(&records, RequestKind::Write);
+    let writes = shares(&records, "write");
     assert!(of_process(&writes, 1) > 0, "{writes:?}");
-    assert_eq!(of_process(&writes, 1), writes.values().sum(), "{writes:?}");
+    assert_eq!(of_process(&writes, 1), writes.values().sum::<u64>(), "{writes:?}");
 }
 
 /// The bytes of the writes that belong to a process, in parts of [`WHOLE`].
-fn bytes_of(records: &[Record], process: u32) -> u64 {
-    let of = |record: &Record| match record {
-        Record::Request { kind: RequestKind::Write, len_bytes, shares, .. } => {
-            let shares = shares.iter().filter(|share| share.op.process() == process);
-            shares.map(|share| u64::from(share.part)).sum::<u64>() * len_bytes
-        }
-        _ => 0,
+fn bytes_of(events: &[Value], process: u32) -> u64 {
+    let of = |event: &Value| {
+        let own = parts(event).into_iter().filter(|(of, _)| *of == process);
+        own.map(|(_, part)| part).sum::<u64>() * event["args"]["bytes"].as_u64().expect("a length")
     };
-    records.iter().map(of).sum()
+    requests(events, "write").map(of).sum()
 }
 
 /// Attributes that have a block of their own are placed and encoded by the epoch.
@@ -324,13 +338,11 @@ fn what_an_epoch_has_written_is_nobodys_in_the_next() {
     };
     let first = change(5, 0o600);
     // The epoch encodes the inode into its sector, which makes that no change of the epoch's.
-    for record in &first {
-        let Record::Request { shares, .. } = record else { continue };
-        let of_both =
-            [5, 6].map(|process| shares.iter().any(|share| share.op.process() == process));
-        assert_ne!(of_both, [true, true], "{record:?}");
+    for event in first.iter().filter(|event| event["cat"] == "request") {
+        let of_both = [5, 6].map(|process| parts(event).iter().any(|(of, _)| *of == process));
+        assert_ne!(of_both, [true, true], "{event}");
     }
-    let second = shares(&change(7, 0o640), RequestKind::Write);
+    let second = shares(&change(7, 0o640), "write");
     assert!(of_process(&second, 7) > 0, "{second:?}");
     assert_eq!(of_process(&second, 5), 0, "{second:?}");
 }
@@ -344,9 +356,9 @@ fn what_the_log_brings_home_later_belongs_to_those_who_wrote_it() {
         as_process(2, || volume.sync()).expect("synced");
         as_process(3, || volume.checkpoint()).expect("written");
     });
-    let writes = shares(&records, RequestKind::Write);
-    assert!(writes.get(&(1, Way::Log)).is_some_and(|sum| *sum > 0), "{writes:?}");
-    assert!(writes.get(&(1, Way::Drain)).is_some_and(|sum| *sum > 0), "{writes:?}");
+    let writes = shares(&records, "write");
+    assert!(of_way(&writes, 1, Way::Log).is_some_and(|sum| sum > 0), "{writes:?}");
+    assert!(of_way(&writes, 1, Way::Drain).is_some_and(|sum| sum > 0), "{writes:?}");
 }
 
 #[test]
@@ -366,9 +378,9 @@ fn what_is_read_ahead_belongs_to_the_reader() {
             });
         });
     });
-    let reads = shares(&records, RequestKind::Read);
-    assert_eq!(of_process(&reads, 9), reads.values().sum(), "{reads:?}");
-    assert!(reads.contains_key(&(9, Way::ReadAhead)), "{reads:?}");
+    let reads = shares(&records, "read");
+    assert_eq!(of_process(&reads, 9), reads.values().sum::<u64>(), "{reads:?}");
+    assert!(of_way(&reads, 9, Way::ReadAhead).is_some(), "{reads:?}");
 }
 
 #[test]
@@ -381,18 +393,16 @@ fn what_finds_all_in_memory_is_counted_and_recorded_only_if_asked_for() {
             volume.read(ino, 0, &mut [0; 100]).expect("read");
         }
     };
-    let reads = |records: &[Record]| {
-        let kinds = records.iter().filter_map(|record| match record {
-            Record::Operation { id, .. } => Some(id.kind()),
-            _ => None,
-        });
-        kinds.filter(|kind| *kind == OpKind::Read).count()
+    let reads = |events: &[Value]| {
+        let operations = events.iter().filter(|event| event["cat"] == "operation");
+        operations.filter(|event| event["name"] == "read").count()
     };
     // The first marks the time of access.
     read();
     let (causes, _) = disk.record(Detail::Causes, read);
     assert_eq!(reads(&causes), 0);
-    assert!(causes.contains(&Record::Counts(vec![(OpKind::Read, 50)])), "{causes:?}");
+    let counts = causes.iter().find(|event| event["name"] == "counts").expect("counts");
+    assert_eq!(counts["args"], serde_json::json!({ "read": 50 }));
     let (all, _) = disk.record(Detail::All, read);
     assert_eq!(reads(&all), 50);
 }
@@ -431,85 +441,40 @@ fn one_recording_at_a_time_and_what_finds_no_room_is_counted() {
     drop(recorder.enter(OpKind::Read, ROOT));
     recorder.stop();
     let rest = recorder.take(usize::MAX);
-    let records = decode(&[first, rest].concat()).expect("a whole trace");
-    let is_operation = |record: &&Record| matches!(record, Record::Operation { .. });
-    let recorded = records.iter().filter(is_operation).count() as u64;
-    let lost: u64 = records.iter().map(|r| if let Record::Lost(n) = r { *n } else { 0 }).sum();
+    let events = decode(&[first, rest].concat());
+    let recorded = events.iter().filter(|event| event["cat"] == "operation").count() as u64;
+    let lost = events.iter().filter(|event| event["name"] == "lost");
+    let lost: u64 = lost.map(|event| event["args"]["events"].as_u64().expect("a count")).sum();
     assert!(lost > 0);
     assert_eq!(recorded + lost, 600_001);
     assert!(recorder.take(usize::MAX).is_empty());
 }
 
-fn some_records() -> Vec<Record> {
-    let op = |sequence| OpId::new(OpKind::Write, 4_194_303, sequence);
-    vec![
-        Record::Operation { id: op(1), ino: 77, started_ns: 5, duration_ns: u64::MAX },
-        Record::Request {
-            kind: RequestKind::Discard,
-            way: Way::Drain,
-            succeeded: false,
-            offset_bytes: 1 << 40,
-            len_bytes: 4096,
-            started_ns: 9,
-            duration_ns: 8,
-            shares: vec![Share { op: op(1), part: WHOLE - 1 }, Share { op: OpId::VOLUME, part: 1 }],
-        },
-        Record::Counts(vec![(OpKind::Lookup, 3), (OpKind::Maintenance, u64::MAX)]),
-        Record::Lost(12),
-        Record::Process { process: 3, name: b"a name \xff".to_vec() },
-    ]
-}
-
-fn encoded() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Header { began_ns: 1, began_unix_ns: 2 }.encode(&mut bytes);
-    some_records().iter().for_each(|record| record.encode(&mut bytes));
-    bytes
-}
-
+/// Perfetto and Chrome read these members.
 #[test]
-fn records_are_read_as_they_were_written() {
-    let bytes = encoded();
-    assert_eq!(decode(&bytes).expect("a trace"), some_records());
-    let header = Reader::new(&bytes[..]).expect("a trace").header();
-    assert_eq!(header, Header { began_ns: 1, began_unix_ns: 2 });
-    let id = OpId::new(OpKind::Write, 4_194_303, 1);
-    assert_eq!((id.kind(), id.process()), (OpKind::Write, 4_194_303));
-    assert_eq!(OpId::from_bits(id.bits()), Some(id));
-    assert_eq!(OpId::from_bits(1), None);
-    let body = &bytes[super::record::HEADER_BYTES..];
-    assert_eq!(super::record::split(body), Some((37, Some(4_194_303))));
-    assert_eq!(super::record::split(&body[37..]).map(|(_, process)| process), Some(None));
-    assert_eq!(super::record::split(&body[..36]), None);
-}
-
-#[test]
-fn a_trace_that_was_cut_off_says_where() {
-    let bytes = encoded();
-    assert!(matches!(decode(&bytes[..bytes.len() - 1]), Err(TraceError::CutOff { .. })));
-    assert!(matches!(decode(&bytes[..10]), Err(TraceError::NotATrace)));
-    let mut unknown = bytes.clone();
-    unknown.extend([99, 2, 0, 0, 0, 1, 1]);
-    assert_eq!(decode(&unknown).expect("passed over"), some_records());
-    unknown.extend([1, 0xff, 0xff, 0xff, 0xff]);
-    assert!(matches!(decode(&unknown), Err(TraceError::Damaged { .. })));
+fn arrows_lead_from_operations_to_their_requests() {
+    let disk = Disk::new(0);
+    let volume = disk.open();
+    let (events, _) = disk.record(Detail::Causes, || {
+        as_process(4_194_303, || write(&volume, ROOT, "f", 9000));
+        as_process(7, || volume.sync()).expect("synced");
+    });
+    let of = |phase: &'static str| events.iter().filter(move |event| event["ph"] == phase);
+    let time = |event: &Value| event["ts"].as_f64().expect("a time");
+    for event in of("X") {
+        assert!(event["dur"].is_number() && event["pid"].is_number() && event["tid"].is_number());
+    }
+    assert!(of("X").any(|event| event["cat"] == "operation" && event["pid"] == 4_194_303));
+    assert!(of("f").count() > 1);
+    for end in of("f") {
+        let begin = of("s").find(|begin| begin["id"] == end["id"]).expect("it began");
+        assert!(time(begin) <= time(end), "{begin} {end}");
+        let onto = |event: &&Value| event["cat"] == "request" && event["tid"] == end["tid"];
+        assert!(of("X").filter(onto).any(|event| event["ts"] == end["ts"]), "{end}");
+    }
 }
 
 proptest! {
-    #[test]
-    fn damaged_traces_are_errors(at in 0usize..300, value: u8) {
-        let mut bytes = encoded();
-        let at = at % bytes.len();
-        bytes[at] = value;
-        // Whatever it is, it is no panic, and shares add up.
-        for record in decode(&bytes).into_iter().flatten() {
-            if let Record::Request { shares, .. } = record {
-                let sum: u64 = shares.iter().map(|share| u64::from(share.part)).sum();
-                prop_assert_eq!(sum, u64::from(WHOLE));
-            }
-        }
-    }
-
     #[test]
     fn shares_of_blocks_add_up(blocks in prop::collection::vec(0u64..400, 0..300)) {
         let causes: Vec<Causes> = blocks

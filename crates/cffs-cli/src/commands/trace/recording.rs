@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cffs::trace::Detail;
-use cffs::trace::record::{HEADER_BYTES, Record, split};
 use cffs_serve::fuse::{control, recording};
 use clap::Args;
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::names;
 use crate::output::{self, note};
 
-/// How often a server is asked that had nothing more.
+/// The pause before a server is asked again that had nothing more.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a connection may take to accept what is sent.
+/// The longest time for which a connection may accept nothing.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Processes of which names are looked up.
+/// The most processes whose names are looked up.
 const PROCESSES_MAX: usize = 1 << 16;
 
 #[derive(Debug, Args)]
@@ -38,19 +38,19 @@ pub(super) struct RecordTrace {
     /// this machine. Neither side proves who it is: use it in a network that you trust.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "output")]
     listen: Option<String>,
-    /// Record also the operations that find all in memory and change nothing, one by one; else they are
-    /// only counted.
+    /// Record every operation, also those that find everything in memory and change nothing, which are
+    /// otherwise only counted.
     #[arg(long)]
     all: bool,
-    /// End after so many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
     seconds: Option<u64>,
     /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
     /// serves.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     volume: PathBuf,
-    /// Record while this command runs. When it has ended, everything is made durable, so that what it
-    /// has changed is written while that is recorded.
+    /// Record while this command runs. When it has ended, everything is made durable, so that the trace
+    /// contains the writes of its changes.
     #[arg(last = true)]
     command: Vec<OsString>,
 }
@@ -65,27 +65,22 @@ pub(super) struct Fetch {
     address: String,
 }
 
-/// A file or standard output that is written to.
-pub(super) fn sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+/// A file or standard output, for a trace.
+fn sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
     if path == Path::new("-") {
+        if io::stdout().is_terminal() {
+            bail!("a trace is not for a terminal: write it to a file or a pipe");
+        }
         return Ok(Box::new(output::stdout()));
     }
     let file = File::create(path).with_context(|| path.display().to_string())?;
     Ok(Box::new(BufWriter::new(file)))
 }
 
-/// The same for a trace, which is no text.
-fn trace_sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
-    if path == Path::new("-") && io::stdout().is_terminal() {
-        bail!("a trace is not for a terminal: write it to a file or a pipe");
-    }
-    sink(path)
-}
-
 impl Fetch {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let mut from = TcpStream::connect(&self.address).with_context(|| self.address.clone())?;
-        let mut out = trace_sink(&self.output)?;
+        let mut out = sink(&self.output)?;
         io::copy(&mut from, &mut out).with_context(|| self.address.clone())?;
         out.flush().with_context(|| self.output.display().to_string())
     }
@@ -94,11 +89,11 @@ impl Fetch {
 impl RecordTrace {
     pub(super) fn run(mut self) -> anyhow::Result<ExitCode> {
         self.volume = names::to_ask(&self.volume)?;
-        // That it is served is known before anything is made.
+        // A volume that is not served is an error before any file is made.
         control::identity(&self.volume).with_context(|| self.volume.display().to_string())?;
         let mut out = match (&self.listen, &self.output) {
             (Some(address), _) => listen(address)?,
-            (None, Some(path)) => trace_sink(path)?,
+            (None, Some(path)) => sink(path)?,
             (None, None) => bail!("give -o FILE or --listen ADDRESS"),
         };
         let is_over = Arc::new(AtomicBool::new(false));
@@ -180,7 +175,7 @@ fn code_of(status: std::process::ExitStatus) -> u8 {
     status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1))
 }
 
-/// Waits for one that connects.
+/// Waits for a connection.
 fn listen(address: &str) -> anyhow::Result<Box<dyn Write>> {
     let listener = TcpListener::bind(address).with_context(|| address.to_owned())?;
     note!("cffs: the recording begins when `cffs trace fetch {}` connects", listener.local_addr()?);
@@ -190,41 +185,43 @@ fn listen(address: &str) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(connection)))
 }
 
-/// Adds the names of processes to a trace, each before the first record that needs it.
+/// Adds the names of processes to a trace, each before the first operation of the process.
 #[derive(Default)]
-struct Names {
+pub(super) struct Names {
     known: HashSet<u32>,
-    /// Whether the header has passed.
-    has_begun: bool,
-    /// The beginning of a record of which the rest has not come yet.
+    /// The beginning of a line of which the rest has not come yet.
     rest: Vec<u8>,
 }
 
 impl Names {
-    fn added_to(&mut self, piece: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(piece.len());
+    pub(super) fn added_to(&mut self, piece: &[u8]) -> Vec<u8> {
         self.rest.extend_from_slice(piece);
-        let mut at = 0;
-        if !self.has_begun && self.rest.len() >= HEADER_BYTES {
-            at = HEADER_BYTES;
-            out.extend_from_slice(&self.rest[..at]);
-            self.has_begun = true;
-        }
-        while let Some((len, process)) = split(&self.rest[at..]).filter(|_| self.has_begun) {
-            if let Some(process) = process.filter(|process| self.is_new(*process))
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.rest.drain(..end).collect();
+        let mut out = Vec::with_capacity(lines.len());
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            if let Some(process) = caller(line).filter(|process| self.is_new(*process))
                 && let Ok(name) = fs::read(format!("/proc/{process}/comm"))
             {
-                let name = name.trim_ascii_end().to_vec();
-                Record::Process { process, name }.encode(&mut out);
+                let args = json!({ "name": output::printable(name.trim_ascii_end()) });
+                let event =
+                    json!({ "ph": "M", "name": "process_name", "pid": process, "args": args });
+                out.extend_from_slice(format!("{event},\n").as_bytes());
             }
-            out.extend_from_slice(&self.rest[at..at + len]);
-            at += len;
+            out.extend_from_slice(line);
         }
-        self.rest.drain(..at);
         out
     }
 
     fn is_new(&mut self, process: u32) -> bool {
-        process > 0 && self.known.len() < PROCESSES_MAX && self.known.insert(process)
+        self.known.len() < PROCESSES_MAX && self.known.insert(process)
     }
+}
+
+/// The process that called, if this line of a trace is an operation.
+fn caller(line: &[u8]) -> Option<u32> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (_, members) = line.split_once(r#""cat":"operation""#)?;
+    let (_, rest) = members.split_once(r#""pid":"#)?;
+    rest.split_once(',')?.0.parse().ok()
 }
