@@ -59,10 +59,6 @@ SOAK_KILLS ?= 300
 # How many rounds of its stress `make soak` runs over each transport and in a store, 30 s and a check each.
 SOAK_ROUNDS ?= 60
 
-# Packages to build with those of `build`. One command builds them all: where the packages of two commands
-# need other features of a dependency, cargo compiles whatever uses it twice.
-ALSO ?=
-
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
@@ -79,7 +75,7 @@ setup: ## Install what building and testing need (Debian, as root); the other ta
 
 build: ## Build the programs cffs and place, and the libraries for C, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c $(ALSO)
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file, and ext4's
 	scripts/run.sh
@@ -102,10 +98,10 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy -p cffs --features schedules --test schedules --locked -- -D warnings
+	$(CARGO) clippy --workspace --features cffs/schedules --test schedules --locked -- -D warnings
 	$(DOC) --workspace --exclude cffs-cli
 	$(DOC) -p cffs-cli
-	$(CARGO) run --quiet --locked -p xtask
+	$(CARGO) run --quiet --locked --bin xtask
 
 # Under sudo there often is no cargo: then what was built before is installed.
 install: ## Install cffs and place, links, man pages and completions below PREFIX (and DESTDIR)

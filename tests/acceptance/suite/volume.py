@@ -18,6 +18,11 @@ def cffs_binary():
     return os.environ.get("CFFS") or os.path.join(target, "release", "cffs")
 
 
+def bench_binary():
+    """The program with the emulated disk: $CFFS_BENCH, or the one next to the program under test."""
+    return os.environ.get("CFFS_BENCH") or os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
+
+
 def echo_run(argv, check=True, timeout=300, **kwargs):
     """Runs a command, echoed into the log as one could type it."""
     print("$ " + " ".join(map(str, argv)), flush=True)

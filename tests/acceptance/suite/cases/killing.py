@@ -11,7 +11,7 @@ import sys
 import time
 
 from ..case import GIB, Skip, case
-from ..volume import cffs_binary
+from ..volume import bench_binary, cffs_binary
 
 # Commits transactions, and prints the number of each when it is durable. What commits is that the
 # journal's name goes. SQLite waits for that itself in mode EXTRA, but not if it cannot open the directory,
@@ -132,9 +132,9 @@ def power_cut(t):
 @contextlib.contextmanager
 def volatile_disk(t, rng, size_gib, profile="none"):
     """Has the trial's volume lie on a disk, and yields what has it lose what was not flushed."""
-    bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
+    bench = bench_binary()
     if not os.path.exists(bench):
-        raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
+        raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
     disk, control = t.outside("disk"), t.outside("control")
     os.mkdir(disk)
     t.unmount()

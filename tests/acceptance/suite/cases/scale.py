@@ -9,7 +9,7 @@ import shutil
 from .. import trees
 from ..case import GIB, MIB, Skip, case
 from ..syscalls import Directory
-from ..volume import cffs_binary
+from ..volume import bench_binary, cffs_binary
 
 
 def used_bytes(path):
@@ -64,9 +64,9 @@ def memory(t):
 def growth(t):
     """`cffs-bench scale` at small sizes: every step of a tree and of a volume, until it is recovered from a
     crash, is measured, and memory and images grow no faster than n log n."""
-    bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
+    bench = bench_binary()
     if not os.path.exists(bench):
-        raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
+        raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
     t.unmount()
     for part, sizes in (("tree", "1500,15000"), ("volume", "1,4")):
         report = t.outside(part)
