@@ -114,7 +114,7 @@ class Bench:
 
     @contextlib.contextmanager
     def counted(self, system, what, most=None, kinds=KINDS, seconds_max=None):
-        """Counts the requests of a block. A bar is the most of these kinds together, and the most seconds.
+        """Counts the requests of a block. A bar is the maximum of these kinds together, and of seconds.
 
         The block may say when it ended, where it had to wait to learn that.
         """

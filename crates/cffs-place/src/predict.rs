@@ -338,7 +338,7 @@ fn why(kind: Kind, requests: &Requests, layout: &Layout, files: u64) -> String {
         return String::from("no files");
     }
     if layout.placed == 0 {
-        return String::from("contents lie in the metadata, or are empty");
+        return String::from("stored inline or empty (no data blocks)");
     }
     let mut why = if layout.extents > 2 * layout.placed {
         format!("files in pieces: {} for {} files", layout.extents, layout.placed)
@@ -346,7 +346,10 @@ fn why(kind: Kind, requests: &Requests, layout: &Layout, files: u64) -> String {
         format!("scattered: {} runs for {} files", layout.runs, layout.placed)
     } else {
         let runs = if layout.runs == 1 { "run" } else { "runs" };
-        format!("side by side in {} {runs}, but asked for one by one", layout.runs)
+        format!(
+            "contiguous ({} {runs}), but read one file per request; use place warm",
+            layout.runs
+        )
     };
     if metadata > requests.contents {
         let what = if kind == Kind::Btrfs { "leaves of the tree" } else { "inodes and names" };

@@ -75,7 +75,7 @@ pub struct Mkfs {
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
     reserve: Portion,
-    /// What a mount does when it meets damage, unless -o errors= says otherwise.
+    /// How a mount reacts to damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
     /// The size of the stable log, for instance 60M, or none. With a log an fsync takes one write and one

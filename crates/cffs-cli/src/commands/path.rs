@@ -26,8 +26,8 @@ use crate::{image, mounts};
 /// Messages of the log, of fsck and of the kernel name inodes by number. This prints each name that such
 /// an inode has, all hard links among them, one to a line: the number, a tab, the path. It reads the
 /// directories of the volume until all names are found. Of a mounted volume it sees what the caller may
-/// read, and the paths begin with the directory that was given. Ends with 1 if an inode has no path, or if
-/// a directory could not be read and names may be missing.
+/// read, and the paths begin with the given directory. Exits with 1 if an inode has no path, or if a
+/// directory could not be read and names may be missing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub struct Path {
     /// The numbers of the inodes.
     #[arg(value_name = "INODE", required = true, value_parser = clap::value_parser!(u64).range(1..))]
     inodes: Vec<u64>,
-    /// Print one JSON object per inode; bytes of names that are no text become U+FFFD.
+    /// Print one JSON object per inode; bytes of names that are not UTF-8 become U+FFFD.
     #[arg(long)]
     json: bool,
 }

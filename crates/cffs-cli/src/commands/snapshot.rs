@@ -39,7 +39,7 @@ enum What {
         #[arg(value_name = "URL@NAME")]
         kept: PathBuf,
     },
-    /// List the versions that are kept
+    /// List versions
     Ls {
         /// The volume.
         #[arg(value_name = "URL")]
@@ -48,7 +48,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Keep a version no longer, nor what is kept for clones of it that are gone
+    /// Delete a version, and data held only for deleted clones of it
     Rm {
         /// The volume and the name.
         #[arg(value_name = "URL@NAME")]

@@ -49,7 +49,7 @@ pub struct Tune {
     /// The volume's UUID, or 'random' for a new one.
     #[arg(short = 'U', long, value_parser = parse_uuid)]
     uuid: Option<uuid::Uuid>,
-    /// What a mount does when it meets damage, unless -o errors= says otherwise.
+    /// How a mount reacts to damage, unless -o errors= says otherwise.
     #[arg(short, long, value_enum)]
     errors: Option<Errors>,
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.

@@ -1,4 +1,4 @@
-//! `cffs umount`: unmounts, and returns when the image is complete.
+//! `cffs umount`: unmounts, and returns when the image is complete: fully written, marked clean and closed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -28,15 +28,16 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image
 /// asks each server, and keeps its mount busy for as long as that takes to answer.
 const PASSING: Duration = Duration::from_secs(10);
-/// A mount that is busy is looked at less and less often, down to this: to find its users takes a look at
-/// every open file of the machine.
+/// The longest interval between two checks of a busy mount: finding its users reads every open file of the
+/// machine.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Unmount a volume and return when its image is complete
 ///
-/// Fails if a change is lost because the device failed, and if the volume is still in use: through
-/// another mount of it, or in another mount namespace. For mounts of type fuseblk, as root's are,
-/// umount(8) waits as well, but does not report whether changes were lost.
+/// An image is complete when it is fully written, marked clean and closed. Fails if a change is lost because
+/// the device failed, and if the volume is still in use: through another mount of it, or in another mount
+/// namespace. For mounts of type fuseblk, as root's are, umount(8) waits as well, but does not report whether
+/// changes were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

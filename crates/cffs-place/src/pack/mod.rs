@@ -193,8 +193,8 @@ fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'st
     let mut end = 0;
     for extent in &file.extents {
         match extent.kind {
-            Keeping::Inline => return Some("its contents lie in the metadata"),
-            Keeping::Unwritten => return Some("space is set aside in it"),
+            Keeping::Inline => return Some("stored inline (no data blocks)"),
+            Keeping::Unwritten => return Some("has preallocated space"),
             Keeping::Opaque => return Some("compressed or encrypted"),
             Keeping::Plain => {}
         }
@@ -202,12 +202,11 @@ fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'st
             return Some("shared with a clone or a snapshot, which moving would undo");
         }
         if extent.logical != end {
-            return Some("it has holes");
+            return Some("sparse");
         }
         end = extent.logical + extent.length;
     }
-    (end != file.bytes.next_multiple_of(volume.block_bytes))
-        .then_some("it has holes, or space beyond its end")
+    (end != file.bytes.next_multiple_of(volume.block_bytes)).then_some("sparse or preallocated")
 }
 
 /// Cuts a list of files into what goes into one donor each.

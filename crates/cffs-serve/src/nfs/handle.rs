@@ -62,7 +62,7 @@ impl Handles {
             Ok(key) => {
                 let key = key.try_into().map_err(|_| {
                     Error::Invalid(
-                        "the key of NFS handles has not 16 bytes: setfattr -x removes it",
+                        "the NFS handle key is not 16 bytes long; remove it with setfattr -x",
                     )
                 })?;
                 return Ok(Handles { key, uuid });

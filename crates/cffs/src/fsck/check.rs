@@ -218,7 +218,7 @@ impl Check<'_> {
             }
         }
         if !converged || !self.walk.meta.superblock.writable() {
-            self.walk.findings.doubt("recovery comes to no end");
+            self.walk.findings.doubt("recovery did not converge");
             return Ok(());
         }
         if (FastRecovery { walk: &mut self.walk, released }).run()? {

@@ -59,7 +59,7 @@ problems! {
     Unrepaired "CF0001" Loss
         "repair came to no end"
         "Each repair showed new damage, more often than the damage of one accident explains."
-        "Nothing more. Copy what can be read and make the volume anew.";
+        "Nothing more. Copy what can be read and make a new volume.";
     NoSpace "CF0002" Loss
         "no space for a repair"
         "A repair needs free fragments or an inode number, and there is none."
@@ -68,11 +68,11 @@ problems! {
     SuperblockLost "CF0101" Damage
         "superblock lost"
         "The superblock in block 0 cannot be read or does not match its checksum."
-        "It is written anew from the best of its copies.";
+        "It is rewritten from the best of its copies.";
     SuperblockCopy "CF0102" Derived
         "copy of the superblock bad"
         "A copy of the superblock is bad, or contradicts the superblock in what mkfs decided."
-        "The copy is written anew.";
+        "The copy is rewritten.";
     DeviceTooSmall "CF0103" Loss
         "device smaller than the volume"
         "The superblock describes more blocks than the device has: it was cut, or copied in part."
@@ -84,11 +84,11 @@ problems! {
     SystemCopy "CF0105" Derived
         "copy of the system area bad"
         "A sector of a copy of the system area does not match its checksum."
-        "The copy is written anew.";
+        "The copy is rewritten.";
     SystemInode "CF0106" Damage
         "system inode missing or impossible"
         "The inode of the root directory, of the locator table or of the external table is not there or is none."
-        "It is made anew, empty; what it contained is searched.";
+        "It is made again, empty; its contents are searched for.";
     LogHeader "CF0107" Derived
         "header of the log bad"
         "Neither header of the stable log is valid. The volume was left clean, so nothing was in the log."
@@ -117,7 +117,7 @@ problems! {
     NameHash "CF0204" Damage
         "wrong hash of a name"
         "An entry's hash is not that of its name, so that looking it up fails."
-        "The entry is written anew.";
+        "The entry is rewritten.";
     DirectorySize "CF0205" Damage
         "directory's size does not match its blocks"
         "A directory's size is not a multiple of the block size, or its blocks do not cover it."
@@ -144,7 +144,7 @@ problems! {
         "The entry is corrected.";
     EntryType "CF0211" Damage
         "name has the wrong type"
-        "The file type beside a name is not that of the inode."
+        "The file type stored with a name is not that of the inode."
         "The entry is corrected.";
     EmbeddedForbidden "CF0212" Damage
         "inode embedded on a volume without embedding"
@@ -235,7 +235,7 @@ problems! {
     LocatorBlock "CF0402" Derived
         "block of the locator table bad"
         "A block of the table cannot be read, does not match its checksum or is another's."
-        "It is written anew from the inodes that were found.";
+        "It is rewritten from the inodes that were found.";
     LocatorEntry "CF0403" Derived
         "locator table contradicts the directories"
         "Entries of the table do not say where their inodes lie, or give a place for inodes that do not exist."
@@ -243,16 +243,16 @@ problems! {
     Index "CF0404" Derived
         "index of a directory wrong"
         "The hash index of a directory is bad, or does not list exactly the directory's names."
-        "The index is removed; it is made anew when the directory is next used.";
+        "The index is removed; it is rebuilt when the directory is next used.";
 
     GroupHeader "CF0501" Derived
         "header of a cylinder group bad"
         "The header cannot be read, does not match its checksum or is another group's."
-        "It is written anew.";
+        "It is rewritten.";
     Bitmap "CF0502" Derived
         "free bitmap wrong"
         "The bitmap of a cylinder group shows free fragments that are in use, or the other way round, or does not match its checksum."
-        "It is written anew from the extents that were found.";
+        "It is rewritten from the extents that were found.";
     FreeCount "CF0503" Derived
         "count of free fragments wrong"
         "A cylinder group's header has a count that is not that of its bitmap."
