@@ -24,7 +24,7 @@ from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS, PROTECTION, LOG = 1, 2, 4, 8, 16, 32
+EMBED, INLINE_FEATURE, PROTECTION, LOG = 1, 2, 4, 8
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -66,11 +66,6 @@ LocatorEntry = table("LocatorEntry", "QII", "file sector generation")
 Extent = namedtuple("Extent", "logical start len unwritten")
 
 
-def metadata_seed(sb):
-    """What seeds the checksums of a volume's metadata."""
-    return sb.checksum_seed if sb.incompat & CHECKSUM_SEED else sb.uuid
-
-
 class File:
     """An inode, its data, attributes and tags, and its place."""
 
@@ -100,13 +95,11 @@ class Volume:
         self.device = device
         self.problems = []
         self.superblock = sb = self.read_superblock(0)
-        self.seed = crc32c(metadata_seed(sb))
+        self.seed = crc32c(sb.checksum_seed)
         self.block_fragments = sb.block_bytes // sb.fragment_bytes
         self.cgs = -(-sb.blocks // sb.cg_blocks)
         bits = sb.cg_blocks * self.block_fragments
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
-        usual = min(max(sb.blocks // 1024, 2), (1 << 19) // sb.block_bytes, sb.cg_blocks // 8) // 2 * 2
-        self.busy_log_blocks = 2 * sb.busy_log_blocks if sb.incompat & BUSY_LOG_BLOCKS else usual
         self.used = {}
         if sb.incompat & LOG:
             self.device = with_log(device, sb, self.seed, sb.state == CLEAN)
@@ -138,7 +131,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 1 or sb.incompat >= 2 * LOG:
+        if sb.version != 2 or sb.incompat >= 2 * LOG:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
@@ -151,7 +144,8 @@ class Volume:
         sb = self.superblock
         has_log = sb.incompat & LOG and sb.log_start // sb.cg_blocks == cg and not sb.log_flags & EXTERNAL_LOG
         log_blocks = sb.log_blocks if has_log else 0
-        return 3 + 2 * self.bitmap_blocks + (self.busy_log_blocks if cg == 0 else 0) + log_blocks
+        busy_log_blocks = 2 * sb.busy_log_blocks if cg == 0 else 0
+        return 3 + self.bitmap_blocks + busy_log_blocks + log_blocks
 
     def cg_len_blocks(self, cg):
         sb = self.superblock
@@ -473,8 +467,8 @@ class Volume:
         sb = self.superblock
         for block in self.copies():
             copy = self.read_superblock(block * sb.block_bytes)
-            fixed = "block_bytes fragment_bytes sector_bytes cg_blocks hash_seed"
-            if metadata_seed(copy) != metadata_seed(sb) or copy.blocks < sb.blocks or any(
+            fixed = "block_bytes fragment_bytes sector_bytes cg_blocks hash_seed checksum_seed busy_log_blocks"
+            if copy.blocks < sb.blocks or any(
                     getattr(copy, field) != getattr(sb, field) for field in fixed.split()):
                 self.problem(f"the copy in block {block} is another volume's")
             self.system_files(block + 1)

@@ -268,7 +268,7 @@ fn info_gives_udev_its_properties_also_while_the_volume_is_in_use() {
     assert_eq!(
         properties,
         format!(
-            "ID_FS_TYPE=cffs\nID_FS_USAGE=filesystem\nID_FS_VERSION=1\nID_FS_UUID={uuid}\n\
+            "ID_FS_TYPE=cffs\nID_FS_USAGE=filesystem\nID_FS_VERSION=2\nID_FS_UUID={uuid}\n\
              ID_FS_UUID_ENC={uuid}\nID_FS_LABEL=my_tree\nID_FS_LABEL_ENC=my\\x20tree\n"
         )
     );

@@ -240,7 +240,7 @@ pub fn inode(data: &[u8]) {
     let mut tags = Vec::new();
     let tag = LinkTag {
         epoch: EpochNo(1),
-        kind: LinkTagKind::Linked,
+        kind: LinkTagKind::Unlinked,
         place: Container { file: OWNER, sector: SectorIndex(2) },
         count: 2,
     };

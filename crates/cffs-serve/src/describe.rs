@@ -19,13 +19,11 @@ mod tests;
 
 /// A superblock: sizes in bytes, times in seconds since 1970.
 pub fn superblock(superblock: &Superblock) -> Value {
-    let has_seed = superblock.incompat.contains(Incompat::CHECKSUM_SEED);
+    let has_seed = superblock.checksum_seed != superblock.uuid;
     let mut features: Vec<&str> = Vec::new();
     for (is_on, name) in [
         (superblock.incompat.contains(Incompat::EMBED), "embed"),
         (superblock.incompat.contains(Incompat::INLINE), "inline"),
-        (has_seed, "checksum-seed"),
-        (superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS), "busy-log-blocks"),
         (superblock.incompat.contains(Incompat::PROTECTION), "protection"),
         (superblock.incompat.contains(Incompat::LOG), "log"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),

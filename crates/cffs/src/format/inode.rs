@@ -253,19 +253,17 @@ fn time(seconds: I64, nanoseconds: U32) -> Timestamp {
 pub enum LinkTagKind {
     /// The inode moved here from `place`; if both are found, this one counts.
     MovedFrom = 1,
-    /// A name was added in `place`; with it, the link count is `count`.
-    Linked = 2,
     /// A name went from `place`, where its entry has the slot `count`; [`LinkTag::NO_SLOT`] if
     /// another file took the name.
-    Unlinked = 3,
+    Unlinked = 2,
     /// The name was that of another file in `place`; if both are found, this one counts. Of an inode
     /// in the external table, the entry has the slot `count` and is to be a name of this inode.
-    Replaced = 4,
+    Replaced = 3,
 }
 
 impl LinkTagKind {
-    const ALL: [LinkTagKind; 4] =
-        [LinkTagKind::MovedFrom, LinkTagKind::Linked, LinkTagKind::Unlinked, LinkTagKind::Replaced];
+    const ALL: [LinkTagKind; 3] =
+        [LinkTagKind::MovedFrom, LinkTagKind::Unlinked, LinkTagKind::Replaced];
 }
 
 /// A record next to an inode that makes an operation on two sectors recoverable.

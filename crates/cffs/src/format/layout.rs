@@ -1,9 +1,9 @@
 //! Where things lie on the volume: the arithmetic of FORMAT's chapter on layout.
 //!
-//! Each cylinder group begins with a block for a superblock, one for the system area, its header,
-//! its free bitmap and its busy bitmap; then come the fragments that it gives out. In most groups
-//! the first two are reserved but unused. Group 0 has in addition the busy log, one group perhaps the
-//! stable log. The last two blocks of the volume are one more copy of the superblock and the system area.
+//! Each cylinder group begins with a block for a superblock, one for the system area, its header and its
+//! free bitmap; then come the fragments that it gives out. In most groups the first two are reserved but
+//! unused. Group 0 has the busy log in addition; the stable log, if any, lies in one of the groups. The
+//! last two blocks of the volume are one more copy of the superblock and the system area.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub struct Layout {
     pub log_blocks: u32,
 }
 
-/// Blocks at the head of each group before its bitmaps: superblock, system area, header.
+/// Blocks at the head of each group before its bitmap: superblock, system area, header.
 const CG_HEAD_BLOCKS: u64 = 3;
 
 /// The busy log of a large volume.
@@ -51,10 +51,6 @@ const TAIL_BLOCKS: u64 = COPY_BLOCKS;
 impl Layout {
     /// The geometry that a checked superblock describes.
     pub fn new(superblock: &Superblock) -> Layout {
-        let busy_log_half_blocks = match superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS) {
-            true => superblock.busy_log_blocks,
-            false => Layout::usual_busy_log_half_blocks(superblock),
-        };
         let is_external = superblock.log.flags.contains(LogFlags::EXTERNAL);
         let log_blocks = match superblock.incompat.contains(Incompat::LOG) && !is_external {
             true => superblock.log.blocks,
@@ -67,19 +63,19 @@ impl Layout {
             segment_bytes: superblock.segment_bytes,
             blocks: superblock.blocks,
             cg_blocks: superblock.cg_blocks,
-            busy_log_half_blocks,
+            busy_log_half_blocks: superblock.busy_log_blocks,
             log_cg: CgIndex((superblock.log.start / u64::from(superblock.cg_blocks)) as u32),
             log_blocks,
         }
     }
 
-    /// The blocks of half the busy log of a volume that was made as large as it is.
-    pub fn usual_busy_log_half_blocks(superblock: &Superblock) -> u32 {
-        let max = Layout::busy_log_half_blocks_max(superblock.block_bytes, superblock.cg_blocks);
-        (superblock.blocks / 1024 / 2).clamp(1, max.into()) as u32
+    /// The blocks of each half of the busy log of a new volume of this many blocks.
+    pub fn usual_busy_log_half_blocks(blocks: u64, block_bytes: u32, cg_blocks: u32) -> u32 {
+        let max = Layout::busy_log_half_blocks_max(block_bytes, cg_blocks);
+        (blocks / 1024 / 2).clamp(1, max.into()) as u32
     }
 
-    /// The most blocks that half the busy log has.
+    /// The most blocks that each half of the busy log may have.
     pub(super) fn busy_log_half_blocks_max(block_bytes: u32, cg_blocks: u32) -> u32 {
         (BUSY_LOG_BYTES_MAX / block_bytes).min(cg_blocks / 8) / 2
     }
@@ -179,12 +175,7 @@ impl Layout {
         BlockNo(self.cg_start(cg).0 + CG_HEAD_BLOCKS)
     }
 
-    /// The first block of a group's busy bitmap.
-    pub fn cg_busy_bitmap(&self, cg: CgIndex) -> BlockNo {
-        BlockNo(self.cg_bitmap(cg).0 + u64::from(self.bitmap_blocks()))
-    }
-
-    /// The blocks of one bitmap of a group, free or busy.
+    /// The blocks of the free bitmap of a group.
     pub fn bitmap_blocks(&self) -> u32 {
         let bytes = (self.cg_blocks * self.block_fragments()).div_ceil(8);
         bytes.div_ceil(self.block_bytes)
@@ -219,7 +210,7 @@ impl Layout {
 
     /// The first block of the busy log, in group 0.
     pub fn busy_log(&self) -> BlockNo {
-        BlockNo(CG_HEAD_BLOCKS + 2 * u64::from(self.bitmap_blocks()))
+        BlockNo(CG_HEAD_BLOCKS + u64::from(self.bitmap_blocks()))
     }
 
     /// The first block of the half of the busy log in which marks of a generation are.
@@ -237,7 +228,7 @@ impl Layout {
     /// The blocks at the head of a group that every volume has, without the stable log.
     fn cg_head_blocks(&self, cg: CgIndex) -> u32 {
         let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks } else { 0 };
-        CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + log
+        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + log
     }
 
     /// Where the stable log begins, or would, if the group's head is prolonged by it.

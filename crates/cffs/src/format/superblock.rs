@@ -20,7 +20,7 @@ use crate::units::{CgIndex, InodeNo};
 /// The first eight bytes of a volume. The line ends reveal a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"CFFS\r\n\x1a\n";
 /// The version of the format that this code writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 512;
 
@@ -30,20 +30,15 @@ bitflags::bitflags! {
     /// Features that an implementation must know to use the volume at all.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Incompat: u32 {
-        /// Inodes of files with one name lie in the directory beside the name. Without it all
+        /// Inodes of files with one name lie in the directory next to the name. Without it all
         /// inodes lie in the external inode table.
         const EMBED = 1 << 0;
         /// Contents of tiny files lie in the inode.
         const INLINE = 1 << 1;
-        /// Checksums of metadata are seeded with `checksum_seed` instead of the UUID, so that the
-        /// UUID can change.
-        const CHECKSUM_SEED = 1 << 2;
-        /// The size of the busy log does not follow from that of the volume, which has grown.
-        const BUSY_LOG_BLOCKS = 1 << 3;
         /// Files may be immutable or append-only.
-        const PROTECTION = 1 << 4;
-        /// Changes go to a log first: what lies at its place may be older than what the log has.
-        const LOG = 1 << 5;
+        const PROTECTION = 1 << 2;
+        /// The volume has a stable log: a block at its place may be older than its image in the log.
+        const LOG = 1 << 3;
     }
 }
 
@@ -134,8 +129,7 @@ impl State {
 /// The superblock as the rest of the program sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Identifies this volume. It seeds the checksums, unless
-    /// [`Incompat::CHECKSUM_SEED`] is set.
+    /// Identifies this volume, and seeds the checksum of the superblock.
     pub uuid: [u8; 16],
     /// The volume's name, at most 64 bytes, without the padding.
     pub label: Vec<u8>,
@@ -185,7 +179,7 @@ pub struct Superblock {
     pub mounted_at: u64,
     /// How often it was mounted for writing.
     pub mounts: u32,
-    /// The seed of the checksums of metadata with [`Incompat::CHECKSUM_SEED`].
+    /// The seed of the checksums of metadata. It outlives a change of the UUID.
     pub checksum_seed: [u8; 16],
     /// The process that has the volume open for writing, if any.
     pub holder: Option<Holder>,
@@ -195,11 +189,11 @@ pub struct Superblock {
     pub damage: Option<Damage>,
     /// Space that only some may use.
     pub reserve: Reserve,
-    /// Where the log lies, with [`Incompat::LOG`]; else without a meaning.
+    /// Where the log lies, with [`Incompat::LOG`]; else without meaning.
     pub log: LogArea,
     /// Left for volumes in object stores: which objects are the volume's.
     pub object_id: [u8; 16],
-    /// The blocks of half the busy log with [`Incompat::BUSY_LOG_BLOCKS`]; else 0.
+    /// The blocks of each half of the busy log.
     pub busy_log_blocks: u32,
 }
 
@@ -434,15 +428,7 @@ impl Superblock {
     /// The checksum of this volume's metadata. The superblock itself and its copies have one that
     /// is always seeded with the UUID that stands in them.
     pub fn checksum(&self) -> Checksum {
-        Checksum::new(self.metadata_seed())
-    }
-
-    /// Distinguishes this volume's metadata from another's; unlike the UUID, it never changes.
-    pub fn metadata_seed(&self) -> &[u8; 16] {
-        match self.incompat.contains(Incompat::CHECKSUM_SEED) {
-            true => &self.checksum_seed,
-            false => &self.uuid,
-        }
+        Checksum::new(&self.checksum_seed)
     }
 
     /// Checks that each size is in its range and that they fit each other, so that the arithmetic
@@ -481,13 +467,10 @@ impl Superblock {
         below("cg_rotor", self.cg_rotor.into(), cgs)?;
         let fragments = self.blocks * u64::from(self.block_bytes / self.fragment_bytes);
         below("reserve_fragments", self.reserve.fragments, fragments)?;
-        if self.incompat.contains(Incompat::BUSY_LOG_BLOCKS) {
+        let busy_log_max = Layout::busy_log_half_blocks_max(self.block_bytes, self.cg_blocks);
+        if !(1..=busy_log_max).contains(&self.busy_log_blocks) {
             let value = self.busy_log_blocks.into();
-            if value == 0 {
-                return Err(Corruption::SuperblockField { field: "busy_log_blocks", value });
-            }
-            let limit = Layout::busy_log_half_blocks_max(self.block_bytes, self.cg_blocks);
-            below("busy_log_blocks", value, u64::from(limit) + 1)?;
+            return Err(Corruption::SuperblockField { field: "busy_log_blocks", value });
         }
         self.check_log()?;
         let layout = Layout::new(self);
@@ -551,7 +534,7 @@ impl DiskSuperblock {
 }
 
 impl DiskHolder {
-    /// All zeros stand for nobody.
+    /// A field of zeros means that no process has the volume open.
     fn decode(&self) -> Option<Holder> {
         self.as_bytes().iter().any(|byte| *byte != 0).then(|| Holder {
             host: self.host,

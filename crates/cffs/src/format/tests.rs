@@ -81,7 +81,7 @@ fn superblock() -> Superblock {
             sequence: 0x8182_8384,
         },
         object_id: *b"a heap of object",
-        busy_log_blocks: 0x0c0d,
+        busy_log_blocks: 29,
     }
 }
 

@@ -55,10 +55,10 @@ impl Copies<'_, '_> {
     /// or a feature more: a change was interrupted before the superblock itself had it.
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.meta.superblock;
-        let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS | Incompat::PROTECTION;
+        let may_differ = Incompat::PROTECTION;
         copy.blocks >= own.blocks
             && Layout::new(copy).with_blocks(own.blocks) == self.meta.layout
-            && copy.metadata_seed() == own.metadata_seed()
+            && copy.checksum_seed == own.checksum_seed
             && copy.incompat.difference(may_differ) == own.incompat.difference(may_differ)
             && copy.hash_seed == own.hash_seed
     }

@@ -26,8 +26,6 @@ pub(super) struct Area {
     pub uuid: [u8; 16],
     /// The most blocks between two records.
     pub gap_max: u32,
-    /// Whether records go between others when the end is reached.
-    pub has_laps: bool,
     is_external: bool,
 }
 
@@ -41,11 +39,7 @@ impl Area {
             checksum: superblock.checksum(),
             hash_seed: superblock.hash_seed,
             uuid: superblock.log.uuid,
-            gap_max: match superblock.log.flags.contains(LogFlags::GAPS) {
-                true => gap_max(superblock.block_bytes, superblock.log.blocks),
-                false => 0,
-            },
-            has_laps: superblock.log.flags.contains(LogFlags::LAPS),
+            gap_max: gap_max(superblock.block_bytes, superblock.log.blocks),
             is_external: superblock.log.flags.contains(LogFlags::EXTERNAL),
         }
     }

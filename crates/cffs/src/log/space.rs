@@ -26,7 +26,6 @@ pub(super) struct Space {
     /// How far behind the gap a record may go: one in fifty has to, and waits for a turn of the disk at most.
     /// Where there is no room so far, there is hardly any.
     detour_max: u32,
-    has_laps: bool,
 }
 
 impl Space {
@@ -37,7 +36,6 @@ impl Space {
             next: HEADER_BLOCKS,
             blocks: area.blocks,
             detour_max: 4 * area.gap_max,
-            has_laps: area.has_laps,
         }
     }
 
@@ -63,8 +61,7 @@ impl Space {
     /// The place for a record of `len` blocks; none if there is no room for it.
     pub fn place(&self, gap: u32, len: u32) -> Option<u32> {
         let ahead = self.room_from(self.next + gap, len);
-        let may_go_back = self.has_laps || self.taken.is_empty();
-        ahead.or_else(|| self.room_from(HEADER_BLOCKS, len).filter(|_| may_go_back))
+        ahead.or_else(|| self.room_from(HEADER_BLOCKS, len))
     }
 
     /// Whether a place is behind the last record, with just the gap between them.

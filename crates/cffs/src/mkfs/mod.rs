@@ -142,8 +142,7 @@ fn system_inode(ino: InodeNo, options: &MkfsOptions) -> (FileType, DiskInode) {
     (file_type, inode)
 }
 
-/// The blocks of group 0 after the system area: header, free bitmap, busy bitmap, and the busy
-/// log.
+/// The blocks of group 0 after the system area: header, free bitmap and busy log.
 fn first_group(superblock: &Superblock) -> Vec<u8> {
     let cg = CgIndex(0);
     let layout = Layout::new(superblock);

@@ -117,6 +117,9 @@ impl MkfsOptions {
             ));
         }
         let mut superblock = self.superblock(sector_bytes);
+        let blocks = device.size_bytes / u64::from(self.block_bytes);
+        superblock.busy_log_blocks =
+            Layout::usual_busy_log_half_blocks(blocks, self.block_bytes, self.cg_blocks);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
         if self.log_bytes > 0 {
             // Not the last group, which may be a short one.
@@ -173,8 +176,9 @@ impl MkfsOptions {
         };
         // A random UUID has 122 random bits, which are as many as a seed of hashes needs.
         let random = || uuid::Uuid::new_v4().into_bytes();
+        let uuid = self.uuid.unwrap_or_else(random);
         Superblock {
-            uuid: self.uuid.unwrap_or_else(random),
+            uuid,
             label: self.label.clone(),
             compat: 0,
             ro_compat: RoCompat::all(),
@@ -199,7 +203,7 @@ impl MkfsOptions {
             made_at: self.now.seconds.max(0) as u64,
             mounted_at: 0,
             mounts: 0,
-            checksum_seed: [0; 16],
+            checksum_seed: uuid,
             holder: None,
             errors_policy: self.errors,
             damage: None,
@@ -258,12 +262,7 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
         ));
     }
     superblock.incompat |= Incompat::LOG;
-    superblock.log = LogArea {
-        start: start.0,
-        blocks: blocks as u32,
-        flags: LogFlags::GAPS | LogFlags::LAPS,
-        ..LogArea::default()
-    };
+    superblock.log = LogArea { start: start.0, blocks: blocks as u32, ..LogArea::default() };
     Ok(())
 }
 
@@ -295,7 +294,7 @@ pub(super) fn place_external_log(
     superblock.log = LogArea {
         start: 0,
         blocks: wanted as u32,
-        flags: LogFlags::EXTERNAL | LogFlags::GAPS | LogFlags::LAPS,
+        flags: LogFlags::EXTERNAL,
         uuid: uuid::Uuid::new_v4().into_bytes(),
         ..LogArea::default()
     };

@@ -13,7 +13,6 @@ use super::Volume;
 use super::progress::{EpochKind, Progress};
 use crate::device::Patient;
 use crate::error::{Error, Result};
-use crate::format::superblock::Incompat;
 use crate::format::{Layout, Superblock};
 use crate::mkfs;
 use crate::trace::OpKind;
@@ -127,26 +126,17 @@ impl Volume {
             self.store().alloc.grow(next.blocks)?;
             self.prepare_clean_point(progress, |superblock| {
                 superblock.blocks = next.blocks;
-                superblock.incompat = next.incompat;
-                superblock.busy_log_blocks = next.busy_log_blocks;
             })?
         };
         self.complete(progress, prepared)
     }
 }
 
-/// The superblock of the same volume on so many bytes.
+/// The superblock of the same volume on a device of `size_bytes`. The busy log keeps its size: it lies
+/// before the first files.
 fn grown(old: &Superblock, size_bytes: u64) -> Result<Superblock> {
-    let half = Layout::new(old).busy_log_half_blocks;
-    let mut next = old.clone();
-    // The busy log lies before the first files, and so stays as it is.
-    next.incompat.insert(Incompat::BUSY_LOG_BLOCKS);
-    next.busy_log_blocks = half;
-    next.blocks = mkfs::blocks_of(&next, size_bytes)?.max(old.blocks);
-    if Layout::usual_busy_log_half_blocks(&next) == half {
-        next.incompat.remove(Incompat::BUSY_LOG_BLOCKS);
-        next.busy_log_blocks = 0;
-    }
+    let blocks = mkfs::blocks_of(old, size_bytes)?.max(old.blocks);
+    let next = Superblock { blocks, ..old.clone() };
     next.check()?;
     Ok(next)
 }

@@ -8,7 +8,7 @@ use super::Volume;
 use crate::device::Patient;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::format::superblock::{ErrorsPolicy, Incompat, Reserve};
+use crate::format::superblock::{ErrorsPolicy, Reserve};
 use crate::mkfs;
 use crate::trace::OpKind;
 
@@ -33,7 +33,7 @@ impl SetVolume {
             superblock.label.clone_from(label);
         }
         if let Some(uuid) = self.uuid {
-            set_uuid(superblock, uuid);
+            superblock.uuid = uuid;
         }
         if let Some(errors) = self.errors {
             superblock.errors_policy = errors;
@@ -44,15 +44,6 @@ impl SetVolume {
         }
         superblock.check().map_err(Error::from)
     }
-}
-
-/// Changes the UUID, and keeps the seed of the checksums.
-fn set_uuid(superblock: &mut Superblock, uuid: [u8; 16]) {
-    let seed = *superblock.metadata_seed();
-    superblock.uuid = uuid;
-    let is_needed = uuid != seed;
-    superblock.incompat.set(Incompat::CHECKSUM_SEED, is_needed);
-    superblock.checksum_seed = if is_needed { seed } else { [0; 16] };
 }
 
 impl Volume {

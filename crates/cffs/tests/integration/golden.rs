@@ -1,9 +1,9 @@
-//! Volumes that were made when their version of the format was new: every later program must read
-//! them as they were meant, and go on writing to them.
+//! Volumes that were made when their version of the format was new. Every later program must read their
+//! contents and be able to write to them.
 //!
-//! `tests/golden/v1-NAME.image` is the image as text, `tests/golden/v1-NAME.listing` lists its files. Version
-//! 0.1 wrote them, and they never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration
-//! golden::` writes those of a version of the format that has none yet.
+//! `tests/golden/v2-NAME.image` is an image as text, `tests/golden/v2-NAME.listing` lists its files. They never
+//! change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes those of a version of
+//! the format that has none yet.
 
 use std::fmt::Write;
 use std::fs;
@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 32;
 
 fn path(name: &str, extension: &str) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    dir.join(format!("v1-{name}.{extension}"))
+    dir.join(format!("v2-{name}.{extension}"))
 }
 
 /// The text form of an image: its size and sector, then each chunk that is not all zeros, with its

@@ -121,10 +121,6 @@ bitflags::bitflags! {
         const EXTERNAL = 1 << 0;
         /// Nothing in it counts, whatever it has: the volume is used without it.
         const UNUSED = 1 << 1;
-        /// Records need not follow each other without a gap.
-        const GAPS = 1 << 2;
-        /// Records may lie in any order.
-        const LAPS = 1 << 3;
     }
 }
 

@@ -335,7 +335,7 @@ fn inode_samples() -> [(&'static str, Sample); 2] {
         .number("file", 77)
         .number("sector", 88)
         .number("count", 99)
-        .number("kind", 3);
+        .number("kind", 2);
     [("inode", inode), ("linktag", tag)]
 }
 

@@ -2,8 +2,8 @@ use super::*;
 
 const BLOCKS: u32 = 402;
 
-fn space(has_laps: bool) -> Space {
-    Space { taken: BTreeMap::new(), next: HEADER_BLOCKS, blocks: BLOCKS, detour_max: 50, has_laps }
+fn space() -> Space {
+    Space { taken: BTreeMap::new(), next: HEADER_BLOCKS, blocks: BLOCKS, detour_max: 50 }
 }
 
 /// Places records until there is no room; returns where they went.
@@ -26,7 +26,7 @@ fn used(records: &[(u32, u32)]) -> u32 {
 
 #[test]
 fn records_fill_the_gaps_lap_after_lap() {
-    let mut space = space(true);
+    let mut space = space();
     let records = fill(&mut space, 37, std::iter::repeat(3));
     assert_eq!(records[..3], [(39, 3), (79, 3), (119, 3)]);
     // The next lap begins at the start, and its records keep their distance.
@@ -40,23 +40,14 @@ fn records_fill_the_gaps_lap_after_lap() {
 fn records_of_any_length_never_lie_on_others() {
     for gap in [0, 1, 5, 30] {
         let lens = (0..).map(|nth: u32| 2 + nth.wrapping_mul(0x9e37_79b9) % 17);
-        let records = fill(&mut space(true), gap, lens);
+        let records = fill(&mut space(), gap, lens);
         assert!(used(&records) > (BLOCKS - 2) * 2 / 5, "{gap}: {}", used(&records));
     }
 }
 
 #[test]
-fn without_laps_the_end_is_the_end() {
-    let records = fill(&mut space(false), 37, std::iter::repeat(3));
-    assert_eq!(records.len(), 10);
-    // A record for which a gap leaves no room has it in an empty log.
-    assert_eq!(space(false).place(37, 400), Some(2));
-    assert_eq!(space(false).place(37, 401), None);
-}
-
-#[test]
 fn what_is_too_far_behind_is_no_room() {
-    let mut space = space(true);
+    let mut space = space();
     fill(&mut space, 0, [60, 60, 3]);
     space.next = 2;
     assert_eq!(space.place(0, 3), None, "124 blocks are too far, and so they are from the start");

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::format::superblock::LogFlags;
 
 const RECORDS: u64 = 28;
 /// The blocks of a record with two images.
@@ -51,7 +50,7 @@ impl BlockDevice for Slow {
 }
 
 /// A log of so many blocks with records, and where each begins, in the order of the log.
-fn with_records(flags: LogFlags, blocks: u64) -> (MemoryDevice, Superblock, Vec<u64>) {
+fn with_records(blocks: u64) -> (MemoryDevice, Superblock, Vec<u64>) {
     let device = MemoryDevice::new(8 << 20);
     let options = MkfsOptions {
         cg_blocks: 2048,
@@ -61,8 +60,6 @@ fn with_records(flags: LogFlags, blocks: u64) -> (MemoryDevice, Superblock, Vec<
         ..MkfsOptions::default()
     };
     let mut superblock = mkfs::make(&device, &options).expect("made");
-    assert_eq!(superblock.log.flags, LogFlags::GAPS | LogFlags::LAPS);
-    superblock.log.flags = flags;
     superblock.state = State::InUse;
     put_superblock(&device, &superblock).expect("written");
     let slow = Slow { inner: device, calls: AtomicU64::new(0) };
@@ -89,7 +86,7 @@ fn gaps(records: &[u64]) -> Vec<u64> {
 
 #[test]
 fn records_behind_gaps_of_every_length_are_found() {
-    let (device, superblock, records) = with_records(LogFlags::GAPS, 512);
+    let (device, superblock, records) = with_records(512);
     let tried = [0, 1, 3, 7, 15, 31, 63];
     assert_eq!(gaps(&records)[..14], [tried, tried].concat());
     assert!(gaps(&records)[14..].iter().all(|gap| *gap == 0), "they gain nothing: {records:?}");
@@ -99,22 +96,15 @@ fn records_behind_gaps_of_every_length_are_found() {
 /// What is written in a second lap lies before what it overtakes.
 #[test]
 fn of_records_in_laps_the_newest_counts() {
-    let (device, superblock, records) = with_records(LogFlags::GAPS | LogFlags::LAPS, 144);
+    let (device, superblock, records) = with_records(144);
     let last = value_at(&device, records[records.len() - 1] + 1);
     assert!(last < RECORDS, "the last record lies last: {records:?}");
     assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
 }
 
 #[test]
-fn a_log_without_the_feature_has_no_gaps() {
-    let (device, superblock, records) = with_records(LogFlags::empty(), 512);
-    assert!(gaps(&records).iter().all(|gap| *gap == 0), "{records:?}");
-    assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
-}
-
-#[test]
 fn a_torn_record_behind_a_gap_ends_the_log_and_a_damaged_one_puts_it_in_doubt() {
-    let (device, superblock, records) = with_records(LogFlags::GAPS, 512);
+    let (device, superblock, records) = with_records(512);
     let last = records.len() - 1;
     for at in 1..last {
         let device = MemoryDevice::from_image(device.snapshot());
