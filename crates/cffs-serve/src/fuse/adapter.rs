@@ -21,6 +21,7 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{Errno, Handler};
 
+use crate::access;
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
@@ -212,16 +213,17 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
-        let mut caller = Unprivileged::Member;
-        if change.kill_suid_sgid {
-            // A change of owner says so for every caller, root too.
-            let changes_owner = change.uid.is_some() || change.gid.is_some();
+        let mut changes = translate::set_attr(change);
+        // chown(2) takes set-id bits from callers with the capability, too, even if it names no owner; the
+        // request is empty then.
+        let is_empty = changes == types::SetAttr::default();
+        let is_chown = change.uid.is_some() || change.gid.is_some() || is_empty;
+        if change.kill_suid_sgid || is_empty {
             let attr = self.volume().attr(ino(node)).map_err(errno("setattr"))?;
-            if !changes_owner || credentials::uid(cx) != 0 {
-                caller = unprivileged(cx, &attr);
-            }
+            let is_privileged = is_chown && credentials::keeps_set_id(cx);
+            changes.clear_privileges =
+                Some(if is_privileged { Unprivileged::Member } else { unprivileged(cx, &attr) });
         }
-        let changes = translate::set_attr(change, caller);
         let attr = self.volume().set_attr(ino(node), &changes).map_err(errno("setattr"))?;
         Ok(self.attr_reply(&attr))
     }
@@ -481,7 +483,8 @@ impl Handler for Adapter {
         self.as_caller(cx, "setxattr", |volume| {
             volume.set_xattr(ino(node), set.name, set.value, mode)
         })?;
-        if set.kill_sgid {
+        // The kernel asks for it with a default ACL, too, which leaves the mode as it is.
+        if set.kill_sgid && set.name == access::ACL {
             let attr = self.volume().attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
             let changes = types::SetAttr { permissions, ..types::SetAttr::default() };

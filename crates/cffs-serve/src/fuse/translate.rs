@@ -7,7 +7,7 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs;
 use cffs::vfs::types::{
-    self, AllocateMode, NewFile, NewKind, RenameMode, SeekFor, StatFs, Unprivileged, XattrMode,
+    self, AllocateMode, NewFile, NewKind, RenameMode, SeekFor, StatFs, XattrMode,
 };
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, Context, Create, Entry, FileHandle, NodeId, OpenFlags, Opened};
@@ -111,8 +111,8 @@ fn set_time(time: protocol::SetTime) -> types::SetTime {
     }
 }
 
-/// The changes that a `SETATTR` asks for; `caller` is who loses the set-id bits if it says so.
-pub fn set_attr(change: &protocol::SetAttr, caller: Unprivileged) -> types::SetAttr {
+/// The changes that a `SETATTR` asks for, except that of set-id bits, which depends on the caller.
+pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
     types::SetAttr {
         permissions: change.mode.map(|mode| mode & PERMISSIONS_MASK),
         uid: change.uid,
@@ -121,7 +121,7 @@ pub fn set_attr(change: &protocol::SetAttr, caller: Unprivileged) -> types::SetA
         atime: change.atime.map(set_time),
         mtime: change.mtime.map(set_time),
         ctime: change.ctime.map(time_from),
-        clear_privileges: change.kill_suid_sgid.then_some(caller),
+        clear_privileges: None,
     }
 }
 

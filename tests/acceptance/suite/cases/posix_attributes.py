@@ -13,6 +13,9 @@ from ..syscalls import (CAP_FSETID, F_OFD_GETLK, F_OFD_SETLK, FALLOC_KEEP_SIZE, 
                         FALLOC_ZERO, FS_APPEND_FL, FS_IMMUTABLE_FL, UTIME_NOW, UTIME_OMIT, birth_time,
                         drop_capability, fallocate, toggle_flag, utimensat)
 
+# The id of an ACL entry that names no user or group.
+NO_ID = 0xffff_ffff
+
 PAST = (1_000_000_000, 123_456_789)
 PAST_NS = 1_000_000_000_123_456_789
 
@@ -258,6 +261,44 @@ class Permissions(PosixTest):
         os.chmod(path, 0o6755)
         in_child(lambda: os.chown(path, -1, GROUP + 5), USER, groups=(GROUP, GROUP + 5))
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o755)
+
+    def test_chown_without_a_change_clears_set_id(self):
+        for mode, expected in ((0o6777, 0o777), (0o6664, 0o2664), (0o2664, 0o2664)):
+            path = self.make(f"file{mode:o}")
+            os.chown(path, USER, GROUP)
+            os.chmod(path, mode)
+            os.chown(path, -1, -1)
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), expected, f"{mode:o} by root")
+            os.chmod(path, mode)
+            in_child(lambda path=path: os.chown(path, -1, -1), USER, groups=(GROUP + 5,))
+            mode_left = stat.S_IMODE(os.stat(path).st_mode)
+            self.assertEqual(mode_left, expected & ~0o2000, f"{mode:o} by an owner outside the group")
+
+    def test_chown_by_root_without_the_capability_clears_setgid(self):
+        for drops, expected in ((True, 0o664), (False, 0o2664)):
+            path = self.make(f"file{drops}")
+            os.chown(path, USER, GROUP)
+            os.chmod(path, 0o2664)
+
+            def change(path=path, drops=drops):
+                if drops:
+                    drop_capability(CAP_FSETID)
+                os.chown(path, USER, GROUP)
+
+            in_child(change, groups=())
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), expected, f"drops: {drops}")
+
+    def test_a_default_acl_leaves_setgid(self):
+        path = self.at("directory")
+        os.mkdir(path)
+        os.chown(path, USER, GROUP + 5)
+        os.chmod(path, 0o2775)
+        entries = ((0x01, 7, NO_ID), (0x02, 7, USER), (0x04, 7, NO_ID), (0x10, 7, NO_ID), (0x20, 5, NO_ID))
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        in_child(lambda: os.setxattr(path, "system.posix_acl_default", acl), USER, groups=(GROUP,))
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o2775)
+        in_child(lambda: os.setxattr(path, "system.posix_acl_access", acl), USER, groups=(GROUP,))
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o775)
 
     def test_chown_by_others_is_refused(self):
         path = self.make("file")

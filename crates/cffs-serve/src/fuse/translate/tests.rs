@@ -79,16 +79,14 @@ fn changes_of_attributes_keep_what_is_not_named() {
     let change = protocol::SetAttr {
         mode: Some(0o107_755),
         mtime: Some(SetTime::Now),
-        kill_suid_sgid: true,
         ..protocol::SetAttr::default()
     };
     let expected = types::SetAttr {
         permissions: Some(0o7755),
         mtime: Some(types::SetTime::Now),
-        clear_privileges: Some(types::Unprivileged::Stranger),
         ..types::SetAttr::default()
     };
-    assert_eq!(set_attr(&change, types::Unprivileged::Stranger), expected);
+    assert_eq!(set_attr(&change), expected);
 }
 
 #[test]
