@@ -4,7 +4,7 @@ use cffs::error::Error;
 use cffs::files::{CopyCause, Files};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime, XattrMode};
+use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
 
 use super::{Item, Source, Xattrs, make};
 
@@ -63,9 +63,7 @@ impl Source for Image {
         let volume = files.volume();
         let is_regular = item.file_type == FileType::Regular;
         let bytes = if is_regular { self.contents(&from, files, made.ino)? } else { 0 };
-        for (name, value) in self.xattrs(path)? {
-            volume.set_xattr(made.ino, &name, &value, XattrMode::Any)?;
-        }
+        volume.copy_xattrs(made.ino, &self.xattrs(path)?)?;
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
             size: is_regular.then_some(item.size),

@@ -14,7 +14,7 @@ use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::files::{CopyCause, DirItem, Files};
 use cffs::format::inode::FileType;
-use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime, XattrMode};
+use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
 
 mod directory;
 mod image;
@@ -139,9 +139,7 @@ impl<'a> Mirror<'a> {
         // Changing the entries changed the directory's times, so its own come last.
         let attributes = self.source.xattrs(path).and_then(|xattrs| {
             let ino = self.files.stat_itself(path)?.ino;
-            xattrs.iter().try_for_each(|(name, value)| {
-                self.files.volume().set_xattr(ino, name, value, XattrMode::Any)
-            })?;
+            self.files.volume().copy_xattrs(ino, &xattrs)?;
             Ok(self.set_attributes(path, dir)?)
         });
         self.tried(path, attributes).map(drop)

@@ -102,6 +102,47 @@ fn acls_and_attributes_go_to_and_from_gnu_tar_and_bsdtar() {
     scratch.assert_clean();
 }
 
+/// Copies left a file the default ACL of its directory, which gives rights to others than its owner, and left
+/// directories the ACLs and attributes that they had before.
+#[test]
+fn copies_have_the_rights_of_their_source_and_no_others() {
+    let scratch = Scratch::with_image();
+    let top = tree_with_rights(&scratch);
+    let inside = top.join("dir/inside");
+    fs::write(&inside, "inside").expect("written");
+    succeed(Command::new("setfacl").arg("-b").arg(&inside));
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o660)).expect("set");
+    succeed(Command::new("setfattr").args(["-n", "user.old"]).arg(top.join("dir")));
+    let store = format!("file://{}", scratch.path().join("store").display());
+    for run in 1..=3 {
+        if run == 3 {
+            succeed(Command::new("setfacl").args(["-b", "-k"]).arg(top.join("dir")));
+            succeed(Command::new("setfattr").args(["-x", "user.old"]).arg(top.join("dir")));
+            fs::write(top.join("dir/new"), "new").expect("written");
+        }
+        // Publishing copies a file again only if it has changed.
+        fs::write(&inside, format!("inside, version {run}")).expect("written");
+        let expected = rights(&top);
+        let import = ["import", "-q"];
+        succeed(scratch.cffs(import).arg(scratch.image()).arg(&top).arg("/imported"));
+        let version = format!("{store}@v{run}");
+        succeed(scratch.cffs(["publish", "-q"]).arg(&top).arg(&version));
+        let images = [(scratch.image(), "/imported"), (version.into(), "/")];
+        for (number, (image, path)) in images.into_iter().enumerate() {
+            let out = scratch.path().join(format!("out{number}"));
+            succeed(scratch.cffs(["export", "-q"]).arg(image).arg(path).arg(&out));
+            assert_eq!(rights(&out), expected, "run {run}, copy {number}");
+        }
+        if run < 3 {
+            let tar = ["--acls", "--xattrs", "-cf", "-", "-C"];
+            let archive = Command::new("tar").args(tar).arg(&top).arg(".").output();
+            let back = extracted(&scratch, &archive.expect("it starts").stdout, "extracted");
+            assert_eq!(rights(&back), expected, "run {run}, tar");
+        }
+    }
+    scratch.assert_clean();
+}
+
 #[test]
 fn without_its_acl_a_file_gives_the_group_no_more() {
     let scratch = Scratch::with_image();

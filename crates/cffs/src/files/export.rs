@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, SeekFor};
+use crate::vfs::xattr::follows_source;
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -265,7 +266,9 @@ impl Export<'_> {
             made.set_owner(attr.uid, attr.gid)?;
         }
         if self.job.options.xattrs {
-            for name in node.volume().xattr_names(node.ino())? {
+            let names = node.volume().xattr_names(node.ino())?;
+            made.remove_xattrs(|name| follows_source(name) && !names.iter().any(|n| n == name))?;
+            for name in names {
                 if owner || !is_privilege(&name) {
                     let value = node.volume().xattr(node.ino(), &name)?;
                     made.set_xattr(&name, &value)?;

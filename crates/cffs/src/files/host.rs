@@ -198,8 +198,8 @@ impl Entry {
         }
     }
 
-    /// The extended attributes, by name. Where the file system has none, none.
-    pub fn xattrs(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    /// The names of the extended attributes; none where the file system has no such attributes.
+    fn xattr_names(&self) -> io::Result<Vec<CString>> {
         let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
         let listed = match self.by_path() {
             Some(path) => rustix::fs::listxattr(&path, &mut list),
@@ -210,10 +210,26 @@ impl Entry {
             Err(Errno::OPNOTSUPP) => 0,
             Err(errno) => return Err(errno.into()),
         };
+        let names = list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(CString::new).collect::<Result<_, _>>()?)
+    }
+
+    /// Removes the extended attributes of these names.
+    pub fn remove_xattrs(&self, names: impl Fn(&[u8]) -> bool) -> io::Result<()> {
+        for name in self.xattr_names()?.iter().filter(|name| names(name.to_bytes())) {
+            match self.by_path() {
+                Some(path) => rustix::fs::removexattr(&path, name)?,
+                None => rustix::fs::fremovexattr(&self.file, name)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The extended attributes by name; none where the file system has no such attributes.
+    pub fn xattrs(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut found = Vec::new();
-        for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        for name in self.xattr_names()? {
             let mut value = vec![0u8; XATTR_VALUE_BYTES_MAX + 1];
-            let name = CString::new(name)?;
             let read = match self.by_path() {
                 Some(path) => rustix::fs::getxattr(&path, &name, &mut value),
                 None => rustix::fs::fgetxattr(&self.file, &name, &mut value),

@@ -22,7 +22,7 @@ use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
-use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
+use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
 
 const COPY_BYTES: usize = 1 << 20;
 /// Most files that report no size are empty.
@@ -282,11 +282,9 @@ impl Import<'_> {
     ) -> Result<(), CopyCause> {
         let owner = self.job.options.owner;
         if self.job.options.xattrs {
-            for (name, value) in found.xattrs()? {
-                if owner || !is_privilege(&name) {
-                    node.volume().set_xattr(node.ino(), &name, &value, XattrMode::Any)?;
-                }
-            }
+            let mut xattrs = found.xattrs()?;
+            xattrs.retain(|(name, _)| owner || !is_privilege(name));
+            node.volume().copy_xattrs(node.ino(), &xattrs)?;
         }
         let is_symlink = metadata.file_type().is_symlink();
         let time = |seconds, nanoseconds: i64| {

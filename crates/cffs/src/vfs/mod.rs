@@ -67,7 +67,7 @@ mod stats;
 mod throttle;
 mod tune;
 pub mod types;
-mod xattr;
+pub(crate) mod xattr;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

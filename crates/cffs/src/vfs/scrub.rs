@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use super::Volume;
 use crate::device::Failure;
 use crate::error::{Error, Result};
+use crate::format::superblock::State;
 use crate::inode::Scrubber;
 use crate::trace::OpKind;
 use crate::units::{CgIndex, InodeNo};
@@ -37,7 +38,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ESTALE` once the volume is closed; those of [reading](super#errors) where not even the
+    /// `ESTALE` once the volume is closed; [`Error::Unsupported`] for a volume that was opened read-only
+    /// and not left clean; those of [reading](super#errors) where not even the
     /// tables that lead to the inodes can be read, or where the device cannot be asked. Damage of a file
     /// is no error but a problem that the result lists.
     pub fn scrub(
@@ -46,6 +48,11 @@ impl Volume {
     ) -> Result<ScrubProgress> {
         let _op = self.enter_volume(OpKind::Maintenance);
         self.check_open()?;
+        if self.options.read_only && self.superblock().state != State::Clean {
+            let what = "the volume was not left clean, so its tables are not those of its files; \
+                        run cffs fsck -p on it first";
+            return Err(Error::Unsupported(what.into()));
+        }
         let store = self.store();
         let inodes_total = store.locator.inodes();
         let mut progress = ScrubProgress { inodes_total, ..ScrubProgress::default() };

@@ -35,6 +35,11 @@ fn check_name(name: &[u8]) -> Result<()> {
     if !known || system || name.contains(&0) { Err(Error::NotSupported) } else { Ok(()) }
 }
 
+/// Whether a copy must not have this attribute if its source does not.
+pub(crate) fn follows_source(name: &[u8]) -> bool {
+    is_acl(name) || name.starts_with(b"user.") && name != HINT
+}
+
 impl Volume {
     /// The value of an attribute.
     ///
@@ -149,8 +154,24 @@ impl Volume {
         check_name(name)?;
         self.check_unprotected(ino)?;
         // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
-        let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
-        if self.drop_xattr(ino, name)? || is_acl { Ok(()) } else { Err(Error::NoAttribute) }
+        if self.drop_xattr(ino, name)? || is_acl(name) { Ok(()) } else { Err(Error::NoAttribute) }
+    }
+
+    /// Gives a copy the attributes of its source: sets them, and removes the ACLs and the attributes of
+    /// `user.` that the source does not have, such as an ACL that the copy inherited from its directory.
+    /// A placement key stays, as do attributes of `security.` and `trusted.`, which other programs of the
+    /// machine set.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set_xattr`](Volume::set_xattr).
+    pub fn copy_xattrs(&self, ino: InodeNo, source: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        for name in self.xattr_names(ino)?.iter().filter(|name| follows_source(name)) {
+            if source.iter().all(|(wanted, _)| wanted != name) {
+                self.remove_xattr(ino, name)?;
+            }
+        }
+        source.iter().try_for_each(|(name, value)| self.set_xattr(ino, name, value, XattrMode::Any))
     }
 
     /// Removes an attribute; false if there is none of this name.

@@ -166,8 +166,24 @@ fn a_volume_in_use_is_not_taken_for_a_damaged_one() {
     volume.close().expect("closed");
 }
 
+/// Tables such as the locator's are written at checkpoints, so a scrub by them found no file at all, or
+/// damage.
 #[test]
-fn whoever_watches_can_end_it() {
+fn a_volume_that_was_not_left_clean_is_not_scrubbed_by_its_old_tables() {
+    let (device, volume) = volume();
+    write(&volume, ROOT, "file", 200);
+    volume.sync().expect("synced");
+    let device = Arc::new(MemoryDevice::from_image(device.snapshot()));
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let crashed = cffs::open(device, Arc::new(TestClock::default()), options).expect("opened");
+    let scrubbed = crashed.scrub(&mut |_| ControlFlow::Continue(()));
+    let said = scrubbed.expect_err("its tables are old").to_string();
+    assert!(said.contains("cffs fsck -p"), "{said}");
+    volume.close().expect("closed");
+}
+
+#[test]
+fn the_caller_can_end_a_scrub() {
     let (_device, volume) = volume();
     for index in 0..50 {
         write(&volume, ROOT, &format!("f{index}"), 200);

@@ -74,10 +74,12 @@ struct Extract<'a> {
     failures: u64,
 }
 
-/// What an archive says of a file besides its contents.
+/// The attributes of a file in an archive.
 struct Attributes {
     changes: SetAttr,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether the file has the ACLs among `xattrs` and no others.
+    has_acls: bool,
 }
 
 /// The directories from the top to one below it, kept open: the next entry is in the same one or near it, and
@@ -266,7 +268,7 @@ impl Extract<'_> {
             mtime: Some(SetTime::To(mtime)),
             ..SetAttr::default()
         };
-        Ok(Attributes { changes, xattrs })
+        Ok(Attributes { changes, xattrs, has_acls: options.xattrs })
     }
 
     fn finish_directories(&mut self) {
@@ -294,10 +296,17 @@ fn new_file<'k>(dir: &Node, kind: NewKind<'k>, permissions: u32) -> Result<NewFi
 }
 
 /// Sets what can be set, and fails with the first that could not. The owner comes first, since changing it
-/// takes capabilities away, and an ACL after the mode, which it decides.
+/// takes capabilities away, and ACLs after the mode, which they decide. An ACL that the archive does not
+/// have goes: the file inherited it from its directory, or had it before.
 fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
     let mut outcome =
         volume.set_attr(node.ino(), &attributes.changes).map(drop).map_err(Into::into);
+    if attributes.has_acls {
+        let is_set = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name == acl);
+        for acl in rights::XATTRS.into_iter().filter(|acl| !is_set(acl)) {
+            outcome = outcome.and(volume.remove_xattr(node.ino(), acl).map_err(Into::into));
+        }
+    }
     for (name, value) in &attributes.xattrs {
         let set = volume.set_xattr(node.ino(), name, value, XattrMode::Any);
         let set = set.with_context(|| OsStr::from_bytes(name).display().to_string());
