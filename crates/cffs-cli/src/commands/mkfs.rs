@@ -60,7 +60,8 @@ pub struct Mkfs {
     /// Bytes per segment, in which neighbours are stored together: from the block size to 16M.
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = size::parse_u32)]
     segment_size: u32,
-    /// Bytes that the device writes atomically: from 512 to 4k; by default what the device reports.
+    /// Bytes that the device writes atomically: from 512 to 4k; by default what a block device reports, and
+    /// 4k for an image.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_u32)]
     sector_size: Option<u32>,
     /// The longest contents that are stored in the inode, in bytes.

@@ -21,7 +21,6 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{Errno, Handler};
 
-use crate::access;
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
@@ -37,6 +36,7 @@ use super::reporting::Piece;
 use super::shown::{Held, Shown};
 use super::translate::{self, errno, ino};
 use super::watch::Watch;
+use crate::access;
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;

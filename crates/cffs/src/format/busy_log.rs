@@ -249,6 +249,17 @@ pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
     })
 }
 
+/// Whether only a part of a sector that was written for a position of the log has arrived. A device that writes
+/// sectors atomically leaves none.
+pub fn is_torn(sector: &[u8], position: Position, checksum: Checksum) -> bool {
+    DiskHeader::ref_from_prefix(sector).is_ok_and(|(header, _)| {
+        header.magic.get() == MAGIC
+            && header.generation.get() == position.generation
+            && header.sequence.get() == position.sequence
+            && !checksum.verify(sector, CHECKSUM_AT)
+    })
+}
+
 /// The marks in the sector at a position of the log; `None` if the log ends before it. The position
 /// moves on.
 pub fn decode(sector: &[u8], position: &mut Position, checksum: Checksum) -> Option<Marks> {

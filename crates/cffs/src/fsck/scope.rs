@@ -72,6 +72,9 @@ impl Scope {
             for sector in chunk.chunks_exact(layout.sector_bytes as usize) {
                 let here = position;
                 let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
+                    if busy_log::is_torn(sector, position, checksum) {
+                        return Err("a sector of the busy log was written in part");
+                    }
                     let bytes = layout.sector_bytes as usize;
                     let rest = &chunk[position.sequence as usize * bytes - at as usize..];
                     scope.lost_writes = lost_writes_after(rest, bytes, position, checksum);
@@ -160,9 +163,8 @@ impl Scope {
     }
 }
 
-/// What shows that the log went on where it ends now: a sector that does not follow, and lists
-/// an epoch after which another one began. Sectors of the epoch that was in motion may be there in
-/// part.
+/// Evidence that the log continued after its present end: a sector that does not follow the end, and lists an
+/// epoch after which another one began. Of the sectors of the epoch in flight, any may be missing.
 fn lost_writes_after(
     rest: &[u8],
     sector_bytes: usize,
