@@ -46,6 +46,8 @@ struct State {
 /// Notes that are kept in memory at most; with more changes than that in one generation, the log does
 /// not list everything.
 const NOTES_MAX: usize = 1 << 20;
+/// With more notes, debug builds do not check all of them after each write.
+const CHECKED_MAX: usize = 1 << 12;
 /// Approximate memory of a note.
 const NOTE_BYTES: u64 = 40;
 
@@ -238,6 +240,22 @@ impl Busy {
             }
         }
         self.put_tail(state, writes);
+        if cfg!(debug_assertions) && state.notes() <= CHECKED_MAX {
+            self.check(state);
+        }
+    }
+
+    /// The invariants of the log after a write of it.
+    fn check(&self, state: &State) {
+        assert!(state.position.sequence < self.sectors_max(), "the log is longer than its half");
+        assert_eq!(state.tail.len(), self.layout.block_bytes as usize, "one block is being filled");
+        assert!(state.pending.is_empty(), "what was noted is written");
+        assert!(!state.overflown || state.incomplete, "a log that lacks notes says so");
+        let is_listed = |(holder, _): &(InodeNo, FileBlock)| {
+            *holder == InodeNo::EXTERNAL || state.directories.contains(holder)
+        };
+        assert!(state.blocks.iter().all(is_listed), "the directory of a noted block is noted");
+        assert!(state.nameless.iter().all(|run| run.len > 0), "an empty run is to become free");
     }
 
     fn sector_at<'a>(&self, state: &'a mut State) -> &'a mut [u8] {

@@ -11,6 +11,8 @@ use crate::format::extent::Extent;
 
 /// The longest list.
 const FEW: usize = 8;
+/// The longest tree that debug builds check after each change.
+const CHECKED_MAX: usize = 64;
 /// Approximate memory of an extent in a tree, whose nodes are two thirds full.
 const MANY_BYTES: u64 = 64;
 
@@ -120,6 +122,22 @@ impl Extents {
         }
     }
 
+    /// Extents begin at different places, in order, and a list is short. Debug builds check this after each
+    /// change, and that a tree finds each by its place.
+    fn check(&self) {
+        match self.form() {
+            Form::List(list) => {
+                assert!(list.len() <= FEW, "a list of {} extents", list.len());
+                let in_order = |pair: &[Kept]| pair[0].extent.logical < pair[1].extent.logical;
+                assert!(list.windows(2).all(in_order), "a list is not in order");
+            }
+            Form::Tree(tree) => {
+                let is_at = |(at, kept): (&u64, &Kept)| *at == kept.extent.logical;
+                assert!(tree.iter().all(is_at), "an extent lies elsewhere in the tree");
+            }
+        }
+    }
+
     /// Adds one, in place of the one that begins there.
     pub fn insert(&mut self, kept: Kept) {
         let logical = kept.extent.logical;
@@ -145,6 +163,9 @@ impl Extents {
             Extents::Many(tree) => {
                 tree.insert(logical, kept);
             }
+        }
+        if cfg!(debug_assertions) && self.len() <= CHECKED_MAX {
+            self.check();
         }
     }
 
