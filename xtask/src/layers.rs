@@ -1,4 +1,5 @@
-//! The order of the modules of `cffs`, and the check that no module uses one above itself.
+//! The order of the modules of `cffs` and of `cffs-serve`, and the check that no module uses one above
+//! itself.
 //!
 //! Test code may use everything: a test of fsck needs a volume to check.
 
@@ -10,7 +11,35 @@ use crate::tree::{Finding, Tree, is_test};
 #[cfg(test)]
 mod tests;
 
-const SOURCE: &str = "crates/cffs/src";
+/// The modules of a crate in their order.
+struct Order {
+    source: &'static str,
+    /// Modules that every module may use, including each other.
+    base: &'static [&'static str],
+    /// The others, from the bottom.
+    layers: &'static [(&'static str, Uses)],
+}
+
+const ORDERS: [&Order; 2] = [&CORE, &SERVE];
+
+const CORE: Order = Order { source: "crates/cffs/src", base: &BASE, layers: &LAYERS };
+
+/// The front ends, `nfs` and `fuse`, use what serves every protocol, and not each other.
+const SERVE: Order = Order {
+    source: "crates/cffs-serve/src",
+    base: &[],
+    layers: &[
+        ("access", Uses::Only(&[])),
+        ("shared", Uses::Only(&[])),
+        ("socket", Uses::Only(&[])),
+        ("layout", Uses::Only(&[])),
+        ("describe", Uses::Only(&[])),
+        ("served", Uses::Only(&["shared", "socket", "layout", "describe"])),
+        ("unmounted", Uses::Only(&["served", "socket"])),
+        ("nfs", Uses::Only(&["access", "shared"])),
+        ("fuse", Uses::Only(&["access", "shared", "served"])),
+    ],
+};
 
 /// Modules that every module may use, including each other.
 const BASE: [&str; 10] =
@@ -54,40 +83,48 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn check_uses(tree: &Tree) -> Vec<Finding> {
-    tree.below(SOURCE, "rs")
-        .filter(|(path, _)| !is_test(path))
-        .flat_map(|(path, text)| check_file(path, text))
+    let files =
+        |order: &'static Order| tree.below(order.source, "rs").map(move |file| (order, file));
+    ORDERS
+        .into_iter()
+        .flat_map(files)
+        .filter(|(_, (path, _))| !is_test(path))
+        .flat_map(|(order, (path, text))| check_file(order, path, text))
         .collect()
 }
 
-/// Every module in the tables that there is not.
+/// Every module in the tables that does not exist.
 fn check_tables(tree: &Tree) -> Vec<Finding> {
+    ORDERS.into_iter().flat_map(|order| check_table(order, tree)).collect()
+}
+
+fn check_table(order: &Order, tree: &Tree) -> Vec<Finding> {
     let exists = |module: &str| {
-        let path = Path::new(SOURCE).join(module.replace("::", "/"));
+        let path = Path::new(order.source).join(module.replace("::", "/"));
         tree.files.contains_key(&path.join("mod.rs"))
             || tree.files.contains_key(&path.with_extension("rs"))
     };
-    let uses = LAYERS.iter().flat_map(|(_, uses)| match uses {
+    let uses = order.layers.iter().flat_map(|(_, uses)| match uses {
         Uses::Below => [].iter(),
         Uses::Only(modules) => modules.iter(),
     });
-    let named = BASE.iter().chain(LAYERS.iter().map(|(module, _)| module)).chain(uses);
+    let named = order.base.iter().chain(order.layers.iter().map(|(module, _)| module)).chain(uses);
     let missing = named.filter(|module| !exists(module));
     missing
         .map(|module| {
-            let message = format!("there is no module {module} in {SOURCE}");
+            let message = format!("there is no module {module} in {}", order.source);
             Finding::new(Path::new("xtask/src/layers.rs"), 1, message)
         })
         .collect()
 }
 
-fn check_file(path: &Path, text: &str) -> Vec<Finding> {
-    let module = paths::module_of(Path::new(SOURCE), path);
+fn check_file(order: &Order, path: &Path, text: &str) -> Vec<Finding> {
+    let module = paths::module_of(Path::new(order.source), path);
     let Some(layer) = module.first() else {
         // The crate's root only lists the modules and names the best of them again.
         return Vec::new();
     };
-    let Some(allowed) = allowed(layer) else {
+    let Some(allowed) = order.allowed(layer) else {
         let message = format!(
             "the module {layer} has no place in the order of the layers: give it one in \
              xtask/src/layers.rs and in docs/ARCHITECTURE.md"
@@ -108,7 +145,7 @@ fn check_file(path: &Path, text: &str) -> Vec<Finding> {
             continue;
         }
         let root = reference.path.first().map_or("", String::as_str);
-        let message = if is_module(root) {
+        let message = if order.allowed(root).is_some() {
             format!(
                 "{layer} uses crate::{named}, which is not below it: {layer} may use {}",
                 allowed.join(", ")
@@ -124,21 +161,19 @@ fn check_file(path: &Path, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// The modules that `layer` may use, or `None` if there is no such layer.
-fn allowed(layer: &str) -> Option<Vec<&'static str>> {
-    if BASE.contains(&layer) {
-        return Some(BASE.to_vec());
+impl Order {
+    /// The modules that `layer` may use, or `None` if there is no such layer.
+    fn allowed(&self, layer: &str) -> Option<Vec<&'static str>> {
+        if self.base.contains(&layer) {
+            return Some(self.base.to_vec());
+        }
+        let place = self.layers.iter().position(|(module, _)| *module == layer)?;
+        let above_base: Vec<&str> = match self.layers[place].1 {
+            Uses::Below => self.layers[..place].iter().map(|(module, _)| *module).collect(),
+            Uses::Only(modules) => modules.to_vec(),
+        };
+        Some([self.base, &above_base].concat())
     }
-    let place = LAYERS.iter().position(|(module, _)| *module == layer)?;
-    let above_base: Vec<&str> = match LAYERS[place].1 {
-        Uses::Below => LAYERS[..place].iter().map(|(module, _)| *module).collect(),
-        Uses::Only(modules) => modules.to_vec(),
-    };
-    Some([BASE.as_slice(), &above_base].concat())
-}
-
-fn is_module(name: &str) -> bool {
-    allowed(name).is_some()
 }
 
 /// Whether `named` is `module` or something in it.

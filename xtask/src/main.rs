@@ -1,7 +1,7 @@
 //! Checks of the source tree itself: `cargo run -p xtask` prints what is wrong with it, and
 //! `cargo test -p xtask` fails if anything is.
 //!
-//! - [`layers`]: no module of `cffs` uses one that lies above it;
+//! - [`layers`]: no module of `cffs` or `cffs-serve` uses one that lies above it;
 //! - [`manifests`]: no crate depends on one that lies above it;
 //! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
 //! - [`circles`]: no files of one crate use each other in a circle;

@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!   caller ──spawn──▶ monitor ──spawn──▶ server: opens, mounts ──ready()──▶ serves, detached
-//!     └─ reads the pipe ─┴─ reads the pipe ── byte: the caller ends with 0; then last words
+//!     └─ reads the pipe ─┴─ reads the pipe ── byte: the caller ends with 0; then the crash report
 //!                                             end of file: ends as the server did
 //! ```
 
@@ -29,7 +29,7 @@ use cffs::device::file::keep_descriptors_from_children;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{last_words, log, privileges};
+use crate::{crash_report, log, privileges};
 
 /// In the environment of monitor and server, so that they know what they are.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
@@ -113,7 +113,7 @@ pub fn enter(
     if is_monitor {
         return watch(source).map(ControlFlow::Break);
     }
-    last_words::log_panics();
+    crash_report::log_panics();
     Ok(ControlFlow::Continue(true))
 }
 
@@ -133,7 +133,7 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     let pid = server.id();
     if !is_ready(&mut server.stdout)? {
         let status = server.wait()?;
-        last_words::log_end(image, pid, status);
+        crash_report::log_end(image, pid, status);
         return Ok(failure(status));
     }
     // A program that ends all processes of a service waits for the server, and so for the monitor.
@@ -150,10 +150,10 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
         tracing::warn!("{error:#}");
     }
     if let Some(pipe) = server.stdout.take() {
-        last_words::log_all(pipe);
+        crash_report::log_output(pipe);
     }
     let status = server.wait()?;
-    last_words::log_end(image, pid, status);
+    crash_report::log_end(image, pid, status);
     Ok(if status.success() { ExitCode::SUCCESS } else { failure(status) })
 }
 

@@ -1,14 +1,13 @@
-//! How the server of a volume ends, for the commands that end one and return when its image is complete.
+//! The end of a volume's server, for commands that end one and return when the image is complete.
 //!
 //! ```text
-//!   ask the server for its last word ──▶ end it ──▶ hear it:  Closed    0, when its process has ended
+//!   ask for shutdown reports ──▶ end the server ──▶ reports:  Closed    0, when its process has ended
 //!                                                           Failed    1, what is lost
 //!                                                           Serving   1, who still uses the volume
 //!                                                           the end   1, the server died
 //! ```
 //!
-//! Without a server that can be asked (it has died, or belongs to a user who keeps others out), what the
-//! image says has to do.
+//! If the server cannot be asked (it has died, or belongs to another user), the state of the image decides.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,26 +18,26 @@ use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::format::Superblock;
 use cffs::format::superblock::{SUPERBLOCK_BYTES, State};
-use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
+use cffs_serve::served::shutdown::{Heard, ShutdownListener, ShutdownReport};
 
 use crate::mounts;
 use crate::output::note;
 
-/// How often the state of things is looked at.
+/// The polling interval.
 pub const INTERVAL: Duration = Duration::from_millis(20);
-/// How long a server that nobody uses any more may take to notice.
+/// How long an unused server may take to notice that it is unused.
 pub const NOTICE: Duration = Duration::from_secs(5);
-/// How long a server may take without a word to the user.
+/// How long a server may take before the user is told.
 const QUIET: Duration = Duration::from_secs(2);
 /// How long a server that cannot be asked may take to complete the image.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Notes on standard error about an end that takes its time.
+/// Notes on standard error about a server that takes long to end.
 pub struct Waiting<'a> {
     command: &'static str,
     image: &'a Path,
     began: Instant,
-    /// What the server last said that it waits for.
+    /// The last reason for waiting that the server reported.
     what: String,
     said: Option<String>,
 }
@@ -48,14 +47,14 @@ impl<'a> Waiting<'a> {
         Waiting { command, image, began: Instant::now(), what: String::new(), said: None }
     }
 
-    /// Keeps what the server said that it waits for, if it did.
+    /// Keeps the reason for waiting, if the server reported one.
     pub fn hear(&mut self, heard: &Heard) {
-        if let Heard::Word(Word::Waiting(what)) = heard {
+        if let Heard::Report(ShutdownReport::Waiting(what)) = heard {
             self.what.clone_from(what);
         }
     }
 
-    /// Prints that the volume is waited for, and what for if that is known, once for each.
+    /// Prints that the command waits, once for each reason.
     pub fn note(&mut self) {
         if self.began.elapsed() < QUIET || self.said.as_ref() == Some(&self.what) {
             return;
@@ -67,11 +66,11 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Waits for what the server says last, after something that it said before. `silence` is called now and
-/// then until the server closes the volume, with the time since, and may give up.
-pub fn last_word(
+/// Waits for the server's last shutdown report; `heard` is the previous one. Until the server closes the
+/// volume, `silence` is called repeatedly with the time waited, and may give up.
+pub fn last_report(
     mut waiting: Waiting,
-    farewell: &mut Farewell,
+    listener: &mut ShutdownListener,
     mut heard: Heard,
     silence: impl Fn(Duration) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -80,20 +79,20 @@ pub fn last_word(
     loop {
         waiting.hear(&heard);
         match heard {
-            Heard::Word(Word::Closed) => {
-                if !farewell.wait_for_exit(NOTICE) {
+            Heard::Report(ShutdownReport::Closed) => {
+                if !listener.wait_for_exit(NOTICE) {
                     note!(
                         "cffs {command}: {image} is complete and free, but its server has not ended"
                     );
                 }
                 return Ok(());
             }
-            Heard::Word(Word::Failed(why)) => {
-                farewell.wait_for_exit(NOTICE);
+            Heard::Report(ShutdownReport::Failed(why)) => {
+                listener.wait_for_exit(NOTICE);
                 bail!("{image}: {why} {image}");
             }
-            Heard::Word(Word::Closing) => is_closing = true,
-            Heard::Word(Word::Serving | Word::Waiting(_)) => {}
+            Heard::Report(ShutdownReport::Closing) => is_closing = true,
+            Heard::Report(ShutdownReport::Serving | ShutdownReport::Waiting(_)) => {}
             Heard::Nothing => {
                 if !is_closing {
                     silence(waiting.began.elapsed())?;
@@ -102,11 +101,11 @@ pub fn last_word(
             }
             Heard::End => bail!(died(waiting.image)),
         }
-        heard = farewell.listen(INTERVAL);
+        heard = listener.listen(INTERVAL);
     }
 }
 
-/// What to print about a server that ended too early.
+/// The message about a server that ended too early.
 fn died(image: &Path) -> String {
     let image = image.display();
     format!(
@@ -115,8 +114,8 @@ fn died(image: &Path) -> String {
     )
 }
 
-/// What became of a volume whose server could not be asked: waits until nobody has the image, and fails
-/// unless it was left clean and can be flushed, or is out of reach.
+/// Waits until no process has the image open, for a server that could not be asked. Fails unless the image
+/// was left clean and can be flushed, or cannot be reached.
 pub fn last_state(command: &'static str, image: &Path) -> anyhow::Result<()> {
     match state_when_free(command, image)? {
         None => return Ok(()),
@@ -133,8 +132,8 @@ pub fn last_state(command: &'static str, image: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until nobody has the image and returns how it was left. `None` where that cannot be known: it
-/// is out of reach, or was mounted again at once.
+/// Waits until no process has the image open and returns the state in which it was left. `None` if that
+/// cannot be known: the image cannot be reached, or was mounted again at once.
 pub fn state_when_free(command: &'static str, image: &Path) -> anyhow::Result<Option<State>> {
     let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {
         Err(OpenError::InUse { .. }) => {

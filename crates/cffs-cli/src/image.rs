@@ -16,7 +16,7 @@ use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
-use cffs_serve::fuse::control;
+use cffs_serve::served::control;
 
 use crate::log_device;
 use crate::mounts::{self, Mounted};

@@ -1,7 +1,7 @@
-//! Becoming another program in the same process while a volume stays mounted, and being that program.
+//! Replaces the program of this process while a volume stays mounted, and resumes as the new program.
 //!
-//! What is handed over lies in a file in memory, whose descriptor's number is in the environment: a line of
-//! JSON, and behind it requests that wait, and the replies that NFS clients may ask for again.
+//! The handover state is in a file in memory, whose descriptor number is in the environment: a line of JSON,
+//! then the requests that wait, then the replies that NFS clients may ask for again.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -19,10 +19,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
-const VARIABLE: &str = "CFFS_SUCCEEDS";
+const VARIABLE: &str = "CFFS_HANDOVER";
 
 #[derive(Serialize, Deserialize)]
-struct Estate {
+struct HandoverState {
     source: PathBuf,
     file: RawFd,
     hold: Vec<RawFd>,
@@ -31,11 +31,11 @@ struct Estate {
     /// The length of the requests that wait.
     #[serde(default)]
     requests_bytes: usize,
-    /// What serves NFS clients beside the mount.
+    /// The companion NFS server.
     nfs: Option<nfs::State>,
 }
 
-/// What the program before this one left.
+/// The state that the previous program handed over.
 pub struct Inherited {
     /// The image or device.
     pub source: PathBuf,
@@ -43,17 +43,16 @@ pub struct Inherited {
     pub device: FileDevice,
     /// The mount.
     pub suspended: Suspended,
-    /// What served NFS clients beside it. The mount can be served without.
+    /// The companion NFS server. The mount can be served without it.
     pub nfs: Option<io::Result<nfs::Handover>>,
 }
 
-/// Whether this program takes the place of another.
+/// Whether this program replaces another.
 pub fn is_one() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// What this program takes over, if it takes the place of another. To be called before anything is
-/// opened.
+/// Takes over the handover state if this program replaces another. Call it before anything is opened.
 pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let number = number.to_str().and_then(|number| number.parse().ok()).context(VARIABLE)?;
@@ -63,8 +62,8 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     file.read_to_end(&mut bytes)?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (line, rest) = bytes.split_at(end);
-    let estate: Estate = serde_json::from_slice(line).context("what was handed over")?;
-    let Estate { source, file, hold, is_whole, state, requests_bytes, nfs } = estate;
+    let handover: HandoverState = serde_json::from_slice(line).context("what was handed over")?;
+    let HandoverState { source, file, hold, is_whole, state, requests_bytes, nfs } = handover;
     let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
     let rest = rest.strip_prefix(b"\n").unwrap_or_default();
     let (requests, replies) = rest.split_at_checked(requests_bytes).context("it is cut off")?;
@@ -86,7 +85,7 @@ pub fn become_program(
         Err(error) => error,
     };
     let error = failed(try_become(program, source, device, suspended, nfs));
-    // As before, for programs that this one starts.
+    // Programs that this one starts must not inherit them.
     let _ = device.outlive_exec(false);
     let _ = suspended.outlive_exec(false);
     let _ = nfs.map(|nfs| nfs.outlive_exec(false));
@@ -106,9 +105,10 @@ fn try_become(
     let (state, requests) = suspended.state();
     let (source, requests_bytes) = (source.to_owned(), requests.len());
     let served = nfs.map(nfs::Handover::state);
-    let estate = Estate { source, file, hold, is_whole, state, requests_bytes, nfs: served };
-    let mut memory = File::from(memfd_create(c"cffs-succeeds", MemfdFlags::CLOEXEC)?);
-    memory.write_all(&serde_json::to_vec(&estate)?)?;
+    let handover =
+        HandoverState { source, file, hold, is_whole, state, requests_bytes, nfs: served };
+    let mut memory = File::from(memfd_create(c"cffs-handover", MemfdFlags::CLOEXEC)?);
+    memory.write_all(&serde_json::to_vec(&handover)?)?;
     memory.write_all(b"\n")?;
     memory.write_all(&requests)?;
     memory.write_all(nfs.map_or(&[], nfs::Handover::replies))?;

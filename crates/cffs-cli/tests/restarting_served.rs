@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cffs_serve::fuse::control::{self, Question};
+use cffs_serve::served::control::{self, Question};
 use harness::{CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, succeed};
 use nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
 

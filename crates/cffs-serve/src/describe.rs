@@ -12,8 +12,6 @@ use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fuse::identity::Identity;
-
 #[cfg(test)]
 mod tests;
 
@@ -110,7 +108,7 @@ fn dashed(bytes: &[u8; 16]) -> String {
 }
 
 /// A volume that is mounted: what its superblock says, how full it is now, and its server.
-pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
+pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     let mut shown = superblock(&volume.superblock());
     let stat = volume.stat_fs();
     if let Value::Object(fields) = &mut shown {
@@ -118,7 +116,7 @@ pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
         fields.insert(String::from("free_bytes"), free_bytes.into());
         fields.insert(String::from("inodes"), stat.inodes.into());
     }
-    json!({ "server": identity, "read_only_because": volume.latched(), "superblock": shown })
+    json!({ "server": server, "read_only_because": volume.latched(), "superblock": shown })
 }
 
 /// What the server takes in memory: for its callers by kind, each with its limit if it has one, and

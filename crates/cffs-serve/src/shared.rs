@@ -1,8 +1,8 @@
-//! What the front ends of one volume share: its work in the background, and what they learn of each other.
+//! The interfaces between the front ends of one volume, and the volume's background work.
 //!
 //! ```text
-//!   change by NFS ──▶ Volume ──▶ Observer::changed ──▶ the kernel forgets what it cached ──▶ reply
-//!   unmounted     ──▶ Beside::end: the other front end answers what it has ──▶ Volume::close
+//!   change by NFS ──▶ Volume ──▶ Observer::changed ──▶ the kernel drops cached data ──▶ reply
+//!   unmounted     ──▶ Companion::end: the companion server finishes its calls ──▶ Volume::close
 //! ```
 
 use std::sync::Arc;
@@ -100,27 +100,27 @@ pub trait Exports: Send + Sync {
     fn remove(&self, path: &str) -> std::result::Result<(), String>;
 }
 
-/// A front end that serves the volume while it is mounted.
-pub trait Beside: Send + Sync {
-    /// Has it answer what it has begun, and take no more until it is to go on, or ends. Its clients wait.
+/// A companion server: a front end that serves the volume while it is mounted.
+pub trait Companion: Send + Sync {
+    /// Finishes the calls under way, and takes no others until [`go_on`](Companion::go_on) or
+    /// [`end`](Companion::end). Clients wait.
     ///
     /// # Errors
     ///
     /// Why it goes on as before.
     fn pause(&self) -> std::result::Result<(), String>;
 
-    /// Has it go on after a pause.
+    /// Goes on after a pause.
     fn go_on(&self);
 
-    /// Has it answer what it has begun, and end. A second call does nothing.
+    /// Finishes the calls under way, and ends. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// Why the volume in memory cannot be trusted: it is not to be closed.
+    /// Why the volume in memory cannot be trusted: it must not be closed.
     fn end(&self) -> std::result::Result<(), String>;
 
-    /// The volume in memory can no longer be trusted: nothing more is to be answered from it. Waits for
-    /// nothing.
+    /// Stops all answers from the volume in memory, which can no longer be trusted. Does not wait.
     fn broken(&self);
 }
 
@@ -141,7 +141,8 @@ pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
     Ok(found)
 }
 
-/// Does the work of front ends, and beside it that of the volume: writing what is due, reading ahead.
+/// Does the work of front ends while threads do the background work of the volume: writing what is due,
+/// reading ahead.
 pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
     volume.with_prefetch(READ_AHEAD_THREADS, || {
         volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), work)

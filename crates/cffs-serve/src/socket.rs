@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   client ── {"name": "system.cffs.stats"} ──▶ server    the names and values are those of the
-//!          ◀── {"answer": …} or {"error": "…"} ──          attributes of a mount (fuse::control)
+//!          ◀── {"answer": …} or {"error": "…"} ──          attributes of a mount (served::control)
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! What commands ask of the server of a volume that is not mounted, and have it do.
+//! The control interface of a server without a mount, over its socket.
 
 use std::io;
 use std::sync::Arc;
@@ -7,61 +7,54 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
-use crate::fuse::closing;
-use crate::fuse::control::{Control, Question, Request};
-use crate::fuse::farewell::{Farewells, Word};
-use crate::fuse::recording::Ask;
-use crate::served::Served;
+use crate::served::control::{Control, Question, Request};
+use crate::served::recording::Ask;
+use crate::served::shutdown::{ShutdownReport, ShutdownReports};
+use crate::served::{Served, closing};
 use crate::socket::{self, Message, Reply};
 
-/// Those who want to know what becomes of the volume.
-#[derive(Default)]
-pub struct Listeners(Arc<Farewells>);
+/// Answers commands about the volume while the process lives: its identity, counters and exports, and the
+/// state of a scrub. Commands can sync and scrub the volume, change its exports, and record what it does.
+///
+/// # Errors
+///
+/// Those of [`socket::listen`].
+pub fn listen(served: &Arc<Served>) -> io::Result<()> {
+    let control = Control::new(Arc::clone(served), Arc::default());
+    let served = Arc::clone(served);
+    socket::listen(move |message| {
+        if let Some(number) = ShutdownReports::number(message.name.as_bytes()) {
+            return match served.shutdown.connect(number) {
+                Ok(()) => Reply::Answer(serde_json::Value::Null),
+                Err(error) => Reply::Error(error.to_string()),
+            };
+        }
+        let answer = answer(&control, &served.volume(), message);
+        answer.unwrap_or_else(|error| Reply::Error(error.to_string()))
+    })
+}
 
-impl Listeners {
-    /// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
-    /// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, its
-    /// exports are changed, and what it does is recorded.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`socket::listen`].
-    pub fn listen(&self, served: &Arc<Served>) -> io::Result<()> {
-        let control = Control::unmounted(Arc::clone(served));
-        let volume = served.volume();
-        let farewells = Arc::clone(&self.0);
-        socket::listen(move |message| {
-            if let Some(number) = Farewells::number(message.name.as_bytes()) {
-                return match farewells.connect(number) {
-                    Ok(()) => Reply::Answer(serde_json::Value::Null),
-                    Err(error) => Reply::Error(error.to_string()),
-                };
-            }
-            let answer = answer(&control, &volume, message);
-            answer.unwrap_or_else(|error| Reply::Error(error.to_string()))
-        })
-    }
+/// Closes the volume, and reports the outcome to the commands that listen.
+///
+/// # Errors
+///
+/// Why the volume is not complete, what is lost, and the command that helps. The caller appends the volume's
+/// name, the argument of that command.
+pub fn close(served: &Served) -> Result<(), String> {
+    served.shutdown.send(&ShutdownReport::Closing);
+    let volume = served.volume();
+    let Err(error) = volume.close() else {
+        served.shutdown.send(&ShutdownReport::Closed);
+        return Ok(());
+    };
+    let failure = closing::failure(&volume, &error);
+    report_failure(served, &failure);
+    Err(failure)
+}
 
-    /// Closes the volume, and says what became of it to those who asked.
-    ///
-    /// # Errors
-    ///
-    /// Why it is not complete, what is lost, and what to do; the volume's name is to follow.
-    pub fn close(&self, volume: &Volume) -> Result<(), String> {
-        self.0.say(&Word::Closing);
-        let Err(error) = volume.close() else {
-            self.0.say(&Word::Closed);
-            return Ok(());
-        };
-        let failure = closing::failure(volume, &error);
-        self.failed(&failure);
-        Err(failure)
-    }
-
-    /// Says to those who asked that the volume is not closed, and why.
-    pub fn failed(&self, why: &str) {
-        self.0.say(&Word::Failed(why.to_owned()));
-    }
+/// Reports to the commands that listen that the volume is not closed, and why.
+pub fn report_failure(served: &Served, why: &str) {
+    served.shutdown.send(&ShutdownReport::Failed(why.to_owned()));
 }
 
 fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<Reply, Error> {

@@ -9,7 +9,7 @@ fn lines(path: &str, text: &str) -> Vec<usize> {
 
 fn findings(path: &str, text: &str) -> Vec<Finding> {
     let mut tree = Tree::default();
-    tree.files.insert(Path::new(SOURCE).join(path), text.to_owned());
+    tree.files.insert(Path::new(CORE.source).join(path), text.to_owned());
     check_uses(&tree)
 }
 
@@ -142,11 +142,30 @@ fn what_is_not_rust_is_said_and_not_skipped() {
 #[test]
 fn the_tables_name_only_what_exists() {
     let mut tree = Tree::default();
-    let modules = BASE.iter().chain(LAYERS.iter().map(|(module, _)| module));
-    for module in modules.filter(|module| **module != "cache") {
-        tree.files.insert(Path::new(SOURCE).join(module).join("mod.rs"), String::new());
+    for order in ORDERS {
+        let modules = order.base.iter().chain(order.layers.iter().map(|(module, _)| module));
+        for module in modules.filter(|module| **module != "cache") {
+            tree.files.insert(Path::new(order.source).join(module).join("mod.rs"), String::new());
+        }
     }
     let found = check_tables(&tree);
     assert_eq!(found.len(), 1);
     assert!(found[0].message.contains("no module cache"), "{}", found[0]);
+}
+
+#[test]
+fn front_ends_use_what_they_share_and_not_each_other() {
+    let found = |path: &str, text: &str| {
+        let mut tree = Tree::default();
+        tree.files.insert(Path::new(SERVE.source).join(path), text.to_owned());
+        check_uses(&tree).len()
+    };
+    assert_eq!(
+        found("fuse/closing.rs", "use crate::served::Served; use crate::shared::Companion;"),
+        0
+    );
+    assert_eq!(found("served/mod.rs", "use crate::fuse::requests::Requests;"), 1);
+    assert_eq!(found("describe.rs", "use crate::served::Identity;"), 1);
+    assert_eq!(found("nfs/mod.rs", "use crate::fuse::KernelCaches;"), 1);
+    assert_eq!(found("fuse/mod.rs", "use crate::nfs::Server;"), 1);
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cffs_serve::fuse::control::{self, Question};
+use cffs_serve::served::control::{self, Question};
 use clap::Args;
 
 use crate::output::{self, say};

@@ -16,7 +16,7 @@ use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::vfs::{mark, read_superblock};
 use cffs_serve::describe::{self, CheckReport};
-use cffs_serve::fuse::control::{self, AskError, Request, Stage};
+use cffs_serve::served::control::{self, AskError, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::vfs::types::OpenOptions;
-use cffs_serve::fuse::control::{self, Question, Request};
+use cffs_serve::served::control::{self, Question, Request};
 use clap::Args;
 use serde_json::json;
 

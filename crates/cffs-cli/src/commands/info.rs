@@ -10,7 +10,7 @@ use cffs::device::file::Access;
 use cffs::format::Superblock;
 use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs_serve::describe;
-use cffs_serve::fuse::control::{self, AskError, Question};
+use cffs_serve::served::control::{self, AskError, Question};
 use clap::Args;
 use serde_json::{Value, json};
 

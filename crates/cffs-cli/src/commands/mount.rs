@@ -14,14 +14,14 @@ use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
-use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
     self, Ended, KernelCaches, LeaveSeat, Server, StillOpen, Stopper, TransportChoice, Watch,
     WatchedDevice,
 };
 use cffs_serve::nfs::{self, Export};
-use cffs_serve::shared::Beside;
+use cffs_serve::served::control::{self, AskError};
+use cffs_serve::shared::Companion;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -201,8 +201,8 @@ impl Mount {
             note_address(self.nfs, nfs.address()?);
         }
         let mut nfs = match is_successor {
-            true => serve_beside_again(&server, nfs),
-            false => nfs?.map(|nfs| serve_beside(&server, nfs)).transpose()?,
+            true => resume_companion(&server, nfs),
+            false => nfs?.map(|nfs| start_companion(&server, nfs)).transpose()?,
         };
         let page = page.start(server.served())?;
         if let Some(why) = server.why_no_block_device() {
@@ -318,7 +318,7 @@ impl Mount {
         let resume = |handover| resume_nfs(&volume, handover, fuse_options);
         let nfs = handover.and_then(|nfs| nfs.map_or(Ok(None), resume));
         let server = Server::resume(Arc::clone(&volume), fuse_options, suspended, Some(failure))?;
-        let nfs = serve_beside_again(&server, nfs);
+        let nfs = resume_companion(&server, nfs);
         Ok((server, nfs))
     }
 
@@ -343,7 +343,7 @@ fn serve_on(
     tracing::error!(why, "the program was not replaced");
     let server = Server::resume(volume, fuse_options, suspended, Some(why))?;
     if let Some(nfs) = nfs {
-        server.set_beside(Arc::clone(nfs) as _, nfs.exports());
+        server.set_companion(Arc::clone(nfs) as _, nfs.exports());
         nfs.go_on();
     }
     Ok(server)
@@ -359,25 +359,25 @@ fn resume_nfs(
     Ok(Some(nfs::Server::resume(Arc::clone(volume), handover, caches)?))
 }
 
-/// Serves NFS clients beside a mount.
-fn serve_beside(server: &Server, nfs: nfs::Server) -> anyhow::Result<Arc<nfs::Running>> {
-    tracing::info!(address = %nfs.address()?, "serves NFS beside the mount");
+/// Serves NFS clients of a mounted volume.
+fn start_companion(server: &Server, nfs: nfs::Server) -> anyhow::Result<Arc<nfs::Running>> {
+    tracing::info!(address = %nfs.address()?, "serves NFS in addition to the mount");
     let running = Arc::new(nfs.start().context("serving by NFS")?);
-    server.set_beside(Arc::clone(&running) as _, running.exports());
+    server.set_companion(Arc::clone(&running) as _, running.exports());
     Ok(running)
 }
 
-/// Does so after a restart. The mount is served without them where that fails, and says why.
-fn serve_beside_again(
+/// Does so after a restart. If that fails, the mount is served without NFS clients and its identity says why.
+fn resume_companion(
     server: &Server,
     nfs: anyhow::Result<Option<nfs::Server>>,
 ) -> Option<Arc<nfs::Running>> {
-    match nfs.and_then(|nfs| nfs.map(|nfs| serve_beside(server, nfs)).transpose()) {
+    match nfs.and_then(|nfs| nfs.map(|nfs| start_companion(server, nfs)).transpose()) {
         Ok(nfs) => nfs,
         Err(error) => {
             let why = format!("{error:#}");
             tracing::error!(why, "NFS clients are no longer served");
-            server.beside_failed(why);
+            server.companion_failed(why);
             None
         }
     }
@@ -397,7 +397,7 @@ fn report_ready(in_background: bool) {
 struct Mounted {
     fuse_options: fuse::Options,
     server: Server,
-    /// What listens for NFS clients beside it; why nothing does, where another server did.
+    /// The NFS server to start; an error if one ran before a restart and cannot go on.
     nfs: anyhow::Result<Option<nfs::Server>>,
 }
 

@@ -16,7 +16,7 @@ use cffs::files::Files;
 use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{RegroupOptions, Scattered};
-use cffs_serve::fuse::control::{self, AskError, RegroupRequest, RegroupStatus, Request, Stage};
+use cffs_serve::served::control::{self, AskError, RegroupRequest, RegroupStatus, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use cffs_serve::fuse::control;
+use cffs_serve::served::control;
 use rustix::mount::{MountFlags, mount_remount};
 
 use crate::mount_options::{Flags, MountOptions};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
-use cffs_serve::fuse::restart::FILL_COMMAND;
-use cffs_serve::fuse::{self, control};
+use cffs_serve::fuse::{self, restart::FILL_COMMAND};
+use cffs_serve::served::control;
 use clap::Args;
 
 use crate::names;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cffs_serve::fuse::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
+use cffs_serve::served::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;

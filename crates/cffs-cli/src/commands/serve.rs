@@ -13,13 +13,12 @@ use std::thread;
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
-use cffs_serve::fuse::Identity;
-use cffs_serve::fuse::control::{self, AskError, Question, Request};
-use cffs_serve::fuse::farewell::{Farewell, Heard};
 use cffs_serve::nfs::{BindError, Export, ServeError, Server};
-use cffs_serve::served::Served;
+use cffs_serve::served::control::{self, AskError, Question, Request};
+use cffs_serve::served::shutdown::{Heard, ShutdownListener};
+use cffs_serve::served::{Identity, Served};
 use cffs_serve::shared::{self, NoObserver, Observer};
-use cffs_serve::unmounted::Listeners;
+use cffs_serve::unmounted;
 use cffs_web::Page;
 use clap::{ArgGroup, Args};
 use rustix::process::{Pid, Signal, kill_process};
@@ -151,17 +150,16 @@ impl Serve {
             if let Some(stopper) = &stopper {
                 stopper.stop();
             }
-            // Nobody receives it where there is a server, or where it has ended.
+            // Fails if an NFS server runs, which does not receive it, or after the end.
             let _ = stop.send(());
         })?;
         let identity = identity(&source, options, address);
         let exports = server.as_ref().map(Server::exports);
         let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, exports));
-        let listeners = Listeners::default();
-        if let Err(error) = listeners.listen(&served) {
+        if let Err(error) = unmounted::listen(&served) {
             tracing::warn!(%error, "commands will not find this server");
         }
-        let page = page.start(served)?;
+        let page = page.start(Arc::clone(&served))?;
         if let Some(address) = address {
             tracing::info!(image = %source.display(), %address, "serves NFS");
             if !in_background || self.nfs.is_some_and(|asked| asked.port() == 0) {
@@ -173,17 +171,17 @@ impl Serve {
         } else {
             service_manager::ready();
         }
-        run(&volume, &source, &listeners, page, || match server {
+        run(&served, &source, page, || match server {
             Some(server) => server.serve(),
             None => {
-                // Ends also if what sends has ended.
+                // Also ends if the sender is dropped.
                 let _ = stopped.recv();
                 Ok(())
             }
         })
     }
 
-    /// Removes exports, adds others, and prints what there is then if that is asked for.
+    /// Removes exports, adds others, and prints all exports if asked.
     fn change_exports(mut self) -> anyhow::Result<ExitCode> {
         let named = self.source.display().to_string();
         let place = || named.clone();
@@ -214,12 +212,12 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Why the exports were not changed: the server's words, which the answer to a request on a mount has no
-    /// place for.
+    /// Why the exports were not changed, in the server's words: a request on a mount returns an error number
+    /// alone.
     fn refusal(&self, path: &str, error: AskError) -> anyhow::Error {
         let said = control::ask(&self.source, Question::Exports).ok();
         let said = said.and_then(|shown| shown["refusal"].as_str().map(str::to_owned));
-        // It may be that of another request, where this one did not reach the server.
+        // If this request did not reach the server, the last refusal is that of another request.
         match said.filter(|why| why.starts_with(path.trim_end_matches('/'))) {
             Some(why) => anyhow::Error::msg(why),
             None => error.into(),
@@ -242,12 +240,12 @@ impl Serve {
         }
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
         let pid = pid.context("a process with a strange number")?;
-        let farewell = Farewell::ask_unmounted(&self.source, process.pid);
+        let listener = ShutdownListener::ask_unmounted(&self.source, process.pid);
         kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
-        match farewell {
-            Ok(mut farewell) => {
+        match listener {
+            Ok(mut listener) => {
                 let waiting = Waiting::new("serve", &self.source);
-                ending::last_word(waiting, &mut farewell, Heard::Nothing, |_| Ok(()))?;
+                ending::last_report(waiting, &mut listener, Heard::Nothing, |_| Ok(()))?;
             }
             Err(error) => {
                 note!(
@@ -279,7 +277,7 @@ pub(super) fn bind(
     })
 }
 
-/// What the server says of itself to commands.
+/// The server's identity, for commands.
 fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) -> Identity {
     Identity {
         image: Some(source.to_string_lossy().into_owned()),
@@ -301,34 +299,33 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
     }
 }
 
-/// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.
+/// Serves until it is stopped, and closes the volume unless the volume in memory cannot be trusted.
 fn run(
-    volume: &Volume,
+    served: &Served,
     source: &Path,
-    listeners: &Listeners,
     page: Option<Page>,
     serve: impl FnOnce() -> Result<(), ServeError>,
 ) -> anyhow::Result<ExitCode> {
     let source = source.display();
-    let served = shared::keep(volume, serve);
-    if let Err(error @ ServeError::Panicked) = served {
+    let ended = shared::keep(&served.volume(), serve);
+    if let Err(error @ ServeError::Panicked) = ended {
         let failure = format!(
             "{error}; the volume was not closed; the next opening recovers it, or: cffs fsck -p"
         );
-        listeners.failed(&failure);
+        unmounted::report_failure(served, &failure);
         bail!("{failure} {source}");
     }
     drop(page);
-    if let Err(failure) = listeners.close(volume) {
+    if let Err(failure) = unmounted::close(served) {
         bail!("{failure} {source}");
     }
-    served.context("serving by NFS")?;
+    ended.context("serving by NFS")?;
     tracing::info!("closed");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first signal that asks for it ends the server when what it has begun is answered. A second one
-/// changes nothing: closing takes no longer than the device does.
+/// Ends the server at the first signal, after the calls under way. A second signal changes nothing: closing
+/// takes only as long as the device.
 fn stop_on_signals(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let (mut signalled, sender) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {

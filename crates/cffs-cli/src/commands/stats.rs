@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cffs_serve::fuse::control::{self, Question};
+use cffs_serve::served::control::{self, Question};
 use clap::Args;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cffs_serve::fuse::control;
+use cffs_serve::served::control;
 use clap::Args;
 
 use crate::names;

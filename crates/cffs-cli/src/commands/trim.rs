@@ -8,7 +8,7 @@ use anyhow::Context;
 use cffs::device::file::Access;
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice};
-use cffs_serve::fuse::control;
+use cffs_serve::served::control;
 use clap::Args;
 use serde_json::json;
 

@@ -14,7 +14,7 @@ use cffs::vfs::types::{OpenOptions, StableLog};
 use cffs::vfs::{SetVolume, mark, read_superblock};
 use cffs::{log, mkfs};
 use cffs_serve::describe;
-use cffs_serve::fuse::control::{self, Question, Request};
+use cffs_serve::served::control::{self, Question, Request};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 

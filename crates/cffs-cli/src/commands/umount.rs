@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use cffs_serve::fuse::control::{self, AskError};
-use cffs_serve::fuse::farewell::{Farewell, Heard};
+use cffs_serve::served::Identity;
+use cffs_serve::served::control::{self, AskError};
+use cffs_serve::served::shutdown::{Heard, ShutdownListener};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -21,12 +22,12 @@ use crate::output;
 const NAME: &str = "umount";
 /// The name of a process that runs one of these commands.
 const OWN_NAME: &str = "cffs";
-/// So many of those who use a mount are named.
+/// Users of a mount that a message names at most.
 const NAMED_MAX: usize = 5;
-/// How long somebody may use a mount before that is reported.
+/// How long a busy mount is retried before its users are reported.
 const GLANCE: Duration = Duration::from_millis(500);
-/// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image
-/// asks each server, and keeps its mount busy for as long as that takes to answer.
+/// The same if all users are commands of cffs, or none is found: a command that looks for the mount of an
+/// image asks each server, and keeps the mount busy until it answers.
 const PASSING: Duration = Duration::from_secs(10);
 /// The longest interval between two checks of a busy mount: finding its users reads every open file of the
 /// machine.
@@ -65,12 +66,12 @@ impl Umount {
         }
         let identity = control::identity(directory);
         let is_dead = matches!(identity, Err(AskError::Dead));
-        let farewell = identity.ok().and_then(|server| Farewell::ask(directory, server.uid).ok());
-        match farewell {
-            Some(mut farewell) => {
-                let heard = unmount_heard(&mounted, &mut farewell)?;
+        let ask = |server: Identity| ShutdownListener::ask(directory, server.uid).ok();
+        match identity.ok().and_then(ask) {
+            Some(mut listener) => {
+                let heard = unmount_heard(&mounted, &mut listener)?;
                 let waiting = Waiting::new(NAME, &mounted.source);
-                ending::last_word(waiting, &mut farewell, heard, |waited| {
+                ending::last_report(waiting, &mut listener, heard, |waited| {
                     in_use(&mounted, waited)
                 })?;
             }
@@ -91,9 +92,9 @@ impl Umount {
     }
 }
 
-/// Unmounts, and returns what the server said last. The unmount of a block device waits in the kernel
-/// until the volume is closed; what the server waits for meanwhile is passed on.
-fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<Heard> {
+/// Unmounts, and returns the last shutdown report. The unmount of a block device waits in the kernel until
+/// the volume is closed; meanwhile this prints what the server waits for.
+fn unmount_heard(mounted: &Mounted, listener: &mut ShutdownListener) -> anyhow::Result<Heard> {
     let (done, ended) = mpsc::channel();
     let path = mounted.directory.clone();
     thread::spawn(move || done.send(unmount(&path, false)));
@@ -108,7 +109,7 @@ fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<H
         if heard.is_last() {
             continue;
         }
-        heard = farewell.listen(INTERVAL);
+        heard = listener.listen(INTERVAL);
         waiting.hear(&heard);
         waiting.note();
     }
@@ -155,7 +156,7 @@ fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What became of a volume whose server could not be asked, by what its image says.
+/// Checks the image of a volume whose server could not be asked.
 fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     let image = &mounted.source;
     if mounted.is_read_only {
@@ -201,7 +202,7 @@ pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Says who uses a mount.
+/// The error that names the users of a mount.
 fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
     let named =
         users.iter().take(NAMED_MAX).map(|user| format!("{} (process {})", user.program, user.pid));
@@ -219,7 +220,7 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
     )
 }
 
-/// As an ordinary user, who may unmount what is theirs by way of a program.
+/// Unmounts for an ordinary user, by a set-user-id program.
 fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u");

@@ -23,20 +23,21 @@ use fuse_ring::{Errno, Handler};
 
 use super::caches::KernelCaches;
 use super::closing::Closing;
-use super::control::{self, Control, Request};
 use super::credentials;
-use super::farewell::Farewells;
 use super::follow::View;
-use super::guarded::Guarded;
 use super::interest::Interest;
 use super::ioctl;
+use super::panic_guard::PanicGuard;
 use super::privileges::{self, SET_GROUP_ID_BIT, may_set_gid, unprivileged};
-use super::recording::Ask;
-use super::reporting::Piece;
+use super::requests::Requests;
 use super::shown::{Held, Shown};
 use super::translate::{self, errno, ino};
 use super::watch::Watch;
 use crate::access;
+use crate::served::control::{Control, Piece, Request};
+use crate::served::identity::is_owner;
+use crate::served::recording::Ask;
+use crate::served::shutdown::ShutdownReports;
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
@@ -46,7 +47,7 @@ const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_DSYNC: u32 = 0o10_000;
 const O_NOATIME: u32 = 0o1_000_000;
-/// What `O_SYNC` has beside `O_DSYNC`.
+/// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
 
 mod changes;
@@ -55,6 +56,7 @@ mod changes;
 pub struct Adapter {
     volume: Shown,
     control: Control,
+    requests: Arc<Requests>,
     closing: Arc<Closing>,
     watch: Arc<Watch>,
     caches: KernelCaches,
@@ -71,6 +73,7 @@ impl Adapter {
     pub fn new(
         volume: Shown,
         control: Control,
+        requests: Arc<Requests>,
         closing: Arc<Closing>,
         watch: Arc<Watch>,
         caches: KernelCaches,
@@ -78,7 +81,7 @@ impl Adapter {
     ) -> Adapter {
         let block_bytes = volume.hold().superblock().block_bytes;
         let interest = Interest::new();
-        Adapter { volume, control, closing, watch, caches, interest, ttl, block_bytes }
+        Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
     }
 
     /// An inode by its number alone. One without a name can be found as long as the kernel has not said that
@@ -100,8 +103,8 @@ impl Adapter {
         AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl }
     }
 
-    fn volume(&self) -> Guarded<'_, Held<'_>> {
-        Guarded::new(self.volume.hold(), &self.closing)
+    fn volume(&self) -> PanicGuard<'_, Held<'_>> {
+        PanicGuard::new(self.volume.hold(), &self.closing)
     }
 
     /// Reads something of an inode.
@@ -110,7 +113,7 @@ impl Adapter {
         node: NodeId,
         act: impl FnMut(&View<'_>) -> cffs::error::Result<T>,
     ) -> cffs::error::Result<T> {
-        Guarded::new(&self.volume, &self.closing).on(ino(node), act)
+        PanicGuard::new(&self.volume, &self.closing).on(ino(node), act)
     }
 
     fn make(
@@ -152,7 +155,7 @@ fn access(flags: u32) -> Access {
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
         caller::set_process(process);
-        self.control.count(opcode);
+        self.requests.count(opcode);
         self.watch.request(opcode, node);
     }
 
@@ -165,7 +168,7 @@ impl Handler for Adapter {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        Guarded::new(&self.volume, &self.closing).forget(ino(node), lookups);
+        PanicGuard::new(&self.volume, &self.closing).forget(ino(node), lookups);
     }
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
@@ -500,22 +503,17 @@ impl Handler for Adapter {
         name: &[u8],
         buf: &mut [u8],
     ) -> Result<usize> {
-        if let Some(number) = Farewells::number(name) {
-            let promised = self.control.promise_farewell(number, credentials::uid(cx));
-            return promised.map(|()| 0).map_err(errno("control"));
+        let uid = || credentials::uid(cx);
+        if let Some(number) = ShutdownReports::number(name) {
+            let connected = self.control.send_shutdown_reports(number, uid());
+            return connected.map(|()| 0).map_err(errno("control"));
         }
         if let Some(ask) = Ask::made_by(name) {
-            return ask
-                .carry_out(&self.volume(), credentials::uid(cx), buf)
-                .map_err(errno("control"));
+            return ask.carry_out(&self.volume(), uid(), buf).map_err(errno("control"));
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
-            (Some(question), _) => {
-                self.control.answer(&self.volume(), ino(node), question, credentials::uid(cx))
-            }
-            (_, Some(piece)) => {
-                self.control.report(&self.volume(), ino(node), piece, credentials::uid(cx))
-            }
+            (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, uid()),
+            (_, Some(piece)) => self.control.report(&self.volume(), ino(node), piece, uid()),
             _ => self.on(node, |view| view.volume.xattr(ino(node), name)),
         };
         let value = value.map_err(errno("getxattr"))?;
@@ -574,7 +572,7 @@ impl Handler for Adapter {
         buf: &mut [u8],
     ) -> Result<usize> {
         let uid = credentials::uid(cx);
-        let (root, owner) = (uid == 0, control::is_owner(uid));
+        let (root, owner) = (uid == 0, is_owner(uid));
         let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, root, owner, buf)?;
         if ioctl::changes_attributes(ioctl.command) {
             self.attributes_changed(node);

@@ -6,40 +6,10 @@ use cffs::vfs::{Protection, Volume};
 use fuse_ring::Errno;
 use fuse_ring::protocol::Ioctl;
 
+use crate::served::fstrim::FstrimRange;
+
 #[cfg(test)]
 mod tests;
-
-/// What fstrim(8) asks: the range of the file system to discard, and the shortest run of it that
-/// counts, in bytes. The answer has the bytes discarded in the place of the length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct FstrimRange {
-    pub start: u64,
-    pub len: u64,
-    pub least: u64,
-}
-
-impl FstrimRange {
-    /// The number of the command, `_IOWR('X', 121, struct fstrim_range)`.
-    pub const COMMAND: u32 = 0xc018_5879;
-
-    fn from_bytes(bytes: &[u8]) -> Option<FstrimRange> {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let [start, len, least] = *words else { return None };
-        let word = u64::from_ne_bytes;
-        let range = FstrimRange { start: word(start), len: word(len), least: word(least) };
-        rest.is_empty().then_some(range)
-    }
-
-    /// Whether the range begins in the volume and is long enough for a block, as ext4, XFS and btrfs demand.
-    fn has_a_block(self, blocks: u64, block_bytes: u64) -> bool {
-        self.start / block_bytes < blocks && self.len >= block_bytes
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        [self.start, self.len, self.least].iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-}
 
 /// What chattr(1) and lsattr(1) ask, `FS_IOC_GETFLAGS` and so on. The kernel has the numbers of 64 bits
 /// and four bytes of data.

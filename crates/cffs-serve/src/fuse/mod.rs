@@ -1,8 +1,8 @@
 //! FUSE: the volume as a mounted file system.
 //!
-//! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted, and
-//! [`control`], by which other programs talk to the server through the mount itself. Stands on
-//! `fuse-ring` (protocol and transports) and on the facade.
+//! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted. Stands on `fuse-ring`
+//! (protocol and transports), on the facade, and on [`served`](crate::served), whose
+//! [`control`] interface other programs use through the mount.
 //!
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cffs::device::file::FileDevice;
@@ -33,30 +33,24 @@ use cffs::vfs::{Handover, Volume};
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
-use crate::served::{Counters, Served};
+use crate::served::control::{self, Control};
+use crate::served::{Counters, Identity, Served};
 
 mod adapter;
 mod caches;
-pub(crate) mod closing;
-pub mod control;
+mod closing;
 mod credentials;
 mod device;
-pub mod farewell;
 mod follow;
-mod guarded;
-pub(crate) mod identity;
 mod interest;
 mod ioctl;
 mod loop_device;
+mod panic_guard;
 mod privileges;
-pub mod recording;
-mod refusals;
-mod reporting;
-pub(crate) mod requests;
+mod requests;
 pub mod restart;
 mod shown;
 mod translate;
-mod tuning;
 mod underway;
 mod waiter;
 mod watch;
@@ -64,21 +58,19 @@ mod watch;
 use adapter::Adapter;
 pub use caches::KernelCaches;
 use closing::Closing;
-use control::Control;
 pub use device::WatchedDevice;
-use farewell::Farewells;
 use follow::Following;
 pub use follow::{Follow, Newer};
 pub use fuse_ring::{TransportChoice, make_requests, switch_rings_on};
-pub use identity::Identity;
 use loop_device::LoopDevice;
+use requests::Requests;
 pub use requests::current_request;
 use restart::{Restarter, Suspended};
 use shown::Shown;
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
-use crate::shared::{self, Beside, Current, Exports};
+use crate::shared::{self, Companion, Current, Exports};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -181,7 +173,6 @@ pub struct Server {
     following: Option<Arc<Following>>,
     served: Arc<Served>,
     closing: Arc<Closing>,
-    farewells: Arc<Farewells>,
     watch: Arc<Watch>,
     /// How long nobody must have used the volume before it is regrouped, if it ever is.
     regroup_after: Option<Duration>,
@@ -189,15 +180,15 @@ pub struct Server {
     why_no_block_device: Option<String>,
 }
 
-/// What a server consists of beside its session.
+/// The parts of a server without its session.
 struct Parts {
     volume: Current,
     following: Option<Arc<Following>>,
     closing: Arc<Closing>,
-    farewells: Arc<Farewells>,
     watch: Arc<Watch>,
     served: Arc<Served>,
-    restarter: Arc<OnceLock<Restarter>>,
+    requests: Arc<Requests>,
+    restarter: control::Restarter,
     caches: KernelCaches,
     ttl: Duration,
 }
@@ -205,24 +196,19 @@ struct Parts {
 impl Parts {
     fn new(volume: Arc<Volume>, options: &Options) -> Parts {
         let volume = Current::new(volume);
-        let farewells = Arc::new(Farewells::default());
+        let served = Arc::new(Served::new(volume.clone()));
         let following = options
             .follow
             .clone()
             .map(|follow| Arc::new(Following::new(follow, volume.clone(), options.caches.clone())));
-        let closing = Closing::new(
-            volume.clone(),
-            options.device.clone(),
-            Arc::clone(&farewells),
-            Arc::clone(&options.watch),
-        );
+        let (device, watch) = (options.device.clone(), Arc::clone(&options.watch));
         Parts {
-            served: Arc::new(Served::new(volume.clone())),
+            closing: Arc::new(Closing::new(Arc::clone(&served), device, watch)),
+            served,
             volume,
             following,
-            closing: Arc::new(closing),
-            farewells,
             watch: Arc::clone(&options.watch),
+            requests: Arc::default(),
             restarter: Arc::default(),
             caches: options.caches.clone(),
             ttl: options.ttl,
@@ -230,14 +216,14 @@ impl Parts {
     }
 
     fn adapter(&self) -> Adapter {
-        let (served, restarter) = (Arc::clone(&self.served), Arc::clone(&self.restarter));
-        let control = Control::new(served, Arc::clone(&self.farewells), restarter);
+        let control = Control::new(Arc::clone(&self.served), Arc::clone(&self.restarter));
+        let requests = Arc::clone(&self.requests);
         let (closing, watch) = (Arc::clone(&self.closing), Arc::clone(&self.watch));
         let shown = match &self.following {
             Some(following) => Shown::Following(self.volume.clone(), Arc::clone(following)),
             None => Shown::Fixed(self.volume.get()),
         };
-        Adapter::new(shown, control, closing, watch, self.caches.clone(), self.ttl)
+        Adapter::new(shown, control, requests, closing, watch, self.caches.clone(), self.ttl)
     }
 
     fn into_server(
@@ -250,14 +236,16 @@ impl Parts {
         let transport = describe_transport(session.transport());
         tracing::info!(transport, mount_type, "mounted");
         self.caches.fill(session.notifier(), session.unmounter());
-        // All are new here, so none can be taken already.
-        let _ = self.restarter.set(Restarter {
+        // All are new here, so none is set already.
+        let _ = self.restarter.set(Box::new(Restarter {
             program: options.program.clone(),
             suspender: session.suspender(),
             directory: session.path().to_owned(),
             closing: Arc::clone(&self.closing),
             went_on: Arc::default(),
-        });
+        }));
+        let requests = self.requests;
+        let _ = self.served.requests.set(Box::new(move || requests.describe()));
         let _ = self.served.identity.set(Identity {
             image: Some(options.source.to_string_lossy().into_owned()),
             directory: Some(session.path().to_string_lossy().into_owned()),
@@ -273,14 +261,13 @@ impl Parts {
             restart_failure: failure,
             nfs_failure: None,
         });
-        let Parts { volume, following, served, closing, farewells, watch, .. } = self;
+        let Parts { volume, following, served, closing, watch, .. } = self;
         Server {
             session,
             volume,
             following,
             served,
             closing,
-            farewells,
             watch,
             regroup_after: options.regroup_after.filter(|_| !options.read_only),
             mount_type,
@@ -374,16 +361,16 @@ impl Server {
         Stopper(self.session.unmounter())
     }
 
-    /// Has another front end of the volume end before that is closed, and shows what it exports.
-    pub fn set_beside(&self, beside: Arc<dyn Beside>, exports: Arc<dyn Exports>) {
-        self.closing.set_beside(beside);
-        // There is one at most.
+    /// Sets the companion server, which ends before the volume is closed, and shows its exports.
+    pub fn set_companion(&self, companion: Arc<dyn Companion>, exports: Arc<dyn Exports>) {
+        self.closing.set_companion(companion);
+        // A mount has one at most.
         let _ = self.served.exports.set(exports);
     }
 
-    /// Shows why the front end beside the mount that was to go on with its clients does not.
-    pub fn beside_failed(&self, why: String) {
-        // There is one at most.
+    /// Shows why the companion server did not go on with its clients after a restart.
+    pub fn companion_failed(&self, why: String) {
+        // A mount has one at most.
         let _ = self.served.nfs_failure.set(why);
     }
 
@@ -406,17 +393,16 @@ impl Server {
 
     /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
     pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
-        let Server { session, volume, following, closing, farewells, watch, mount_type, .. } = self;
-        let (regrouping, regroup_after) = (Arc::clone(&self.served), self.regroup_after);
+        let Server { session, volume, following, closing, watch, mount_type, .. } = self;
+        let (shown, regroup_after) = (&self.served, self.regroup_after);
         let (end, ended) = mpsc::channel();
         let (end_regrouping, regrouping_ended) = mpsc::channel();
         let served = std::thread::scope(|scope| {
-            let (watch, volume, farewells) = (&watch, &volume, &farewells);
-            scope.spawn(move || watch.run(volume, farewells, ended));
+            let (watch, volume) = (&watch, &volume);
+            scope.spawn(move || watch.run(shown, ended));
             if let Some(after) = regroup_after {
-                let regrouping = &regrouping;
                 let volume = volume.get();
-                let idle = move || regrouping.regroup_when_idle(&volume, after, &regrouping_ended);
+                let idle = move || shown.regroup_when_idle(&volume, after, &regrouping_ended);
                 scope.spawn(idle);
             }
             // Dropped when all is over, and with it the watchdog.

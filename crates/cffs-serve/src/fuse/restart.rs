@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cffs::device::file::inherited_descriptor;
 use cffs::units::InodeNo;
@@ -25,10 +25,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
-use super::identity::Identity;
+use crate::served::Identity;
+use crate::served::control::Restart;
 
-/// The version of [`State`], and of what a front end beside the mount leaves, that this program writes and
-/// understands.
+/// The version of [`State`], and of the state of a companion server, that this program writes and reads.
 pub const VERSION: u32 = 2;
 
 /// The argument with which a program is asked for the version that it understands.
@@ -68,7 +68,7 @@ pub struct State {
     rings: Option<Vec<RingEntry>>,
 }
 
-/// An entry of a ring, whose request goes beside this.
+/// An entry of a ring, whose request is handed over separately.
 #[derive(Debug, Serialize, Deserialize)]
 struct RingEntry {
     core: usize,
@@ -186,7 +186,7 @@ pub(super) struct Restarter {
     pub(super) suspender: Suspender,
     /// Where the volume is mounted.
     pub(super) directory: PathBuf,
-    /// What serves the volume beside the mount, and has to pause before.
+    /// Pauses the companion server first.
     pub(super) closing: Arc<Closing>,
     pub(super) went_on: Arc<Mutex<Option<WentOn>>>,
 }
@@ -202,10 +202,9 @@ pub(super) struct WentOn {
     pub(super) why: String,
 }
 
-impl Restarter {
-    /// Suspends the session, if what comes after can be expected to work; otherwise says why not, and
-    /// nothing has changed.
-    pub(super) fn begin(&self, volume: &Volume) -> Result<(), String> {
+impl Restart for Restarter {
+    /// Suspends the session, if the next steps can be expected to succeed.
+    fn begin(&self, volume: &Volume) -> Result<(), String> {
         let program = self.program.as_ref().ok_or(
             "the volume lies in an object store, where no other program can take it over; unmount and mount",
         )?;
@@ -232,15 +231,15 @@ impl Restarter {
             format!("{shown} cannot take over requests that arrive by io_uring; unmount and mount")
         })?;
         // Its threads may wait for programs whose requests the mount has to answer.
-        self.closing.pause_beside()?;
+        self.closing.pause_companion()?;
         if let Err(why) = check_writable(volume) {
-            self.closing.beside_goes_on();
+            self.closing.resume_companion();
             return Err(why);
         }
         let (closing, went_on) = (Arc::clone(&self.closing), Arc::clone(&self.went_on));
         self.suspender.suspend_or(move |why| {
             tracing::error!(why, "the program was not replaced");
-            closing.beside_goes_on();
+            closing.resume_companion();
             let at = Identity::now();
             *went_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(WentOn { at, why });
         });
@@ -248,6 +247,14 @@ impl Restarter {
         Ok(())
     }
 
+    fn show(&self, identity: Identity) -> Identity {
+        let went_on = self.went_on.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(WentOn { at, why }) = went_on else { return identity };
+        Identity { started: at, restart_failure: Some(why), ..identity }
+    }
+}
+
+impl Restarter {
     /// Starts a process that makes the requests which the session needs, if it needs some, once the pipe is
     /// closed. It is no child of this one, since it waits for the next program. `None` if the program cannot.
     fn prepare_fill(&self, program: &Path) -> io::Result<Option<Fill>> {
@@ -264,14 +271,6 @@ impl Restarter {
         let pipe = starter.stdin.take();
         Ok(starter.wait()?.success().then_some(pipe))
     }
-}
-
-/// What a server says of itself, with the last attempt to replace it if it went on after that.
-pub(super) fn show(restarter: &OnceLock<Restarter>, identity: Identity) -> Identity {
-    let Some(restarter) = restarter.get() else { return identity };
-    let went_on = restarter.went_on.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some(WentOn { at, why }) = went_on else { return identity };
-    Identity { started: at, restart_failure: Some(why), ..identity }
 }
 
 fn check_writable(volume: &Volume) -> Result<(), String> {

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use fuse_ring::protocol::{NodeId, Opcode};
 
-use super::farewell::{Farewells, Word};
 use super::underway::{Job, Underway};
-use crate::shared::Current;
+use crate::served::Served;
+use crate::served::shutdown::ShutdownReport;
 
 /// How long something may take before it is logged, if nothing else is asked for.
 pub const STALL: Duration = Duration::from_secs(30);
@@ -123,15 +123,15 @@ impl Watch {
         self.closing.store(self.now() + 1, Ordering::Release);
     }
 
-    /// Watches until `ended` is.
-    pub(super) fn run(&self, volume: &Current, farewells: &Farewells, ended: mpsc::Receiver<()>) {
+    /// Watches until the sender of `ended` is dropped.
+    pub(super) fn run(&self, served: &Served, ended: mpsc::Receiver<()>) {
         while ended.recv_timeout(self.tick) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let (line, word) = self.pass(volume.get().step());
+            let (line, word) = self.pass(served.volume().step());
             if let Some(line) = line {
                 tracing::warn!("{line}");
             }
             if let Some(word) = word {
-                farewells.say(&Word::Waiting(word));
+                served.shutdown.send(&ShutdownReport::Waiting(word));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! NFS version 3: the volume for other machines, or for this one without a mount.
 //!
-//! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is
-//! stopped, by itself or [beside a mount](Running) of the same volume. Stands on `nfs-wire` (the protocol)
-//! and on the facade. MOUNT and NFS answer at one port, by TCP, and need no portmapper:
-//! `mount -o port=N,mountport=N,proto=tcp,vers=3,nolock`.
+//! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is stopped,
+//! by itself or [as the companion of a mount](Running) of the same volume. Stands on `nfs-wire` (the
+//! protocol) and on the facade. MOUNT and NFS answer at one port, by TCP, and need no portmapper: `mount -o
+//! port=N,mountport=N,proto=tcp,vers=3,nolock`.
 //!
 //! ```text
 //!   listener ─▶ connection: reader, writer ─▶ pool ─▶ service: reply cache, handle, export
@@ -47,7 +47,7 @@ pub use handover::{Handover, State};
 pub use request::Peer;
 pub use service::Service;
 
-use crate::shared::{Beside, Exports, Observer};
+use crate::shared::{Companion, Exports, Observer};
 use administration::Administration;
 use connection::Total;
 use exported::Exported;
@@ -299,7 +299,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A server that runs beside another front end of the volume.
+/// A companion server of a mount of the same volume.
 pub struct Running {
     stop: Arc<Stop>,
     service: Arc<Service>,
@@ -308,7 +308,7 @@ pub struct Running {
 }
 
 impl Server {
-    /// Serves in threads of its own until [`end`](Beside::end) is called.
+    /// Serves in threads of its own until [`end`](Companion::end) is called.
     ///
     /// # Errors
     ///
@@ -333,7 +333,7 @@ impl Running {
         Arc::clone(&self.exports)
     }
 
-    /// Ends a server that has [paused](Beside::pause), for another to go on with its clients. They
+    /// Ends a server that has [paused](Companion::pause), for another to go on with its clients. They
     /// wait meanwhile.
     ///
     /// # Errors
@@ -353,7 +353,7 @@ impl Running {
     }
 }
 
-impl Beside for Running {
+impl Companion for Running {
     fn pause(&self) -> Result<(), String> {
         if self.stop.pause() {
             return Ok(());

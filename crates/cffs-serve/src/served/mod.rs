@@ -1,7 +1,8 @@
-//! A volume that is being served, whatever the protocol: what it says of itself, and the long jobs on it.
+//! A served volume, for every protocol: its description, its counters, and the long jobs on it.
 //!
-//! Those who administer it reach it here: programs through the mount (`fuse/control.rs`), people by a page.
-//! They see the same counters, and a job that one of them started is seen by all.
+//! Commands reach it through the mount or a socket ([`control`]), browsers through `cffs-web`. All see the
+//! same counters and jobs. A front end ([`fuse`](crate::fuse), [`nfs`](crate::nfs)) uses this module; this
+//! module uses none of them.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -10,42 +11,50 @@ use std::time::Duration;
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::describe;
-use crate::fuse::closing::failure;
-use crate::fuse::identity::Identity;
-use crate::fuse::requests::Requests;
 use crate::shared::{Current, Exports};
 
 mod checking;
+pub(crate) mod closing;
+pub mod control;
+pub(crate) mod fstrim;
+pub(crate) mod identity;
+pub mod recording;
 mod regrouping;
 mod scrubbing;
+pub mod shutdown;
 
 pub use checking::CheckStatus;
 use checking::Checking;
+use closing::failure;
+pub use identity::Identity;
 use regrouping::Regrouping;
 pub use regrouping::{RegroupRequest, RegroupStatus};
 use scrubbing::Scrubbing;
 pub use scrubbing::{Pace, ScrubStatus, Stage};
+use shutdown::ShutdownReports;
 
-/// Counts what only the device below a volume knows, by kind.
+/// Counters that a front end or a device keeps, by name.
 pub type Counters = Box<dyn Fn() -> Value + Send + Sync>;
 
 /// A volume that is being served.
 pub struct Served {
     volume: Current,
-    /// Known as soon as it is served.
+    /// Set when serving begins.
     pub(crate) identity: OnceLock<Identity>,
-    /// Known where it is served by NFS.
+    /// Set if NFS clients are served.
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
-    /// Known where it was, and is not since another program took the server's place.
+    /// Set if NFS clients are no longer served since a restart.
     pub(crate) nfs_failure: OnceLock<String>,
-    /// Known where it lies in an object store.
+    /// Requests to the object store that has the volume.
     pub(crate) store: OnceLock<Counters>,
-    /// Known where its syncs wait on a local disk until they are in the store.
+    /// Synced changes on a local disk that wait for the object store.
     pub(crate) staging: OnceLock<Counters>,
-    pub(crate) requests: Requests,
+    /// Requests of the kernel.
+    pub(crate) requests: OnceLock<Counters>,
+    pub(crate) shutdown: ShutdownReports,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
     regrouping: Arc<Regrouping>,
@@ -61,7 +70,8 @@ impl Served {
             nfs_failure: OnceLock::new(),
             store: OnceLock::new(),
             staging: OnceLock::new(),
-            requests: Requests::default(),
+            requests: OnceLock::new(),
+            shutdown: ShutdownReports::default(),
             scrubbing: Arc::default(),
             checking: Arc::default(),
             regrouping: Arc::default(),
@@ -98,7 +108,9 @@ impl Served {
     pub fn stats(&self) -> Value {
         let volume = self.volume();
         let (stats, memory) = (volume.stats(), volume.memory());
-        let mut shown = describe::stats(&stats, &memory, self.requests.describe());
+        let requests =
+            self.requests.get().map_or_else(|| Value::Object(Map::new()), |count| count());
+        let mut shown = describe::stats(&stats, &memory, requests);
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
         if let Some(exports) = self.exports() {
             shown["nfs"] = exports.calls();
@@ -115,7 +127,7 @@ impl Served {
     /// What is mounted, and its server as everybody may know it: without paths of the host.
     pub fn info(&self) -> Value {
         let identity = self.identity().map(Identity::without_paths);
-        describe::mounted(&self.volume(), identity.as_ref())
+        describe::mounted(&self.volume(), &identity)
     }
 
     /// Starts to verify all checksums, at so many bytes per second, 0 for no limit; does nothing while

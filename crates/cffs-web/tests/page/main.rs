@@ -20,10 +20,10 @@ use cffs::device::MemoryDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, Volume};
-use cffs_serve::fuse::Identity;
 use cffs_serve::nfs::{self, Running};
+use cffs_serve::served::Identity;
 use cffs_serve::served::Served;
-use cffs_serve::shared::{Beside, NoObserver};
+use cffs_serve::shared::{Companion, NoObserver};
 use cffs_web::{Forms, Options, Page, RecentLog, Server, Snapshot, Snapshots, Target, Tokens};
 
 use client::Client;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::files::{Files, layout};
-use cffs_serve::fuse::control;
 use cffs_serve::layout::LayoutReport;
+use cffs_serve::served::control;
 use clap::Args;
 use comfy_table::Row;
 

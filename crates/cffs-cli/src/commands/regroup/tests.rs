@@ -1,5 +1,5 @@
 use cffs::vfs::RegroupProgress;
-use cffs_serve::fuse::control::{RegroupStatus, Stage};
+use cffs_serve::served::control::{RegroupStatus, Stage};
 
 use super::summary;
 

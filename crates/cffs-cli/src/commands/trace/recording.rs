@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cffs::trace::Detail;
-use cffs_serve::fuse::{control, recording};
+use cffs_serve::served::{control, recording};
 use clap::Args;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -1,4 +1,4 @@
-//! Changes: of whom, since the last part of the space is kept for some users, and what the kernel learns.
+//! Changes: the caller of each, since some users have a reserve of space, and notifications of the kernel.
 
 use cffs::error::Error;
 use cffs::vfs::AsUser;
@@ -7,13 +7,13 @@ use fuse_ring::protocol::{Context, NodeId, UNKNOWN_ID};
 
 use super::{Adapter, Result};
 use crate::fuse::credentials;
-use crate::fuse::guarded::Guarded;
+use crate::fuse::panic_guard::PanicGuard;
 use crate::fuse::translate::{errno, ino};
 use crate::shared::{Change, Observer};
 
 impl Adapter {
-    /// Changes the volume as the caller, who may have a part in the reserve. What the kernel writes back of a
-    /// mapped file is root's, wherever it comes from: no caller could learn that there is no space for it.
+    /// Changes the volume as the caller, which may use the reserve. Write-back of a mapped file counts as
+    /// root's, since no caller could learn that there is no space for it.
     pub(super) fn as_caller<T>(
         &self,
         cx: &Context<'_>,
@@ -21,9 +21,9 @@ impl Adapter {
         act: impl Fn(&AsUser<'_>) -> cffs::error::Result<T>,
     ) -> Result<T> {
         let volume = self.volume.to_write().ok_or(Errno::ROFS)?;
-        let guarded = |uid, gid| Guarded::new(volume.as_user(uid, gid), &self.closing);
+        let guarded = |uid, gid| PanicGuard::new(volume.as_user(uid, gid), &self.closing);
         let done = match act(&guarded(cx.uid, cx.gid)) {
-            // Only here it matters who that is.
+            // Only a full volume needs the caller's identity.
             Err(Error::NoSpace) if cx.uid == UNKNOWN_ID => {
                 let caller = guarded(credentials::uid(cx), credentials::gid(cx));
                 if caller.has_reserve() { act(&caller) } else { Err(Error::NoSpace) }
@@ -33,7 +33,7 @@ impl Adapter {
         done.map_err(errno(what))
     }
 
-    /// The kernel is to ask again for the attributes of a file.
+    /// Makes the kernel ask again for the attributes of a file.
     pub(super) fn attributes_changed(&self, node: NodeId) {
         self.caches.changed(Change::Attributes(ino(node)));
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::hostile::Panicking;
 use super::*;
 use crate::fuse;
-use crate::shared::Beside;
+use crate::shared::Companion;
 
 const ALL: &str = "/:insecure,no_root_squash";
 
@@ -370,7 +370,7 @@ impl OnPanicking {
         let mount = mount.expect("mounted");
         let exports = nfs.exports();
         let nfs = Arc::new(nfs.start().expect("started"));
-        mount.set_beside(Arc::clone(&nfs) as _, exports);
+        mount.set_companion(Arc::clone(&nfs) as _, exports);
         let stopper = mount.stopper();
         let thread = thread::spawn(move || mount.serve());
 

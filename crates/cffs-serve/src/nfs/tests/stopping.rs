@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use super::durability::Counting;
 use super::*;
-use crate::shared::Beside;
+use crate::shared::Companion;
 
 const ALL: &str = "/:insecure,no_root_squash";
 

@@ -1,6 +1,7 @@
-//! Recording which operations cause which requests of a volume that is served: others start it, fetch what
-//! was recorded piece by piece, and end it. All of this is asked for by reading an attribute, which reaches a
-//! mount that the kernel takes for read-only, too. A server without a mount is asked by its socket.
+//! Recordings of which operations cause which requests to the device, while a volume is served.
+//!
+//! Other programs start a recording, fetch it piece by piece, and end it, all by reading an attribute, which
+//! also works on a mount that is read-only for the kernel. A server without a mount is asked over its socket.
 
 use std::path::Path;
 
@@ -9,24 +10,25 @@ use cffs::trace::Detail;
 use cffs::vfs::Volume;
 use rustix::fs::lgetxattr;
 
-use super::control::{AskError, VALUE_BYTES_MAX, call_server, check_owner};
+use super::control::{AskError, VALUE_BYTES_MAX, call_server};
+use super::identity::check_owner;
 
 const CAUSES: &str = "system.cffs.trace.causes";
 const ALL: &str = "system.cffs.trace.all";
 const NEXT: &str = "system.cffs.trace.next";
 const STOP: &str = "system.cffs.trace.stop";
 
-/// What is asked of a recording.
+/// A command for the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Start(Detail),
-    /// What was recorded since, behind a byte that says whether more may come.
+    /// Returns a byte that says whether more may come, then what was recorded since the last such command.
     Next,
     Stop,
 }
 
 impl Ask {
-    /// What reading the attribute with this name asks.
+    /// The command of the attribute with this name.
     pub fn made_by(name: &[u8]) -> Option<Ask> {
         match std::str::from_utf8(name).ok()? {
             CAUSES => Some(Ask::Start(Detail::Causes)),
@@ -37,8 +39,8 @@ impl Ask {
         }
     }
 
-    /// Does it for the user `uid`; how much of `buf` is the answer. It shows what all users do: so it is for
-    /// root and the user who mounted the volume.
+    /// Executes the command for the user `uid`, who must be root or have mounted the volume, since a
+    /// recording shows what all users do. Returns the length of the answer in `buf`.
     pub fn carry_out(self, volume: &Volume, uid: u32, buf: &mut [u8]) -> Result<usize> {
         check_owner(uid)?;
         let recorder = volume.recorder();
@@ -49,9 +51,9 @@ impl Ask {
                 Ok(0)
             }
             Ask::Next => {
-                // One who only wants to know how long it is gets nothing, and takes nothing away.
+                // A caller that asks for the length alone must not consume anything.
                 let Some((head, room)) = buf.split_first_mut() else { return Ok(1) };
-                // Looked at first: what comes after the end of the recording is complete.
+                // Read first: what is taken after the end of the recording is then complete.
                 *head = u8::from(recorder.is_on());
                 let taken = recorder.take(room.len());
                 room[..taken.len()].copy_from_slice(&taken);
@@ -62,7 +64,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// The same by the socket, where the value of the attribute is a list of its bytes.
+    /// The answer over the socket: the attribute's value as a list of bytes.
     pub fn answer(self, volume: &Volume, uid: u32) -> Result<serde_json::Value> {
         let mut value = vec![0; VALUE_BYTES_MAX];
         let len = self.carry_out(volume, uid, &mut value)?;

@@ -1,17 +1,18 @@
-//! What a server says of itself.
+//! How a server describes itself.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use cffs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The server of a mount, and what it serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
-    /// The image or device; lossy where its path is not text. Not for everybody.
+    /// The image or device; lossy if its path is not UTF-8. Not for all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The directory on which it was mounted. Not for everybody.
+    /// The directory on which it was mounted. Not for all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// The server's process, as it sees itself.
@@ -23,7 +24,7 @@ pub struct Identity {
     /// When a read sets the time of access: `relatime`, `strictatime` or `noatime`.
     #[serde(default)]
     pub atime: String,
-    /// The options that it keeps as long as it runs, each under its name. Not for everybody.
+    /// The mount options that it keeps while it runs, by name. Not for all users.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fixed_options: BTreeMap<String, String>,
     /// The size of the volume's cache in bytes.
@@ -42,9 +43,29 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A number that no other server has which serves the same volume, for [`Identity::started`].
+    /// A value of [`Identity::started`] that no other server of this volume has.
     pub fn now() -> u64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         now.map_or(0, |now| now.as_nanos() as u64)
     }
+
+    /// The identity as the user `uid` may see it. The paths of the image, the log and the mount are for root
+    /// and the user who mounted the volume: a container may see the mount and must not learn them.
+    pub(crate) fn shown_to(&self, uid: u32) -> Identity {
+        if is_owner(uid) { self.clone() } else { self.without_paths() }
+    }
+
+    /// The part for all users.
+    pub(crate) fn without_paths(&self) -> Identity {
+        Identity { image: None, directory: None, fixed_options: BTreeMap::new(), ..self.clone() }
+    }
+}
+
+/// Whether the user is root, or the one who mounted the volume.
+pub(crate) fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+pub(crate) fn check_owner(uid: u32) -> Result<()> {
+    if is_owner(uid) { Ok(()) } else { Err(Error::NotPermitted) }
 }

@@ -1,8 +1,7 @@
-//! What the log says when a server dies.
+//! Crash reports: the log messages about a server that dies.
 //!
-//! Panics are logged by the server itself, with the request that it was serving. Whatever else ends a
-//! process leaves it no time for that, or no memory: its monitor ([`crate::background`]) logs what it
-//! wrote to standard error last, and the signal that ended it.
+//! A server logs its own panics, with the request that it was serving. After any other death, its monitor
+//! ([`crate::background`]) logs its last output on standard error and the signal that ended it.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -17,10 +16,10 @@ use signal_hook::low_level::signal_name;
 #[cfg(test)]
 mod tests;
 
-/// The longest piece of what a server writes that is logged as one message, in bytes.
+/// The longest piece of a server's output that is logged as one message, in bytes.
 const PIECE_BYTES_MAX: usize = 4096;
 
-/// Has panics logged instead of printed.
+/// Logs panics instead of printing them.
 pub fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -42,10 +41,10 @@ fn message_of<'a>(panic: &'a PanicHookInfo<'_>) -> &'a str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Logs what comes from a server's standard error, until there is no more.
-pub fn log_all(mut words: impl Read) {
+/// Logs a server's output on standard error until its end.
+pub fn log_output(mut output: impl Read) {
     let mut piece = [0; PIECE_BYTES_MAX];
-    while let Ok(len @ 1..) = words.read(&mut piece) {
+    while let Ok(len @ 1..) = output.read(&mut piece) {
         let text = String::from_utf8_lossy(&piece[..len]);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             tracing::error!("the server says: {line}");
@@ -53,7 +52,7 @@ pub fn log_all(mut words: impl Read) {
     }
 }
 
-/// Logs how a server ended, if it was not its own doing.
+/// Logs the signal that ended a server, if one did.
 pub fn log_end(image: &Path, pid: u32, status: ExitStatus) {
     let Some(signal) = status.signal() else { return };
     let name = signal_name(signal).unwrap_or("an unknown signal");

@@ -3,30 +3,28 @@
 use cffs::error::{Error, Result};
 use cffs::vfs::SetVolume;
 
-use crate::fuse::tuning;
-use crate::served::RegroupRequest;
+use super::{RegroupRequest, tuning};
 
-/// What the server can be asked to do.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
-    /// scrub is under way.
+    /// Verify all checksums, at this many bytes per second at most, 0 for no limit. Does nothing during a
+    /// scrub.
     StartScrub(u64),
-    /// End the scrub that is under way.
+    /// End the current scrub.
     StopScrub,
-    /// Check the volume, with the contents of small files if that is wanted. Does nothing while a
-    /// check is under way.
+    /// Check the volume. Does nothing during a check.
     StartCheck {
-        /// Whether contents are read, too.
+        /// Whether the contents of small files are checked, too.
         contents: bool,
     },
-    /// Move scattered files together. An error while that is done already.
+    /// Move scattered files together. An error during a regrouping.
     Regroup(RegroupRequest),
-    /// End the regrouping that is under way.
+    /// End the current regrouping.
     StopRegroup,
     /// Set the volume's size in bytes, or to the size of its device.
     Grow(Option<u64>),
-    /// Make it longer by this number of bytes.
+    /// Increase the volume's size by this number of bytes.
     GrowBy(u64),
     /// Change properties of the volume.
     Tune(SetVolume),

@@ -21,7 +21,7 @@ const REPORTS_MAX: usize = 4;
 
 /// A piece of a report that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Which report, by a number that the asker chose.
     pub token: u64,
     /// Which piece of it, from 0 on.

@@ -1,15 +1,14 @@
-//! What a server says of its end to the commands that asked for it.
+//! Shutdown reports: a server tells the commands that asked for it how closing its volume went.
 //!
-//! A caller that unmounts a volume wants to know what became of it, but the mount through which one talks to
-//! the server is gone by then, and what the device says may be older: a volume that could not be
-//! written at all still looks as it did before. So the one who is about to unmount listens on a socket
-//! of its own, and has the server connect to it by way of the mount. The socket has a name that is in
-//! no directory, and goes with its listener. The server of a volume that is not mounted is asked over its
-//! own socket (`crate::socket`).
+//! A command that unmounts a volume must report whether the image is complete. The mount, through which it
+//! talks to the server, is gone by then, and the device may still look as before because nothing could be
+//! written. So the command listens on a socket before it unmounts, and the server connects to it when it is
+//! asked through the mount. The socket's name is in no directory and ends with its listener. The server of a
+//! volume that is not mounted is asked over its own socket (`crate::socket`).
 //!
 //! ```text
-//!   Farewell::ask: listen ──attribute──▶ server connects
-//!   unmount(2)                           Serving ▶ Closing ▶ Closed | Failed, or the end of the stream
+//!   ShutdownListener::ask: listen ──attribute──▶ server connects
+//!   unmount(2)                                   Serving ▶ Closing ▶ Closed | Failed, or end of stream
 //! ```
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -29,44 +28,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::socket::{self, Message, Reply};
 
-/// What the attribute's name begins with by which a server is asked; the number of the socket follows.
-const ATTRIBUTE: &str = "system.cffs.farewell.";
+/// The prefix of the attribute that asks a server for reports; the socket's number follows.
+const ATTRIBUTE: &str = "system.cffs.shutdown.";
 /// The listeners that one server may have at once.
 const LISTENERS_MAX: usize = 16;
-/// Numbers that may be taken by somebody else.
+/// Socket numbers that are tried, since another process may use one.
 const ATTEMPTS: u32 = 100;
 
-/// What a server says.
+/// How far the server is with closing its volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
+pub enum ShutdownReport {
     /// The volume is still mounted somewhere.
     Serving,
     /// The volume is being completed.
     Closing,
-    /// What it has been waiting for, and for how long.
+    /// The server waits: for what, and since when.
     Waiting(String),
     /// The image is complete, and free for others.
     Closed,
-    /// It could not be completed: why, and what is lost.
+    /// The image could not be completed: why, and what is lost.
     Failed(String),
 }
 
 /// The server's side.
 #[derive(Default)]
-pub(crate) struct Farewells(Mutex<Vec<UnixStream>>);
+pub(crate) struct ShutdownReports(Mutex<Vec<UnixStream>>);
 
-impl Farewells {
-    /// The number of the socket, if the attribute with this name asks for a farewell.
+impl ShutdownReports {
+    /// The number of the socket, if the attribute with this name asks for reports.
     pub fn number(name: &[u8]) -> Option<u32> {
         let number = name.strip_prefix(ATTRIBUTE.as_bytes())?;
         std::str::from_utf8(number).ok()?.parse().ok()
     }
 
-    /// Connects to a listener.
+    /// Connects to a listener, which gets all reports from now on.
     pub fn connect(&self, number: u32) -> io::Result<()> {
         let stream = UnixStream::connect_addr(&address(number)?)?;
-        // A listener that does not read does not keep the server waiting.
+        // The server must not wait for a listener that does not read.
         stream.set_nonblocking(true)?;
         let mut streams = self.lock();
         if streams.len() == LISTENERS_MAX {
@@ -74,13 +73,13 @@ impl Farewells {
         }
         streams.push(stream);
         drop(streams);
-        self.say(&Word::Serving);
+        self.send(&ShutdownReport::Serving);
         Ok(())
     }
 
-    /// Says something to all listeners.
-    pub fn say(&self, word: &Word) {
-        let Ok(mut line) = serde_json::to_vec(word) else { return };
+    /// Sends a report to all listeners.
+    pub fn send(&self, report: &ShutdownReport) {
+        let Ok(mut line) = serde_json::to_vec(report) else { return };
         line.push(b'\n');
         self.lock().retain_mut(|stream| stream.write_all(&line).is_ok());
     }
@@ -90,19 +89,19 @@ impl Farewells {
     }
 }
 
-/// What comes of listening for a while.
+/// The outcome of listening for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The server said something.
-    Word(Word),
-    /// Nothing was said.
+    /// The server sent a report.
+    Report(ShutdownReport),
+    /// The server sent nothing.
     Nothing,
     /// The server has ended.
     End,
 }
 
 /// The listener's side.
-pub struct Farewell {
+pub struct ShutdownListener {
     stream: BufReader<UnixStream>,
     line: Vec<u8>,
     /// The server's process, if the kernel lets it be waited for.
@@ -110,40 +109,43 @@ pub struct Farewell {
 }
 
 impl Heard {
-    /// Whether nothing will be said after this.
+    /// Whether no report can follow.
     pub fn is_last(&self) -> bool {
-        matches!(self, Heard::Word(Word::Closed | Word::Failed(_)) | Heard::End)
+        matches!(
+            self,
+            Heard::Report(ShutdownReport::Closed | ShutdownReport::Failed(_)) | Heard::End
+        )
     }
 }
 
-impl Farewell {
-    /// Has the server of the volume to which `path` belongs, which is a process of the user `uid`, say
-    /// what becomes of it. Only root and that user may ask.
-    pub fn ask(path: &Path, uid: u32) -> io::Result<Farewell> {
+impl ShutdownListener {
+    /// Asks the server of the volume to which `path` belongs, a process of the user `uid`, for reports. Only
+    /// root and that user may ask.
+    pub fn ask(path: &Path, uid: u32) -> io::Result<ShutdownListener> {
         let ask = |name: String| Ok(lgetxattr(path, name, &mut [0_u8; 64]).map(drop)?);
-        Farewell::heard_from(ask, |peer| peer.uid.as_raw() == uid)
+        ShutdownListener::heard_from(ask, |peer| peer.uid.as_raw() == uid)
     }
 
-    /// The same of the process that serves an image without a mount.
-    pub fn ask_unmounted(image: &Path, process: u32) -> io::Result<Farewell> {
+    /// Asks the process that serves an image without a mount.
+    pub fn ask_unmounted(image: &Path, process: u32) -> io::Result<ShutdownListener> {
         let ask = |name| match socket::call(image, &Message { name, value: None })? {
             Some(Reply::Answer(_)) => Ok(()),
             Some(Reply::Error(error)) => Err(io::Error::other(error)),
             None => Err(io::ErrorKind::NotConnected.into()),
         };
         let is_it = |peer: &UCred| peer.pid.as_raw_nonzero().get().cast_unsigned() == process;
-        Farewell::heard_from(ask, is_it)
+        ShutdownListener::heard_from(ask, is_it)
     }
 
-    /// Listens, has a server connect, and takes the connection of the right one.
+    /// Listens, asks, and accepts the connection of the right server.
     fn heard_from(
         ask: impl FnOnce(String) -> io::Result<()>,
         is_it: impl Fn(&UCred) -> bool,
-    ) -> io::Result<Farewell> {
+    ) -> io::Result<ShutdownListener> {
         let (listener, number) = listen()?;
         ask(format!("{ATTRIBUTE}{number}"))?;
         listener.set_nonblocking(true)?;
-        // The server has connected before it answered. Others may have, too.
+        // The server connects before it answers. Other processes may have connected, too.
         loop {
             let (stream, _) = listener.accept()?;
             let peer = socket_peercred(&stream)?;
@@ -151,18 +153,18 @@ impl Farewell {
                 stream.set_nonblocking(false)?;
                 let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
                 let stream = BufReader::new(stream);
-                return Ok(Farewell { stream, line: Vec::new(), process });
+                return Ok(ShutdownListener { stream, line: Vec::new(), process });
             }
         }
     }
 
-    /// Waits until the server's process is gone, for at most `timeout`, and returns whether it is, as
-    /// far as this one can see. A volume that could not be closed still says whose it is, and others
-    /// leave it alone as long as that process lives; one that was has an open log and a program.
+    /// Waits for at most `timeout` until the server's process has ended, and returns whether it has, as far
+    /// as this process can see. A volume that could not be closed is still marked as in use by that
+    /// process, and the process may keep a log file and its program open.
     pub fn wait_for_exit(&self, timeout: Duration) -> bool {
         let Some(process) = &self.process else { return true };
         let timeout = Timespec::try_from(timeout).ok();
-        // If this fails, a program that opens the volume too early gets the reason.
+        // If poll fails, a program that opens the volume too early gets an error with the reason.
         !matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()), Ok(0))
     }
 
@@ -175,8 +177,8 @@ impl Farewell {
             Ok(0) => Heard::End,
             Ok(_) => {
                 let line = std::mem::take(&mut self.line);
-                // Something that a newer server says.
-                serde_json::from_slice(&line).map_or(Heard::Nothing, Heard::Word)
+                // A newer server may send other reports.
+                serde_json::from_slice(&line).map_or(Heard::Nothing, Heard::Report)
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock
@@ -201,7 +203,7 @@ fn listen() -> io::Result<(UnixListener, u32)> {
 }
 
 fn address(number: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("cffs-farewell-{number}"))
+    SocketAddr::from_abstract_name(format!("cffs-shutdown-{number}"))
 }
 
 #[cfg(test)]

@@ -43,13 +43,13 @@ fn a_panic_is_logged_with_its_message_and_place() {
     });
     panic::set_hook(before);
     assert!(text.contains("panicked: the 7th thing is missing"), "{text}");
-    assert!(text.contains("last_words/tests.rs:"), "{text}");
+    assert!(text.contains("crash_report/tests.rs:"), "{text}");
 }
 
 #[test]
 fn what_a_server_wrote_last_is_logged_line_by_line() {
     let words = "memory allocation of 4096 bytes failed\n\nsecond\n";
-    let text = logged(|| log_all(words.as_bytes()));
+    let text = logged(|| log_output(words.as_bytes()));
     assert!(text.contains("the server says: memory allocation of 4096 bytes failed\n"), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
 }

@@ -1,0 +1,37 @@
+//! The guard of a volume during one call.
+//!
+//! A call that panics may leave the volume half changed in memory. The session then fails all requests; the
+//! guard stops the volume's writes and the companion server's answers.
+
+use std::ops::Deref;
+use std::thread;
+
+use super::closing::Closing;
+
+/// The volume, or the volume as one user sees it, for one call.
+pub(super) struct PanicGuard<'a, T> {
+    inner: T,
+    closing: &'a Closing,
+}
+
+impl<'a, T> PanicGuard<'a, T> {
+    pub fn new(inner: T, closing: &'a Closing) -> PanicGuard<'a, T> {
+        PanicGuard { inner, closing }
+    }
+}
+
+impl<T> Deref for PanicGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Drop for PanicGuard<'_, T> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.closing.broken();
+        }
+    }
+}
