@@ -97,8 +97,8 @@ fi
 run scripts/run_tests.py --locked --workspace
 add "$(totals)"
 
-# The core once more, with locks whose order a seed decides. The whole workspace is named, so that dependencies
-# have the same features as above and are not compiled again.
+# The core once more, with locks whose order a seed decides. The whole workspace is named, so that
+# dependencies have the same features as above and are not compiled again.
 start schedules scripts/run_tests.py --locked --workspace --features cffs/schedules --test schedules
 
 # The tests of a Python package, with what it is imported from.
@@ -129,8 +129,8 @@ if ! $quick; then
         if ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
             echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
         else
-            # By io_uring where the kernel has it, and by /dev/fuse. The cases of NFS, and two that mount by other
-            # options, would do the same again.
+            # By io_uring where the kernel has it, and by /dev/fuse. The cases of NFS, and two that mount by
+            # other options, would do the same again.
             run tests/acceptance/run --mount-options transport=auto
             add "$(totals)"
             run tests/acceptance/run --mount-options transport=dev --except nfs- --except killed-servers \

@@ -23,7 +23,7 @@ fn the_workspace_is_really_read() {
 }
 
 #[test]
-fn what_is_built_or_not_text_is_no_source() {
+fn built_files_and_files_that_are_not_text_are_no_sources() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     for (path, contents) in [

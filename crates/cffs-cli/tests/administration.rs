@@ -188,7 +188,7 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_changes_are_refused() {
     let scratch = Scratch::with_image();
     let before = fs::read(scratch.image()).expect("read");
     let said = fail(2, scratch.cffs(["tune"]).arg(scratch.image()));

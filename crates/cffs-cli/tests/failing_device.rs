@@ -330,7 +330,7 @@ fn mount_does_not_succeed_over_a_recovery_that_failed() {
 
 /// An unmount once hung for two minutes, and nothing said why.
 #[test]
-fn a_device_that_hangs_is_named_in_the_log_and_to_those_who_wait() {
+fn a_device_that_hangs_is_named_in_the_log_and_to_waiting_commands() {
     for options in mounts() {
         let volume = Volume::mounted(&format!("{options},stall=1"));
         fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");

@@ -240,7 +240,7 @@ fn an_idle_follower_asks_once_in_each_interval() {
 }
 
 #[test]
-fn what_cannot_be_followed() {
+fn sources_that_cannot_be_followed() {
     let scratch = Scratch::new();
     let url = format!("file://{}", scratch.path().join("tree").display());
     succeed(scratch.cffs(["mkfs", "--size", "64M"]).arg(&url));

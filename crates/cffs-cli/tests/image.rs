@@ -172,7 +172,7 @@ fn inspect_shows_what_lies_where() {
 }
 
 #[test]
-fn what_is_no_volume_is_refused_by_every_command() {
+fn every_command_refuses_a_file_that_is_no_volume() {
     let scratch = Scratch::new();
     fs::write(scratch.image(), vec![0x55; 1 << 20]).expect("written");
     for (code, arguments) in
@@ -407,7 +407,7 @@ fn a_repair_says_what_was_lost() {
 /// Once, printing to a full device was a panic of `import --dry-run` and of `fsck`, and others lost what they
 /// had to say without a word.
 #[test]
-fn what_cannot_be_printed_is_a_failure() {
+fn output_that_cannot_be_written_is_a_failure() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("file");
     fs::write(&source, b"contents").expect("written");

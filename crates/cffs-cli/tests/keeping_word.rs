@@ -296,7 +296,7 @@ impl Drop for TmpFs {
 /// The file system that has the image could not always be unmounted next: the server's process, which was
 /// about to end, still had the image open.
 #[test]
-fn what_lies_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
+fn the_device_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
     let Some(_turn) = root_turn_with_loop_devices() else { return };
     for (unmount, options) in [
         (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=auto"),
@@ -447,7 +447,7 @@ fn options_of(directory: &Path) -> (String, bool) {
 /// `nobody` had mounted an image with set-user-id programs in it; root remounted it, and they ran as
 /// root.
 #[test]
-fn remount_keeps_what_nobody_asked_it_to_change() {
+fn remount_keeps_options_that_were_not_given() {
     let Some(_turn) = root_turn() else { return };
     for type_option in ["fuseblk=auto", "fuseblk=no"] {
         let scratch = Scratch::with_image();

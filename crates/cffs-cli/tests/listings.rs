@@ -57,7 +57,7 @@ fn stat(file: &Path) {
 }
 
 #[test]
-fn names_come_alone_while_nobody_looks_at_the_files() {
+fn listings_have_no_inodes_while_files_are_not_looked_up() {
     if !can_mount() {
         return;
     }

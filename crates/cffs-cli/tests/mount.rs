@@ -55,7 +55,7 @@ fn copied_image(scratch: &Scratch) -> Scratch {
 }
 
 #[test]
-fn what_was_made_durable_is_in_a_copy_of_the_image() {
+fn durable_changes_are_in_a_copy_of_the_image() {
     if !can_mount() {
         return;
     }
@@ -514,7 +514,7 @@ fn mount_8_finds_its_helper() {
 }
 
 #[test]
-fn what_is_not_mounted_is_named() {
+fn a_target_that_is_not_mounted_is_named() {
     let scratch = Scratch::new();
     let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
     assert!(said.contains("no C-FFS volume is mounted"), "{said}");

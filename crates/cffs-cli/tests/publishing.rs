@@ -261,7 +261,7 @@ fn one_that_was_interrupted_goes_on() {
 
 /// A file that cannot be read makes no version, and what the volume has of it stays.
 #[test]
-fn what_cannot_be_read_is_not_published() {
+fn a_tree_that_cannot_be_read_is_not_published() {
     let published = Published::new();
     let tree = tree(&published.scratch);
     let scratch = published.scratch.path();
@@ -286,7 +286,7 @@ fn what_cannot_be_read_is_not_published() {
 }
 
 #[test]
-fn what_is_no_version_and_no_tree() {
+fn targets_without_a_version_and_sources_that_are_no_tree() {
     let published = Published::new();
     let tree = tree(&published.scratch);
     let refused = |source: &Path, target: &str, why: &str| {

@@ -152,7 +152,7 @@ fn churn(dir: &Path, done: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn nobody_gets_the_image_meanwhile() {
+fn no_other_program_gets_the_image_meanwhile() {
     if !can_mount() {
         return;
     }

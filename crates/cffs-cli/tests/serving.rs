@@ -99,7 +99,7 @@ fn files_copied_by_libnfs_come_back_and_are_in_the_image() {
 }
 
 #[test]
-fn what_was_answered_survives_a_kill() {
+fn answered_calls_survive_a_kill() {
     if !has_clients() {
         return;
     }
@@ -168,7 +168,7 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
 }
 
 #[test]
-fn what_a_mount_cannot_serve_is_said_and_nothing_is_mounted() {
+fn an_export_that_cannot_be_served_is_named_and_nothing_is_mounted() {
     if !can_mount() {
         return;
     }
@@ -303,7 +303,7 @@ fn a_served_image_answers_commands() {
 
 /// Nothing of it goes through a mount: the trace comes by the server's socket.
 #[test]
-fn what_clients_cause_is_recorded_without_a_mount() {
+fn requests_of_clients_are_recorded_without_a_mount() {
     if !has_clients() {
         return;
     }
@@ -385,7 +385,7 @@ fn a_server_answers_commands_of_its_user_alone() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said() {
+fn the_reason_is_given_if_a_volume_cannot_be_served() {
     let scratch = Scratch::with_image();
     let any = ["serve", "--nfs", "127.0.0.1:0"];
     let no_dir = fail(1, scratch.cffs(any).args(["--export", "/nowhere"]).arg(scratch.image()));

@@ -57,11 +57,11 @@ impl Follower {
     pub fn read_on(&mut self) -> Result<bool, Error> {
         let is_lost = self.chunks.take_collected();
         let read = match is_lost || self.listed.elapsed() >= LIST_EVERY {
-            true => self.read_anew(is_lost),
+            true => self.reopen(is_lost),
             false => self.read_records(),
         };
         match read {
-            Err(Error::Damaged { .. }) => self.read_anew(true),
+            Err(Error::Damaged { .. }) => self.reopen(true),
             read => read,
         }
     }
@@ -89,7 +89,7 @@ impl Follower {
     }
 
     /// Lists the log, and reads what is new in it; from the newest map on if records are gone.
-    fn read_anew(&mut self, is_lost: bool) -> Result<bool, Error> {
+    fn reopen(&mut self, is_lost: bool) -> Result<bool, Error> {
         let slot = self.history.slot;
         let listed = if is_lost { None } else { self.history.read_on(&self.store).ok() };
         if listed.is_none() {

@@ -111,7 +111,7 @@ fn a_trace_ends_as_its_command_does() {
 }
 
 #[test]
-fn what_is_no_disk_is_refused_with_the_reason() {
+fn a_file_that_is_no_disk_is_refused_with_the_reason() {
     let scratch = tempfile::tempdir().expect("a directory");
     let small = scratch.path().join("small");
     fs::write(&small, vec![0; 1 << 20]).expect("written");

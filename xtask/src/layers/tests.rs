@@ -134,7 +134,7 @@ fn a_module_without_a_place_is_refused() {
 }
 
 #[test]
-fn what_is_not_rust_is_said_and_not_skipped() {
+fn a_file_that_is_not_rust_is_reported_and_not_skipped() {
     let found = findings("cache/mod.rs", "fn f() {\n    (]\n}");
     assert!(found[0].message.contains("not Rust"), "{}", found[0]);
 }

@@ -39,7 +39,7 @@ const F: fn(u8) = one;
 }
 
 #[test]
-fn what_is_too_long_is_found() {
+fn functions_and_files_that_are_too_long_are_found() {
     assert!(compare(measured("f", 80).into_iter(), 80, &[]).is_empty());
     let found = compare(measured("f", 81).into_iter(), 80, &[]);
     assert_eq!(said(&found), ["a.rs:7: fn f: 81 lines are too many, 80 the limit"]);
@@ -48,7 +48,7 @@ fn what_is_too_long_is_found() {
 }
 
 #[test]
-fn what_is_on_the_list_may_shrink_and_goes_from_it_in_the_end() {
+fn a_known_exception_may_shrink_and_is_removed_in_the_end() {
     let known = [("a.rs", "f", 100)];
     assert!(compare(measured("f", 100).into_iter(), 80, &known).is_empty());
     assert!(compare(measured("f", 90).into_iter(), 80, &known).is_empty());

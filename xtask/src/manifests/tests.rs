@@ -49,7 +49,7 @@ fn nothing_depends_on_the_measurements() {
 }
 
 #[test]
-fn what_is_allowed_is_silent() {
+fn allowed_dependencies_are_not_reported() {
     assert!(manifest("cffs", "[dependencies]\nserde = \"1\"\n").is_empty());
     assert!(manifest("cffs-cli", "[dev-dependencies]\nfuse-ring.workspace = true\n").is_empty());
     let both = "[dependencies]\ncffs.workspace = true\nfuse-ring.workspace = true\n";
@@ -66,6 +66,6 @@ fn a_crate_without_a_place_is_refused() {
 }
 
 #[test]
-fn what_is_not_a_manifest_is_said_and_not_skipped() {
+fn a_malformed_manifest_is_reported_and_not_skipped() {
     assert!(findings("crates/cffs/Cargo.toml", "[package")[0].contains("not a manifest"));
 }

@@ -107,7 +107,7 @@ fn a_phase_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn what_a_server_leaves_out_or_cuts_off_is_an_error() {
+fn a_reply_that_is_missing_or_cut_off_is_an_error() {
     let mut server = InMemory::start();
     let root = server.root().expect("mounted");
     let mut client = server.connect().expect("connected");

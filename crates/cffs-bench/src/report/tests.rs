@@ -77,7 +77,7 @@ fn bars_are_judged_only_where_there_is_something_to_judge() {
 }
 
 #[test]
-fn a_bar_stands_beside_what_fuse_could_reach() {
+fn a_bar_stands_next_to_the_limit_of_fuse() {
     let w = Workload::Small1k;
     let all = results(&[
         (w, "create", Peer::Cffs, &[4.0], 2),

@@ -92,7 +92,7 @@ fn a_device_can_be_exchanged_and_goes_on_counting() {
 
 /// Data are copied between the two.
 #[test]
-fn a_device_is_kept_for_who_has_submitted_a_request_and_does_not_wait_yet() {
+fn a_device_is_kept_for_a_submitted_request_whose_thread_does_not_wait_yet() {
     let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);
     let id = pacer.submit(read(0));
     std::thread::scope(|threads| {

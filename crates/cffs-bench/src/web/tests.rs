@@ -36,7 +36,7 @@ fn visitors_read_a_page_then_its_images_and_have_favourites() {
 }
 
 #[test]
-fn what_is_read_most_comes_first_and_once() {
+fn the_most_read_file_comes_first_and_once() {
     let log = ["b", "a", "c", "a", "d", "a", "c"];
     assert_eq!(by_demand(&log), ["a", "c", "b", "d"]);
 }

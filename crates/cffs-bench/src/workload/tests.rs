@@ -84,7 +84,7 @@ fn small_file_touches_every_file_in_every_phase_and_leaves_none() {
 }
 
 #[test]
-fn what_people_use_instead_of_files_keeps_the_same_contents() {
+fn alternatives_to_files_keep_the_same_contents() {
     for (store, phases_expected) in [(Store::Tar, 3), (Store::Sqlite, 5)] {
         let mut site = Plain::new();
         let plan = SmallFile { files: 120, size: 700, seed: 1, store };

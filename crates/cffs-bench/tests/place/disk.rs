@@ -181,7 +181,7 @@ fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
 }
 
 #[test]
-fn what_does_not_turn_is_no_disk() {
+fn a_device_without_rotation_is_no_disk() {
     for profile in [Profile::Net3000, Profile::None] {
         let (disk, _) = found(profile);
         assert_eq!(disk.rotation_ms, None, "{profile:?}: {disk:?}");

@@ -52,7 +52,7 @@ fn a_hundred_thousand_opens_are_seen_in_order() {
 }
 
 #[test]
-fn what_others_open_is_not_seen() {
+fn files_that_other_programs_open_are_not_seen() {
     let _turn = turn();
     let Some(volume) = volume(Peer::Ext4) else { return };
     let [ours, theirs] = ["ours", "theirs"].map(|name| volume.root().join(name));

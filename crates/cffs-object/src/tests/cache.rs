@@ -85,7 +85,7 @@ fn cut(file: &Path, to: impl Fn(u64) -> u64) {
 
 /// A second opening reads nothing of the contents from the store, until files are damaged: then these.
 #[test]
-fn what_was_read_once_is_not_asked_for_again() {
+fn cached_chunks_are_not_requested_again() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -160,7 +160,7 @@ fn read_on(location: &Location, directory: &Path, expected: &[u8]) -> Requests {
 /// Where an object is read on, what comes with a request is kept, too; and no more is asked for than up to
 /// the next chunk that is there.
 #[test]
-fn what_is_read_ahead_is_kept_and_is_what_is_missing() {
+fn read_ahead_fetches_and_keeps_the_missing_chunks() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -314,7 +314,7 @@ fn the_least_recently_used_goes_first() {
 
 /// The lock of another program that was stopped is not waited for.
 #[test]
-fn a_program_that_keeps_the_lock_stops_nobody() {
+fn a_program_that_keeps_the_lock_does_not_stop_others() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let cache = cache_in(&directory, SIZE_BYTES_MIN);
@@ -327,7 +327,7 @@ fn a_program_that_keeps_the_lock_stops_nobody() {
 }
 
 #[test]
-fn what_can_be_no_cache_is_refused() {
+fn a_directory_that_cannot_be_a_cache_is_refused() {
     let scratch = tempfile::tempdir().expect("made");
     let refused = |path: &Path, size_bytes| {
         DiskCache::open(path, size_bytes).expect_err("refused").to_string()

@@ -34,7 +34,7 @@ fn made(store: &Arc<InMemory>) -> Files {
 
 /// One request while nothing happens, and one for each epoch, which brings what a small one has.
 #[test]
-fn what_a_follower_asks_for() {
+fn requests_of_a_follower() {
     let store = Arc::new(InMemory::new());
     let files = made(&store);
     put(&files, "/old", &[1; 4096]);

@@ -165,7 +165,7 @@ fn every_put_leaves_a_volume_with_all_that_was_synced() {
 
 /// Of what no sync has committed nothing is there, also where it was so much that it went ahead.
 #[test]
-fn what_was_not_synced_is_not_there() {
+fn unsynced_writes_are_lost() {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &[1; 4096]);

@@ -132,12 +132,12 @@ fn at_each_request<T: Send + 'static>(
     act: fn(&Location) -> T,
     check: impl Fn(T, &Arc<InMemory>, &LogDevice),
 ) -> usize {
-    at_each_request_beside(version, act, |_| (), check)
+    at_each_request_with(version, act, |_| (), check)
 }
 
 /// The same, where something else is done, too, while the program is paused; with the version `KEPT` of the
 /// volume if that is named.
-fn at_each_request_beside<T: Send + 'static>(
+fn at_each_request_with<T: Send + 'static>(
     version: &str,
     act: fn(&Location) -> T,
     meanwhile: impl Fn(&Arc<InMemory>),
@@ -260,7 +260,7 @@ fn a_clone_that_was_paused() {
         let _ = versions::remove(&kept(store));
     };
     let made = std::cell::Cell::new((0, 0));
-    let requests = at_each_request_beside(KEPT, clone, remove, |cloned, store, writer| {
+    let requests = at_each_request_with(KEPT, clone, remove, |cloned, store, writer| {
         let (whole, failed) = made.get();
         match cloned {
             Ok(()) => {

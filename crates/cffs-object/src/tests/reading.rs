@@ -58,7 +58,7 @@ impl Cold {
 
 /// Wherever a program begins to read, what lies a little before and further on comes with the first request.
 #[test]
-fn what_lies_near_comes_with_one_request() {
+fn neighbouring_chunks_are_fetched_by_one_request() {
     const BEFORE: u64 = (256 << 10) / PIECE_BYTES;
     const AFTER: u64 = (768 << 10) / PIECE_BYTES;
     let location = written(1);
@@ -108,7 +108,7 @@ fn readers_at_once_bring_nothing_twice() {
 /// Readers that go on in objects of their own take two requests for each, also when as much was read
 /// before as is kept: what is read ahead stays until it is read.
 #[test]
-fn what_is_read_ahead_stays_until_it_is_read() {
+fn chunks_read_ahead_stay_until_they_are_read() {
     const READERS: u64 = 4;
     const EACH: u64 = 4;
     let location = written(READERS * EACH);

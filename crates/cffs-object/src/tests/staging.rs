@@ -137,7 +137,7 @@ fn a_crash_keeps_what_was_acknowledged() {
 
 /// A record that waits is read from the local disk, where memory does not have it.
 #[test]
-fn what_waits_can_be_read() {
+fn waiting_records_can_be_read() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -168,7 +168,7 @@ fn what_waits_can_be_read() {
 
 /// Another program takes the volume over while syncs wait: they are set aside, and no later one succeeds.
 #[test]
-fn what_was_taken_over_is_rejected() {
+fn records_from_before_a_takeover_are_rejected() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -444,7 +444,7 @@ fn next_slot(store: &FaultStore) -> u64 {
 
 /// A sync that is acknowledged has its record on the disk, and the directory that names it, in this order.
 #[test]
-fn what_is_staged_is_durable() {
+fn staged_records_are_durable() {
     let inode = |path: &Path| fs::metadata(path).expect("there").ino();
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("staging");

@@ -210,7 +210,7 @@ fn copies_and_moved_files_keep_their_attributes() {
 }
 
 #[test]
-fn what_cannot_be_controlled_is_refused_with_the_reason() {
+fn a_directory_that_cannot_be_controlled_is_refused_with_the_reason() {
     for (kind, why) in [(Kind::Ext2, "no extents"), (Kind::Btrfs, "no group can be chosen")] {
         let Some(volume) = Volume::make(kind) else { return };
         let root = volume.root().to_str().expect("UTF-8");

@@ -79,11 +79,11 @@ fn every_case(transport: Transport) {
 }
 
 #[test]
-fn what_was_made_durable_survives_a_power_cut_over_dev_fuse() {
+fn durable_changes_survive_a_power_cut_over_dev_fuse() {
     every_case(Transport::Dev);
 }
 
 #[test]
-fn what_was_made_durable_survives_a_power_cut_over_rings() {
+fn durable_changes_survive_a_power_cut_over_rings() {
     every_case(Transport::Rings);
 }

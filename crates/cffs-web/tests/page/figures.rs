@@ -96,7 +96,7 @@ fn the_log_shows_the_messages_that_the_filter_lets_through() {
 }
 
 #[test]
-fn the_command_beside_an_action_is_the_one_that_the_server_began() {
+fn the_command_of_an_action_is_the_one_that_the_server_began() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let begun = |browser: &mut Browser, name: &str, command: &Value| {

@@ -38,7 +38,7 @@ fn nothing_is_shown_without_a_token_and_nothing_run_with_that_of_a_looker() {
 }
 
 #[test]
-fn what_another_site_makes_a_browser_ask_is_refused() {
+fn requests_of_other_sites_are_refused() {
     let scene = Scene::new();
     let authorized = format!("Authorization: Bearer {RUN}\r\n");
     let host = scene.client.0;
@@ -134,7 +134,7 @@ fn bodies_paths_and_heads_have_limits() {
 }
 
 #[test]
-fn connections_that_say_nothing_are_few_and_keep_nobody_out_for_long() {
+fn silent_connections_are_few_and_do_not_block_others_for_long() {
     let scene = Scene::new();
     let silent: Vec<_> = (0..300).map(|_| scene.client.connect()).collect();
     // Those over the limit are closed at once, and none of the others.

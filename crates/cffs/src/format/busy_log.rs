@@ -249,8 +249,8 @@ pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
     })
 }
 
-/// Whether only a part of a sector that was written for a position of the log has arrived. A device that writes
-/// sectors atomically leaves none.
+/// Whether only a part of a sector that was written for a position of the log has arrived. A device that
+/// writes sectors atomically leaves none.
 pub fn is_torn(sector: &[u8], position: Position, checksum: Checksum) -> bool {
     DiskHeader::ref_from_prefix(sector).is_ok_and(|(header, _)| {
         header.magic.get() == MAGIC

@@ -7,7 +7,7 @@ fn weight(inode: u64, attributes: u64, extents: u64, is_changed: bool) -> Weight
 }
 
 #[test]
-fn what_is_dropped_is_off_the_account() {
+fn dropped_objects_are_off_the_account() {
     let memory = Arc::new(Memory::new(64 * MIB, 16 * MIB));
     let mut charge = Charge::default();
     assert!(!charge.set(weight(1, 2, 3, true)), "nothing is charged before there is an account");

@@ -103,7 +103,7 @@ fn the_same_options_make_the_same_bytes() {
 }
 
 #[test]
-fn what_is_not_given_is_random() {
+fn identities_that_are_not_given_are_random() {
     let options = MkfsOptions::default();
     let first = make(&MemoryDevice::new(16 * MIB), &options).unwrap();
     let second = make(&MemoryDevice::new(16 * MIB), &options).unwrap();
@@ -190,7 +190,7 @@ fn sectors_are_those_of_the_device_unless_said() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_the_device_alone() {
+fn impossible_options_are_refused_and_leave_the_device_alone() {
     let geometry = Geometry { size_bytes: 16 * MIB, sector_bytes: 512 };
     let label = |bytes: &[u8]| MkfsOptions { label: bytes.to_vec(), ..fixed() };
     for (options, message) in [

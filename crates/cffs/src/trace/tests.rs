@@ -165,7 +165,7 @@ fn read_all(volume: &Volume) {
 
 /// The shares of all operations add up to what the device counted, for each kind of request.
 #[test]
-fn what_is_attributed_adds_up_to_what_the_device_counted() {
+fn shares_add_up_to_the_requests_of_the_device() {
     for log_bytes in [0, 4 << 20] {
         let disk = Disk::new(log_bytes);
         let volume = disk.open();
@@ -197,7 +197,7 @@ fn assert_adds_up(events: &[Value], counts: Counts) {
 }
 
 #[test]
-fn a_write_an_epoch_later_belongs_to_those_who_changed_the_files() {
+fn a_write_an_epoch_later_belongs_to_the_operations_that_changed_the_files() {
     for (log_bytes, way) in [(0, Way::WriteBack), (4 << 20, Way::Log)] {
         let disk = Disk::new(log_bytes);
         let volume = disk.open();
@@ -221,7 +221,7 @@ fn a_write_an_epoch_later_belongs_to_those_who_changed_the_files() {
 
 /// An inode is encoded into its sector by the thread that writes the epoch, long after it was changed.
 #[test]
-fn the_sector_of_an_inode_belongs_to_those_who_changed_the_inode() {
+fn the_sector_of_an_inode_belongs_to_the_operations_that_changed_the_inode() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let ino = write(&volume, ROOT, "f", 100);
@@ -254,7 +254,7 @@ fn a_page_that_two_have_changed_belongs_to_both() {
 }
 
 #[test]
-fn what_is_written_early_belongs_to_the_writer() {
+fn early_writes_belong_to_the_writer() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let (records, _) = disk.record(Detail::Causes, || {
@@ -278,7 +278,7 @@ fn bytes_of(events: &[Value], process: u32) -> u64 {
 
 /// Attributes that have a block of their own are placed and encoded by the epoch.
 #[test]
-fn attributes_belong_to_those_who_set_them() {
+fn attributes_belong_to_the_operations_that_set_them() {
     let of_the_epoch = [10, 12_000].map(|len| {
         let disk = Disk::new(0);
         let volume = disk.open();
@@ -300,7 +300,7 @@ fn attributes_belong_to_those_who_set_them() {
 
 /// A file in many pieces has a tree of extents, which the epoch encodes.
 #[test]
-fn a_tree_of_extents_belongs_to_those_who_changed_the_file() {
+fn a_tree_of_extents_belongs_to_the_operations_that_changed_the_file() {
     let of_the_epoch = [1, 400].map(|pieces| {
         let disk = Disk::new(0);
         let volume = disk.open();
@@ -322,7 +322,7 @@ fn a_tree_of_extents_belongs_to_those_who_changed_the_file() {
 }
 
 #[test]
-fn what_an_epoch_has_written_is_nobodys_in_the_next() {
+fn blocks_that_an_epoch_has_written_have_no_causes_in_the_next() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let ino = write(&volume, ROOT, "f", 100);
@@ -348,7 +348,7 @@ fn what_an_epoch_has_written_is_nobodys_in_the_next() {
 }
 
 #[test]
-fn what_the_log_brings_home_later_belongs_to_those_who_wrote_it() {
+fn later_writes_from_the_log_belong_to_the_operations_that_wrote_the_blocks() {
     let disk = Disk::new(4 << 20);
     let volume = disk.open();
     let (records, _) = disk.record(Detail::Causes, || {
@@ -362,7 +362,7 @@ fn what_the_log_brings_home_later_belongs_to_those_who_wrote_it() {
 }
 
 #[test]
-fn what_is_read_ahead_belongs_to_the_reader() {
+fn read_ahead_belongs_to_the_reader() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let ino = write(&volume, ROOT, "large", 16 << 20);
@@ -384,7 +384,7 @@ fn what_is_read_ahead_belongs_to_the_reader() {
 }
 
 #[test]
-fn what_finds_all_in_memory_is_counted_and_recorded_only_if_asked_for() {
+fn operations_without_requests_are_counted_and_recorded_only_on_request() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let ino = write(&volume, ROOT, "f", 100);

@@ -136,7 +136,7 @@ fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_nothing_else_back() {
+fn an_unreadable_file_does_not_keep_others_back() {
     let files = open(&filled());
     let paths = ["/1/f1", "/missing", "/1", "/2/f2", "/1/f1"];
     let seen = Mutex::new(Vec::new());

@@ -87,7 +87,7 @@ fn without_its_condition_a_change_is_not_made() {
 /// The file keeps what the condition was about until the change is made: another caller who wants to
 /// change that waits, and its own change comes after, if there is a file left.
 #[test]
-fn nobody_comes_between_a_condition_and_its_change() {
+fn no_change_comes_between_a_condition_and_its_change() {
     for (what, kind, takes_name, change) in CHANGES {
         let volume = volume();
         let ino = make(&volume, b"name", kind);

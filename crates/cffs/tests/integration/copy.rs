@@ -84,7 +84,7 @@ fn sparse_file(volume: &Volume) -> (InodeNo, Vec<u8>) {
 }
 
 #[test]
-fn what_is_sparse_stays_sparse_wherever_it_is_copied_to() {
+fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
     let device = device(256 * MIB);
     let volume = open(&device, false);
     let (source, bytes) = sparse_file(&volume);
@@ -148,7 +148,7 @@ fn a_long_copy_takes_several_calls() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_refused() {
+fn copies_that_are_impossible_are_refused() {
     let device = device(64 * MIB);
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));

@@ -134,7 +134,7 @@ fn files_that_end_within_a_block_are_written_without_reading_it() {
 }
 
 #[test]
-fn what_is_overwritten_is_not_read() {
+fn overwritten_blocks_are_not_read() {
     const FILES: u64 = 200;
     let device = device(1 << 30);
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -159,7 +159,7 @@ fn what_is_overwritten_is_not_read() {
 }
 
 #[test]
-fn what_is_removed_with_its_directory_is_not_written() {
+fn files_removed_with_their_directory_are_not_written() {
     let device = device(1 << 30);
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let volume = open(&device);

@@ -178,7 +178,7 @@ fn metadata_that_the_device_failed_to_read_is_checked_later() {
 }
 
 #[test]
-fn what_a_scrub_and_a_check_of_an_open_volume_find_is_remembered() {
+fn damage_found_by_a_scrub_and_a_check_of_an_open_volume_is_remembered() {
     let Sample { device, contents, .. } = sample();
     flip(&device, contents);
     let scrub = |volume: &Volume| {

@@ -200,7 +200,7 @@ fn closing_discards_what_is_left() {
 
 /// Writers take free space while it is being discarded.
 #[test]
-fn what_is_written_meanwhile_is_not_discarded() {
+fn blocks_written_meanwhile_are_not_discarded() {
     let device = made(64 * MIB);
     let volume = open(&device, true);
     let done = AtomicBool::new(false);

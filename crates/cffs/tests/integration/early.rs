@@ -156,7 +156,7 @@ fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
 }
 
 #[test]
-fn what_is_left_of_a_directory_follows_it() {
+fn the_rest_of_a_directory_follows_it() {
     let (volume, device) = volume(OpenOptions::default());
     let fill = |name: &str, files: u64| -> Vec<InodeNo> {
         let dir = directory(&volume, name);
@@ -185,7 +185,7 @@ fn a_file_that_is_changed_here_and_there_waits_for_its_epoch() {
 }
 
 #[test]
-fn what_leads_to_contents_waits_for_them() {
+fn references_to_contents_wait_for_them() {
     let (volume, device) = volume(OpenOptions { early_bytes: 4 * KIB, ..OpenOptions::default() });
     // The busy log has listed the place of names and space with the first file, so that nothing but
     // the contents comes before the names.
@@ -264,7 +264,7 @@ fn an_epoch_begins_with_contents() {
 }
 
 #[test]
-fn a_file_that_gave_back_space_early_is_not_left_behind() {
+fn a_file_that_freed_space_early_is_not_left_behind() {
     let options = OpenOptions { early_bytes: 0, fsync_leaves_bytes: 0, ..OpenOptions::default() };
     let (volume, device) = volume(options);
     let small = make(&volume, ROOT, "small", 8 * KIB);
@@ -418,7 +418,7 @@ fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
 
 /// However little it is.
 #[test]
-fn what_changes_after_a_pause_goes_when_it_has_waited() {
+fn changes_after_a_pause_are_written_when_they_have_waited() {
     let interval = Duration::from_millis(20);
     let (volume, device) = volume(OpenOptions::default());
     volume.close().expect("close");

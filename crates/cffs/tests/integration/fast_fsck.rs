@@ -193,7 +193,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
 }
 
 #[test]
-fn what_is_busy_is_enough_after_clean_points_in_use() {
+fn the_busy_log_suffices_after_clean_points_in_use() {
     let seeds = std::env::var("CFFS_FAST_SEEDS").map_or(12, |seeds| seeds.parse().unwrap());
     let states: u64 = (0..seeds).map(|seed| crashes(seed % 3 != 0, seed)).sum();
     println!("{states} states were recovered from what was busy");

@@ -214,7 +214,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
 
 /// Otherwise another file could get the freed space while the inode on the device still refers to it.
 #[test]
-fn a_file_that_gave_back_space_is_not_left_behind() {
+fn a_file_that_freed_space_is_not_left_behind() {
     let cut = |volume: &Volume, ino, size| {
         let change = SetAttr { size: Some(size), ..SetAttr::default() };
         volume.set_attr(ino, &change).expect("truncate");
@@ -247,7 +247,7 @@ fn a_file_that_gave_back_space_is_not_left_behind() {
 }
 
 #[test]
-fn what_is_left_behind_goes_with_the_next_background_epoch() {
+fn changes_left_behind_are_written_by_the_next_background_epoch() {
     let interval = Duration::from_millis(200);
     let device = new_device(64 * MIB);
     let volume = open_with(

@@ -182,7 +182,7 @@ fn the_last_block_of_a_file_on_a_full_volume_grows_only_if_there_is_room() {
 /// A small file with a hole in its middle is overwritten from its beginning to its end: what of the new
 /// contents is refused leaves the old ones, whatever there was room for.
 #[test]
-fn what_of_an_overwrite_is_refused_leaves_what_was_there() {
+fn a_refused_part_of_an_overwrite_leaves_the_old_contents() {
     const BLOCK: usize = 4 * FRAGMENT;
     let old = [[1; BLOCK], [0; BLOCK], [1; BLOCK], [1; BLOCK]].concat();
     let mut refused = 0;

@@ -1,9 +1,9 @@
 //! Volumes that were made when their version of the format was new. Every later program must read their
 //! contents and be able to write to them.
 //!
-//! `tests/golden/v2-NAME.image` is an image as text, `tests/golden/v2-NAME.listing` lists its files. They never
-//! change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes those of a version of
-//! the format that has none yet.
+//! `tests/golden/v2-NAME.image` is an image as text, `tests/golden/v2-NAME.listing` lists its files. They
+//! never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes those of a
+//! version of the format that has none yet.
 
 use std::fmt::Write;
 use std::fs;

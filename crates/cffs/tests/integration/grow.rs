@@ -256,7 +256,7 @@ fn a_volume_grows_while_it_is_used() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn an_impossible_size_is_refused_and_changes_nothing() {
     let device = Arc::new(MemoryDevice::from_image(small_on_large(400, 1000, 3)));
     let volume = open(device.clone()).expect("open");
     let refused = |size| match volume.grow(Some(size)) {

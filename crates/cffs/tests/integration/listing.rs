@@ -32,7 +32,7 @@ fn rename(volume: &Volume, from: &str, to: &str) {
 }
 
 /// Reads to the end, one entry after the other, with a change after each; what was seen how often.
-fn read_beside(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeNo, usize> {
+fn read_while(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeNo, usize> {
     let mut seen = BTreeMap::new();
     let mut at = 0;
     for round in 0.. {
@@ -70,7 +70,7 @@ fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
 #[test]
 fn each_file_comes_once_while_all_are_renamed() {
     on_volumes_with_files(|volume, files| {
-        let seen = read_beside(volume, |round| {
+        let seen = read_while(volume, |round| {
             let (from, to) = (b'a' + (round % 20) as u8, b'a' + ((round + 1) % 20) as u8);
             if round < 40 {
                 for number in 0..files.len() {
@@ -115,16 +115,16 @@ fn a_name_that_is_replaced_comes_once() {
 
 /// A writer that makes and removes files does not keep a reader busy for ever, nor one that makes ever more.
 #[test]
-fn a_reader_comes_to_the_end_beside_others_who_make_files() {
+fn a_reader_reaches_the_end_while_others_make_files() {
     on_volumes_with_files(|volume, files| {
-        let seen = read_beside(volume, |_| {
+        let seen = read_while(volume, |_| {
             make(volume, "for a moment");
             volume.unlink(ROOT, b"for a moment").expect("unlink");
         });
         assert!(files.iter().all(|ino| seen.get(ino) == Some(&1)));
         assert!(seen.len() < files.len() + 200, "{} entries", seen.len());
 
-        let seen = read_beside(volume, |round| {
+        let seen = read_while(volume, |round| {
             make(volume, &format!("{round} more"));
         });
         assert!(files.iter().all(|ino| seen.get(ino) == Some(&1)));
@@ -138,7 +138,7 @@ fn names_that_grow_do_not_keep_a_reader_busy() {
     on_volumes_with_files(|volume, files| {
         let mut names: BTreeMap<usize, String> =
             (0..files.len()).map(|i| (i, format!("a{i:03}"))).collect();
-        let seen = read_beside(volume, |round| {
+        let seen = read_while(volume, |round| {
             let name = names.get_mut(&(round % files.len())).expect("a name");
             if name.len() < 200 {
                 let longer = format!("{name}{}", "x".repeat(50));

@@ -295,7 +295,7 @@ fn of_two_that_open_a_volume_at_once_one_gives_way() {
 }
 
 #[test]
-fn what_is_released_is_ones_own() {
+fn a_process_releases_only_its_own_mark() {
     let device = made();
     let now = TestClock::default().now();
     mark::claim(&device, &TestHost::new(1), now, false).expect("claimed");

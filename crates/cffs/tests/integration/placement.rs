@@ -48,7 +48,7 @@ fn places<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) -> usiz
 }
 
 #[test]
-fn directories_that_are_written_anew_lie_side_by_side() {
+fn rewritten_directories_are_adjacent() {
     let (volume, tree) = tree();
     assert_eq!(places(&volume, tree.iter().flatten()), 1);
     for _ in 0..3 {

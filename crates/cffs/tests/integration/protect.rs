@@ -79,7 +79,7 @@ fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
 }
 
 #[test]
-fn what_is_protected_stays_as_it_is() {
+fn protected_files_stay_as_they_are() {
     let device = made();
     let volume = open(&device);
     for (name, size) in [(&b"tiny"[..], 100), (b"large", 300_000)] {

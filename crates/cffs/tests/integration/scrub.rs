@@ -98,7 +98,7 @@ fn each_kind_of_loss_is_found_where_it_is() {
 }
 
 #[test]
-fn what_lies_apart_from_the_inode_is_looked_at() {
+fn attributes_outside_the_inode_are_scrubbed() {
     // The extent tree and the attribute block: whichever bytes are flipped in the blocks that the
     // two files took, each flip is found.
     let (device, volume) = volume();

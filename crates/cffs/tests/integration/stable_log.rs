@@ -150,7 +150,7 @@ fn a_log_that_is_not_wanted_is_made_empty_and_not_written() {
 }
 
 #[test]
-fn what_is_large_goes_past_the_log() {
+fn large_epochs_bypass_the_log() {
     let device = device(4 * MIB);
     let volume = open(device.clone());
     let first = make(&volume, "first", 4096);
@@ -209,7 +209,7 @@ fn damage(device: &MemoryDevice, superblock: &Superblock, block: u64) {
 }
 
 #[test]
-fn a_log_that_is_damaged_on_a_clean_volume_is_made_anew_and_nothing_is_lost() {
+fn a_damaged_log_of_a_clean_volume_is_rebuilt_and_nothing_is_lost() {
     let device = device(4 * MIB);
     let volume = open(device.clone());
     make(&volume, "file", 5000);
@@ -340,7 +340,7 @@ fn with_a_log_on_another_device_an_fsync_is_one_write_and_one_flush_there() {
 }
 
 #[test]
-fn what_is_in_a_log_on_another_device_is_found() {
+fn changes_in_a_log_on_another_device_are_found() {
     let (home, log) = crashed_external();
     let reader = OpenOptions { read_only: true, ..OpenOptions::default() };
     let volume = open_with(Arc::new(paired(&home, &log)), reader).expect("opened");

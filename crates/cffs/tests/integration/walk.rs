@@ -94,7 +94,7 @@ fn blocks_of(volume: &Volume, dir: &str) -> Vec<u64> {
 }
 
 #[test]
-fn what_the_next_directories_have_on_the_way_comes_along() {
+fn a_plan_includes_near_files_of_the_next_directories() {
     let device = grown_by_turns();
     let volume = open(&device);
     let places: usize = (0..DIRECTORIES)

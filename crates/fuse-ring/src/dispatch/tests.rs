@@ -182,12 +182,12 @@ fn an_elided_open_never_reaches_the_handler() {
 }
 
 #[test]
-fn what_is_malformed_is_an_error_of_the_request() {
+fn a_malformed_request_gets_an_error() {
     assert_eq!(serve(&dispatcher(0), 1, &[], b"unterminated"), Some(Err(Errno::IO)));
 }
 
 #[test]
-fn what_nobody_implements_is_refused() {
+fn an_unimplemented_operation_is_refused() {
     assert_eq!(serve(&dispatcher(0), 4000, &[], b""), Some(Err(Errno::NOSYS)));
     assert_eq!(serve(&dispatcher(0), 40, &[0; 3], b""), Some(Err(Errno::NOSYS)), "POLL");
     assert_eq!(serve(&dispatcher(0), 33, &[0; 6], b""), Some(Err(Errno::NOSYS)), "SETLKW");

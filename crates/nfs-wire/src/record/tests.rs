@@ -18,7 +18,7 @@ fn fragments_become_one_record() {
 }
 
 #[test]
-fn what_is_finished_can_be_read() {
+fn a_finished_record_can_be_read() {
     let mut message = [&[0; HEADER_BYTES][..], b"body"].concat();
     finish(&mut message);
     assert_eq!(read_all(&message).expect("a record"), b"body");

@@ -27,7 +27,7 @@ fn a_call_names_its_caller_and_procedure() {
 }
 
 #[test]
-fn what_is_wrong_is_told_apart() {
+fn errors_are_distinguished() {
     assert_eq!(Call::decode(&call(3, 0)).expect_err("bad"), BadCall::RpcVersion { xid: 7 });
     assert_eq!(Call::decode(&call(2, 17)).expect_err("bad"), BadCall::Credentials { xid: 7 });
     let mut a_reply = call(2, 0);

@@ -42,7 +42,7 @@ fn bytes_and_text_say_the_same() {
 }
 
 #[test]
-fn what_is_missing_is_added_or_reported() {
+fn missing_entries_are_added_or_reported() {
     let acl = Acl::from_text(b"user::rw-,user:3:r--,user:nobody:rwx,group::-w-,other::---", known);
     let acl = acl.expect("an ACL");
     assert_eq!(acl.unknown, ["user:nobody:rwx"]);

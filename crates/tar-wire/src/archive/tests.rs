@@ -122,7 +122,7 @@ fn gnu_tar_has_long_names_in_entries_of_their_own() {
 }
 
 #[test]
-fn what_has_no_contents_is_not_believed_to_have_some() {
+fn a_size_is_ignored_for_types_without_contents() {
     // Programs write the size of the file with its links, and the size a directory may grow to.
     let bytes = [
         block("link", b'1', 700),

@@ -20,7 +20,7 @@ fn a_value_may_contain_line_ends_and_records() {
 }
 
 #[test]
-fn what_is_no_list_of_records_is_refused() {
+fn a_malformed_list_of_records_is_refused() {
     for bytes in [
         &b"x"[..],
         b"6 a=b",
@@ -93,7 +93,8 @@ fn extended_attributes_come_from_gnu_tar_and_from_bsdtar() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(records in vec((vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..200)), 0..5)) {
+    fn encoded_records_are_decoded(records in vec((vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..200)), 0..5))
+    {
         let mut bytes = Vec::new();
         let records: Vec<Record> =
             records.into_iter().map(|(name, value)| (xattr_key(&name), value)).collect();

@@ -231,7 +231,7 @@ class Permissions(PosixTest):
                 in_child(change)
                 self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), expected, f"{name} {drops}")
 
-    def test_touching_what_is_append_only(self):
+    def test_touching_an_append_only_file(self):
         os.mkdir(self.at("directory"))
         for path in (self.make("file"), self.at("directory")):
             fd = self.open(path, os.O_RDONLY)
@@ -405,7 +405,7 @@ class Xattrs(PosixTest):
         os.setxattr(path, "user.a", b"3" * 900, os.XATTR_REPLACE)
         self.assertEqual(os.getxattr(path, "user.a"), b"3" * 900)
 
-    def test_grow_and_shrink_beside_contents(self):
+    def test_attributes_grow_and_shrink_next_to_contents(self):
         path = self.make("file", b"contents " * 8)
         for size in (0, 10, 100, 300, 700, 1500, 3000, 1500, 200, 0):
             os.setxattr(path, "user.a", b"v" * size)
@@ -427,7 +427,7 @@ class Xattrs(PosixTest):
         for index in range(number):
             self.assertEqual(os.getxattr(path, f"user.many{index}"), b"x" * 100)
 
-    def test_what_is_set_can_be_listed(self):
+    def test_set_attributes_are_listed(self):
         # xfs takes more names than Linux lists.
         path = self.make("file")
         names = [f"user.{number:04}" + "n" * 246 for number in range(400)]
@@ -549,7 +549,7 @@ class Locks(PosixTest):
 class Statvfs(PosixTest):
     """df, as scripts read it."""
 
-    def test_space_follows_what_is_written(self):
+    def test_space_follows_writes(self):
         before = os.statvfs(self.base)
         path = self.make("file", os.urandom(64 << 20))
         self.trial.volume.sync()

@@ -100,7 +100,7 @@ class Contents(PosixTest):
         os.pwrite(fd, b"6", 0)
         self.assertEqual(self.read(path), b"123456")
 
-    def test_direct_reads_what_buffers_wrote_and_vice_versa(self):
+    def test_direct_reads_see_buffered_writes_and_vice_versa(self):
         path = self.make("file", pattern(1 << 20))
         direct = self.open(path, os.O_RDWR | os.O_DIRECT)
         buffered = self.open(path)

@@ -313,7 +313,7 @@ class Readdir(PosixTest):
         expected = [name for name in names if int(name[5:]) % 3] + [b".", b".."]
         self.assertEqual(sorted(seen), sorted(expected))
 
-    def test_rewinddir_shows_what_is_new(self):
+    def test_rewinddir_shows_new_entries(self):
         directory = Directory(self.base)
         self.addCleanup(directory.close)
         self.assertEqual(directory.rest(), [])
@@ -351,7 +351,7 @@ class Handles(PosixTest):
     def mount_fd(self):
         return self.open(self.trial.dir, os.O_RDONLY | os.O_DIRECTORY)
 
-    def test_opens_what_it_was_made_of(self):
+    def test_opens_the_file_of_its_handle(self):
         path = self.make("file", b"by handle")
         handle = name_to_handle(path)
         os.mkdir(self.at("elsewhere"))

@@ -217,7 +217,7 @@ fn steady(given: Option<usize>) -> Result<(usize, f64)> {
 }
 
 #[test]
-fn a_regrouping_beside_callers_keeps_no_hundredth_of_calls_waiting() {
+fn a_regrouping_delays_fewer_than_one_call_in_a_hundred() {
     let (count, regrouped) = steady(None).unwrap();
     let (_, plain) = steady(Some(count)).unwrap();
     println!("{count} calls");

@@ -83,7 +83,7 @@ fn a_survey_counts_what_the_import_copies_and_reckons_what_it_takes() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_named_with_the_reason() {
+fn files_that_cannot_be_copied_are_named_with_the_reason() {
     let outside = tempfile::tempdir().expect("a directory");
     for name in ["a", "b", "c"] {
         fs::write(outside.path().join(name), b"contents").expect("written");

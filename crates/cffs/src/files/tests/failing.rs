@@ -114,7 +114,7 @@ fn an_export_that_lost_something_says_so() {
 
 /// One file of many cannot be read: it is named, and the others are there.
 #[test]
-fn what_cannot_be_read_is_named() {
+fn files_that_cannot_be_read_are_named() {
     let host = tempfile::tempdir().expect("a directory");
     let files = files();
     files.write("/good", b"fine").expect("written");

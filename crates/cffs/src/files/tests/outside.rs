@@ -169,7 +169,7 @@ fn a_hard_link_is_made_to_what_was_exported() {
 
 /// A copy without its owner must not keep set-id bits, which would run it with another user's rights.
 #[test]
-fn copies_without_their_owner_give_nobody_rights() {
+fn copies_without_their_owner_give_no_rights() {
     let host = tempfile::tempdir().expect("a directory");
     let (target, capability) = (host.path().join("target"), b"security.capability");
     let files = exported();

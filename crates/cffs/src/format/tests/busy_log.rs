@@ -66,7 +66,7 @@ fn the_log_ends_where_a_sector_does_not_continue_it() {
 }
 
 #[test]
-fn what_is_not_understood_makes_the_log_incomplete() {
+fn an_unknown_record_makes_the_log_incomplete() {
     let incomplete = |change: &dyn Fn(&mut [u8])| {
         let mut sector = vec![0; 512];
         busy_log::init(&mut sector, AT);

@@ -161,7 +161,7 @@ fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
 }
 
 #[test]
-fn who_shares_a_layout_sees_it_grow() {
+fn all_users_of_a_layout_see_it_grow() {
     let layout = Layout::new(&superblock());
     let live = LiveLayout::from(layout);
     let shared = live.clone();

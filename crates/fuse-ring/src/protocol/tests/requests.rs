@@ -18,7 +18,7 @@ fn fails(opcode: Opcode, body: Bytes, expected: Malformed) {
 }
 
 #[test]
-fn the_header_says_who_asks_about_what() {
+fn the_header_names_the_caller_and_the_node() {
     let message = message(1, &bytes().bytes(b"a\0"), 0);
     let request = decode(&message, DIALECT).unwrap();
     assert_eq!(request.node, NodeId(77));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn who_leaves_a_seat_lets_one_other_in() {
+fn leaving_a_seat_admits_one_other_thread() {
     let seats = &Seats::new(1);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
