@@ -23,11 +23,11 @@ import tempfile
 import time
 
 # The programs that take longest are started first: started last, one of them would run on alone.
-LONGEST = ["cffs/crash", "cffs-cli/integration", "cffs-bench/place", "cffs-web/page", "cffs-object/cffs_object",
-           "cffs/integration", "cffs/cffs", "cffs-bench/cffs_bench", "cffs-c/programs",
-           "cffs-fuzz/seeded", "cffs/model", "cffs-serve/cffs_serve"]
+LONGEST = ["cffs/crash", "cffs-cli/integration", "cffs-bench/place", "cffs-web/page",
+           "cffs-object/cffs_object", "cffs/integration", "cffs/cffs", "cffs-bench/cffs_bench",
+           "cffs-c/programs", "cffs-fuzz/seeded", "cffs/model", "cffs-serve/cffs_serve"]
 # These programs make mount namespaces. A namespace keeps every volume in use that is mounted when it is made,
-# so tests of another program would fail to unmount theirs. Running each program in a namespace is no solution:
+# so tests of another program would fail to unmount theirs. Running each program in a namespace does not help:
 # outside the first one, C-FFS does not mount volumes as block devices.
 ALONE = ["cffs-cli/exclusive", "cffs-cli/keeping_word", "cffs-cli/transports", "cffs-cli/namespaces"]
 TOTALS = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
