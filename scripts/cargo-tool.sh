@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a program from the package registry into target/tools, unless it is there already.
+# Installs a program from the package registry into target/tools, unless it has been installed before.
 #
 # usage: scripts/cargo-tool.sh CRATE VERSION
 set -euo pipefail
@@ -10,5 +10,6 @@ version=$2
 tools=target/tools
 
 if ! grep -qsF "\"$crate $version " "$tools/.crates.toml"; then
-    cargo install --quiet --locked --root "$tools" "$crate@$version"
+    # These programs run for seconds, so optimising them fully does not pay.
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install --quiet --locked --root "$tools" "$crate@$version"
 fi
