@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use super::group::Among;
 use super::{Allocator, Class, Owner, Reservation, State};
 use crate::error::{Corruption, Error, Result};
+use crate::format::Layout;
 use crate::format::superblock::Policy;
 use crate::tuning::Placing;
 use crate::units::{CgIndex, FragNo, FragRun};
@@ -20,6 +21,17 @@ pub enum Kind {
     Large,
     /// One block of metadata, aligned to a block.
     Metadata,
+}
+
+impl Kind {
+    /// The kind of a file of this size.
+    pub fn of_file(bytes: u64, layout: &Layout, placing: &Placing) -> Kind {
+        match bytes {
+            small if small <= layout.small_bytes_max() => Kind::Small,
+            medium if medium <= placing.medium_bytes_max => Kind::Medium,
+            _ => Kind::Large,
+        }
+    }
 }
 
 /// Space that a file needs.

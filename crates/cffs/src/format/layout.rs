@@ -95,6 +95,11 @@ impl Layout {
         self.block_bytes / self.sector_bytes
     }
 
+    /// Files up to this size are placed as a whole, and may have a checksum of their contents.
+    pub fn small_bytes_max(&self) -> u64 {
+        self.segment_bytes.into()
+    }
+
     /// Fragments per segment.
     pub fn segment_fragments(&self) -> u32 {
         self.segment_bytes / self.fragment_bytes

@@ -1,13 +1,12 @@
-//! The busy log in use: what changes is noted in memory, and goes to the device with the epoch that
-//! has the change, ahead of it (FORMAT: busy log).
+//! The busy log in use: changes are noted in memory, and the notes go to the device with the epoch that has
+//! the change, ahead of it (FORMAT: busy log).
 //!
 //! Offers the notes that the layers above make, [`Busy::write`] for an epoch and [`Busy::begin`] for
 //! a clean point. Stands on `format` and `cache`.
 //!
-//! Invariants: something is noted once in a generation, when it is first touched, so that what it
-//! was then is what it was at the clean point. The notes of an epoch are written in its first
-//! phase, and what they describe in a later one. Where the log is full, it says so: then a crash
-//! is recovered by a full check.
+//! Invariants: a block is noted once in a generation, before its first change, so the note describes its
+//! state at the clean point. The notes of an epoch are written in its first phase, and the changes in a later
+//! one. A full log says so: then a crash is recovered by a full check.
 
 use foldhash::HashSet;
 use std::sync::Arc;
@@ -33,11 +32,11 @@ struct State {
     pending: Vec<Record>,
     /// The block of the log that is being filled, and its sectors that are.
     tail: Vec<u8>,
-    /// Where the sector stands that is being filled.
+    /// The position of the sector that is being filled.
     position: Position,
-    /// The log says that what is derived is being written.
+    /// The log says that derived state is being written.
     settling: bool,
-    /// More changed than is remembered, which the log is about to say.
+    /// More changed than is remembered; the next write of the log says so.
     overflown: bool,
     /// The log is incomplete.
     incomplete: bool,
@@ -56,8 +55,8 @@ impl State {
         self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
     }
 
-    /// Whether something is to be noted: not if the log is incomplete in any case. Then
-    /// what was noted is of no use either.
+    /// Whether a note is useful: not once the log is incomplete. Then the earlier notes are of no use either,
+    /// and are dropped.
     fn takes_notes(&mut self) -> bool {
         self.overflown |= self.notes() >= NOTES_MAX;
         if self.overflown || self.incomplete {
@@ -80,7 +79,7 @@ pub struct Busy {
 pub struct Fill {
     /// Sectors of the log in use.
     pub sectors: u32,
-    /// Sectors that there are for a generation.
+    /// Sectors available for a generation.
     pub sectors_max: u32,
     /// The log is incomplete.
     pub incomplete: bool,
@@ -128,7 +127,7 @@ impl Busy {
         self.state.lock().notes() as u64 * NOTE_BYTES
     }
 
-    /// The most that they may.
+    /// The limit of that memory, in bytes.
     pub fn memory_bytes_max() -> u64 {
         NOTES_MAX as u64 * NOTE_BYTES
     }
@@ -204,7 +203,7 @@ impl Busy {
         state.pending.extend(freed.into_iter().map(Record::Freed));
     }
 
-    /// Notes that what is derived of a directory changes, or what leads to its inodes.
+    /// Notes that the index of a directory changes, or the locator entries of its inodes.
     pub fn directory(&self, ino: InodeNo) {
         let mut state = self.state.lock();
         let is_directory = !ino.is_system() || ino == InodeNo::ROOT;
@@ -213,7 +212,7 @@ impl Busy {
         }
     }
 
-    /// Notes that what is derived is about to be written for the next clean point.
+    /// Notes that derived state is about to be written for the next clean point.
     pub fn settling(&self) {
         let state = &mut *self.state.lock();
         if !std::mem::replace(&mut state.settling, true) {
@@ -221,7 +220,7 @@ impl Busy {
         }
     }
 
-    /// Adds what was noted to what an epoch writes first.
+    /// Adds the notes to the first phase of an epoch.
     pub fn write(&self, writes: &mut WriteSet) {
         let state = &mut *self.state.lock();
         let mut pending = std::mem::take(&mut state.pending);

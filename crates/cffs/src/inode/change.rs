@@ -1,73 +1,98 @@
-//! Changing the contents of files in memory: writing, cutting off, punching holes.
+//! Changing the contents of files in memory: writing, cutting off, punching holes, preallocating.
 //!
-//! A change goes to a page; it has a place on the device when the epoch places it. A page that is
-//! in memory is complete: what it did not change was read first. Bytes after the end of the file
-//! are zero in every page and in every mapped fragment.
+//! A change goes to a page; the epoch places the page on the device. A page that is in memory is complete: the
+//! part that the change does not cover was read first. Bytes after the end of the file are zero in every page
+//! and in every mapped fragment.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
+use super::{
+    Content, Contents, DirtyLevel, ExtentMap, InodeCache, Mapping, SpacePlan, VnodeGuard,
+    VnodeState,
+};
+use crate::alloc::Allocator;
 use crate::cache::Block;
 use crate::error::{Error, Result};
+use crate::format::LiveLayout;
 use crate::format::inode::FileType;
 use crate::units::{FileBlock, FileFrag};
 
-impl Store {
+/// Changes the contents of files in memory.
+#[derive(Clone, Copy)]
+pub struct PageWriter<'a> {
+    inodes: &'a InodeCache,
+    layout: &'a LiveLayout,
+    alloc: &'a Allocator,
+    contents: Contents<'a>,
+    space: SpacePlan<'a>,
+}
+
+impl<'a> PageWriter<'a> {
+    pub(super) fn new(inodes: &'a InodeCache) -> PageWriter<'a> {
+        PageWriter {
+            inodes,
+            layout: &inodes.layout,
+            alloc: &inodes.alloc,
+            contents: inodes.contents(),
+            space: inodes.space(),
+        }
+    }
+
     /// A page of a file, to change it. If `whole`, its old contents are not read: the caller
     /// overwrites all of it up to the end of the file.
-    pub fn page_mut<'a>(
+    pub fn page_mut<'f>(
         &self,
-        file: &'a mut Locked<'_>,
+        file: &'f mut VnodeGuard<'_>,
         position: FileBlock,
         whole: bool,
-    ) -> Result<&'a mut Block> {
+    ) -> Result<&'f mut Block> {
         if !file.pages.is_dirty(position) {
             let block = if file.pages.get(position).is_some() {
                 None
             } else if whole || self.layout.file_offset(position) >= file.inode.size {
                 Some(Arc::new(Block::zeroed(self.layout.block_bytes as usize)))
             } else {
-                Some(self.load_page(file, position)?)
+                Some(self.contents.load_page(file, position)?)
             };
-            self.promise_page(file, position)?;
+            self.space.promise_page(file, position)?;
             if let Some(block) = block {
-                self.count_dirty(file, |file| {
+                self.inodes.count_dirty(file, |file| {
                     file.pages.insert(position, block);
                 });
             }
-            self.queue(file.vnode);
+            self.inodes.queue(file.vnode);
         }
-        self.dirty_page(file, position).ok_or(Error::Stale)
+        self.inodes.dirty_page(file, position).ok_or(Error::Stale)
     }
 
-    /// Brings all of a small file with a checksum into memory and drops the checksum: the next
-    /// epoch writes the file anew, to a new place, so that contents and checksum change together.
-    pub(super) fn own_contents(&self, file: &mut Locked<'_>) -> Result<()> {
+    /// Brings all of a small file with a checksum into memory and drops the checksum: the next epoch writes
+    /// the whole file to a new place, so that contents and checksum change together.
+    pub(super) fn own_contents(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         if file.inode.content_checksum.is_none() {
             return Ok(());
         }
-        self.verify_contents(file)?;
+        self.contents.verify_contents(file)?;
         self.move_contents(file, false)
     }
 
-    /// Brings all of a file into memory, as it is, to be written anew elsewhere: contents that do not match
-    /// their checksum fail, and stay.
-    pub fn move_whole(&self, file: &mut Locked<'_>) -> Result<()> {
-        self.verify_contents(file)?;
+    /// Brings all of a file into memory, so that the next epoch writes it to another place. Contents that do
+    /// not match their checksum fail, and stay.
+    pub fn move_whole(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
+        self.contents.verify_contents(file)?;
         self.move_contents(file, false)
     }
 
-    /// The same for a file that the caller overwrites from its beginning to its end, so that nothing of
-    /// it need be read. All its pages are there then, and nothing can go wrong before they are filled.
-    fn own_replaced(&self, file: &mut Locked<'_>) -> Result<()> {
+    /// The same for a file that the caller overwrites from its beginning to its end: nothing is read.
+    /// Afterwards all its pages are in memory, so filling them cannot fail.
+    fn own_replaced(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         if file.inode.content_checksum.is_none() || !file.pages.is_empty() {
             return self.own_contents(file);
         }
         self.move_contents(file, true)
     }
 
-    fn move_contents(&self, file: &mut Locked<'_>, replaced: bool) -> Result<()> {
+    fn move_contents(&self, file: &mut VnodeGuard<'_>, replaced: bool) -> Result<()> {
         let (moves, was_clean) = (file.changes.moves, file.pages.is_empty());
         file.changes.moves = true;
         if let Err(error) = self.own_pages(file, replaced) {
@@ -79,11 +104,11 @@ impl Store {
             return Err(error);
         }
         file.inode.content_checksum = None;
-        self.mark_changed(file, Changed::Contents);
+        self.inodes.mark_changed(file, DirtyLevel::Contents);
         Ok(())
     }
 
-    fn own_pages(&self, file: &mut Locked<'_>, replaced: bool) -> Result<()> {
+    fn own_pages(&self, file: &mut VnodeGuard<'_>, replaced: bool) -> Result<()> {
         let pages = self.layout.file_block_from(file.inode.size).0;
         for position in (0..pages).map(FileBlock) {
             if replaced || self.is_mapped(file, position) {
@@ -95,14 +120,14 @@ impl Store {
 
     /// Gives up the checksum of a file without moving its contents. The inode must be on the device
     /// in this state before the contents are overwritten in place.
-    pub fn drop_checksum(&self, file: &mut Locked<'_>) {
+    pub fn drop_checksum(&self, file: &mut VnodeGuard<'_>) {
         file.inode.content_checksum = None;
         file.changes.moves = true;
-        self.mark_dirty(file);
+        self.inodes.mark_dirty(file);
     }
 
     /// Moves contents out of the inode, into pages.
-    pub fn leave_inline(&self, file: &mut Locked<'_>) -> Result<()> {
+    pub fn leave_inline(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         let Content::Inline(bytes) = &mut file.inode.content else { return Ok(()) };
         let bytes = std::mem::take(bytes);
         file.inode.content = Content::Map(ExtentMap::default());
@@ -117,13 +142,13 @@ impl Store {
                 }
             }
         }
-        self.mark_dirty(file);
+        self.inodes.mark_dirty(file);
         Ok(())
     }
 
     /// Writes to a file whose contents are in pages; it grows as needed. If that fails, the file has
     /// the size that it had, and may have new contents before its end.
-    pub fn write(&self, file: &mut Locked<'_>, offset: u64, data: &[u8]) -> Result<()> {
+    pub fn write(&self, file: &mut VnodeGuard<'_>, offset: u64, data: &[u8]) -> Result<()> {
         let size = file.inode.size;
         let end = offset + data.len() as u64;
         if offset == 0 && end >= size {
@@ -131,16 +156,16 @@ impl Store {
         } else {
             self.own_contents(file)?
         }
-        self.promise_growth(file, end)?;
+        self.space.promise_growth(file, end)?;
         let written = self.write_to_pages(file, offset, data);
         if written.is_err() && file.inode.size > size {
             self.shrink_to(file, size);
         }
-        self.mark_changed(file, Changed::Contents);
+        self.inodes.mark_changed(file, DirtyLevel::Contents);
         written
     }
 
-    fn write_to_pages(&self, file: &mut Locked<'_>, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_to_pages(&self, file: &mut VnodeGuard<'_>, offset: u64, data: &[u8]) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
         let end = offset + data.len() as u64;
         let mut at = offset;
@@ -153,8 +178,8 @@ impl Store {
             let position = self.layout.file_block(at);
             self.page_mut(file, position, whole)?;
             // On a full volume it may have turned out only now that the last page is changed where it lies.
-            self.promise_growth(file, at + len as u64)?;
-            let page = self.dirty_page(file, position).ok_or(Error::Stale)?;
+            self.space.promise_growth(file, at + len as u64)?;
+            let page = self.inodes.dirty_page(file, position).ok_or(Error::Stale)?;
             page[into..into + len].copy_from_slice(piece);
             at += len as u64;
             rest = after;
@@ -164,22 +189,22 @@ impl Store {
         Ok(())
     }
 
-    /// Takes back what a write that failed has put after the end of the file.
-    fn shrink_to(&self, file: &mut Locked<'_>, size: u64) {
+    /// Removes the bytes that a failed write put after the end of the file.
+    fn shrink_to(&self, file: &mut VnodeGuard<'_>, size: u64) {
         let block_bytes = u64::from(self.layout.block_bytes);
         self.drop_pages(file, self.layout.file_block_from(size)..FileBlock::END);
         file.inode.size = size;
         let (last, tail) = (self.layout.file_block(size), (size % block_bytes) as usize);
         if tail > 0
             && file.pages.is_dirty(last)
-            && let Some(page) = self.dirty_page(file, last)
+            && let Some(page) = self.inodes.dirty_page(file, last)
         {
             page[tail..].fill(0);
         }
     }
 
     /// Sets the size of a file whose contents are in pages.
-    pub fn set_size(&self, file: &mut Locked<'_>, size: u64) -> Result<()> {
+    pub fn set_size(&self, file: &mut VnodeGuard<'_>, size: u64) -> Result<()> {
         let old = file.inode.size;
         let block_bytes = u64::from(self.layout.block_bytes);
         if size < old {
@@ -191,25 +216,27 @@ impl Store {
                 self.page_mut(file, last, false)?[tail..].fill(0);
             }
             if size > 0 {
-                self.promise_spill(file, 2, true)?;
+                self.space.promise_spill(file, 2, true)?;
             }
             self.drop_pages(file, self.layout.file_block_from(size)..FileBlock::END);
-            self.note_cut(file, size);
+            self.space.note_cut(file, size);
             let first = FileFrag(self.layout.fragments_for(size));
-            self.unmap(file, first..FileFrag::END);
+            self.space.unmap(file, first..FileFrag::END);
             if size == 0 {
                 file.inode.content_checksum = None;
-                if self.features.inline_bytes_max > 0 && file.inode.file_type == FileType::Regular {
-                    self.free_tree(file);
+                if self.inodes.features.inline_bytes_max > 0
+                    && file.inode.file_type == FileType::Regular
+                {
+                    self.space.free_tree(file);
                     file.inode.content = Content::Inline(Vec::new());
                 }
             }
         } else if size > old {
             self.own_contents(file)?;
-            self.promise_growth(file, size)?;
+            self.space.promise_growth(file, size)?;
         }
         file.inode.size = size;
-        self.mark_dirty(file);
+        self.inodes.mark_dirty(file);
         Ok(())
     }
 
@@ -217,7 +244,7 @@ impl Store {
         file.pages.get(position).is_some() || self.is_mapped(file, position)
     }
 
-    /// Whether any of a block of a file has a place.
+    /// Whether any fragment of a block of a file is mapped.
     fn is_mapped(&self, file: &VnodeState, position: FileBlock) -> bool {
         let fragments = u64::from(self.layout.block_fragments());
         let first = self.layout.file_frag(position);
@@ -226,8 +253,8 @@ impl Store {
         file.inode.map().is_some_and(|map| !is_hole(map))
     }
 
-    /// Drops the pages of a container in a range, with the blocks that were promised to new ones.
-    pub fn drop_blocks(&self, file: &mut Locked<'_>, range: Range<FileBlock>) {
+    /// Drops the pages of a container in a range, and withdraws the promises of blocks for new ones.
+    pub fn drop_blocks(&self, file: &mut VnodeGuard<'_>, range: Range<FileBlock>) {
         let fragments = self.layout.block_fragments();
         let map = file.inode.map();
         let is_new = |at: &FileBlock| map.is_some_and(|map| map.block_at(*at, fragments).is_none());
@@ -240,30 +267,29 @@ impl Store {
         self.drop_pages(file, range);
     }
 
-    /// Drops the pages of a file in a range. What is in flight has its place: without changed pages nothing
-    /// is promised any more.
-    pub(super) fn drop_pages(&self, file: &mut Locked<'_>, range: Range<FileBlock>) {
-        self.count_dirty(file, |file| file.pages.remove_range(range));
+    /// Drops the pages of a file in a range. Pages in flight have their place: a file without changed pages
+    /// has no promises.
+    pub(super) fn drop_pages(&self, file: &mut VnodeGuard<'_>, range: Range<FileBlock>) {
+        self.inodes.count_dirty(file, |file| file.pages.remove_range(range));
         if file.pages.dirty_count() == 0 {
-            self.settle_promises(file);
+            self.space.settle_promises(file);
         }
     }
 
-    /// Makes a range of a file read as zeros and frees what is mapped there in whole blocks. The
-    /// size stays.
-    pub fn punch(&self, file: &mut Locked<'_>, offset: u64, len: u64) -> Result<()> {
+    /// Makes a range of a file read as zeros and frees its whole blocks. The size stays.
+    pub fn punch(&self, file: &mut VnodeGuard<'_>, offset: u64, len: u64) -> Result<()> {
         let end = (offset + len).min(file.inode.size.max(offset));
         if let Content::Inline(bytes) = &mut file.inode.content {
             let from = (offset as usize).min(bytes.len());
             let to = (end as usize).min(bytes.len());
             bytes[from..to].fill(0);
-            self.mark_dirty(file);
+            self.inodes.mark_dirty(file);
             return Ok(());
         }
         self.own_contents(file)?;
-        let layout = *self.layout;
+        let layout = **self.layout;
         let first_whole = layout.file_block_from(offset);
-        // What lies after the end of the file goes as well, whole blocks that they are.
+        // Blocks after the end of the file are freed too.
         let after = offset + len;
         let end_whole = if after >= file.inode.size {
             layout.file_block_from(after)
@@ -282,11 +308,33 @@ impl Store {
             }
         }
         if first_whole < end_whole {
-            self.promise_spill(file, 2, true)?;
+            self.space.promise_spill(file, 2, true)?;
             self.drop_pages(file, first_whole..end_whole);
-            self.unmap(file, layout.file_frag(first_whole)..layout.file_frag(end_whole));
+            self.space.unmap(file, layout.file_frag(first_whole)..layout.file_frag(end_whole));
         }
-        self.mark_dirty(file);
+        self.inodes.mark_dirty(file);
         Ok(())
+    }
+
+    /// Maps the holes of a range to fragments that read as zeros. The size stays.
+    pub fn preallocate(&self, file: &mut VnodeGuard<'_>, offset: u64, len: u64) -> Result<()> {
+        self.leave_inline(file)?;
+        self.own_contents(file)?;
+        let (first, end) =
+            (self.layout.file_block(offset), self.layout.file_block_from(offset + len));
+        let range = self.layout.file_frag(first)..self.layout.file_frag(end);
+        let missing = self.space.holes(file, range.clone());
+        self.alloc.reserve(missing, file.spender)?;
+        let mut new = Vec::new();
+        let mut mapped = self.space.map_holes(file, range, &mut new);
+        self.alloc.unreserve(missing);
+        if mapped.is_ok() {
+            mapped = self.space.promise_spill(file, 2 * new.len() as u64, false);
+        }
+        if mapped.is_err() {
+            new.into_iter().for_each(|range| self.space.unmap(file, range));
+        }
+        self.inodes.mark_dirty(file);
+        mapped
     }
 }

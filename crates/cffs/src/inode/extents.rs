@@ -1,6 +1,6 @@
 //! The extents of a file in memory, in its order, each with whether it lies in the inode.
 //!
-//! Many files are in memory, and nearly all lie in one piece, which takes no memory beside. Few extents are
+//! Many files are in memory, and nearly all lie in one piece, which takes no extra memory. Few extents are
 //! a list of just their length. A file with more has them in a tree, and keeps it.
 
 use std::collections::BTreeMap;

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::HashSet;
 
-use super::{Inode, Locked, Store, VnodeState};
+use super::{Inode, InodeCache, VnodeGuard, VnodeState};
 use crate::cache::Block;
 use crate::error::{Corruption, Result};
-use crate::format::Superblock;
 use crate::format::locator::{self, Entry};
+use crate::format::{LiveLayout, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::units::{BlockNo, Container, FileBlock, InodeNo};
 
@@ -31,7 +31,7 @@ struct Numbers {
     freeing: HashSet<InodeNo>,
 }
 
-/// What is known of the table beside its pages.
+/// The part of the table that is not in its pages: free numbers and the count of inodes.
 pub struct Locator {
     numbers: Mutex<Numbers>,
     inodes: AtomicU64,
@@ -72,125 +72,138 @@ impl Locator {
     }
 }
 
-impl Store {
-    fn locator_page(&self, table: &VnodeState, index: u64) -> Result<Option<Arc<Block>>> {
+/// Reads and changes the locator table.
+#[derive(Clone, Copy)]
+pub struct LocatorTable<'a> {
+    inodes: &'a InodeCache,
+    layout: &'a LiveLayout,
+}
+
+impl<'a> LocatorTable<'a> {
+    pub(super) fn new(inodes: &'a InodeCache) -> LocatorTable<'a> {
+        LocatorTable { inodes, layout: &inodes.layout }
+    }
+
+    fn page(&self, table: &VnodeState, index: u64) -> Result<Option<Arc<Block>>> {
         match table.pages.get(FileBlock(index)) {
             Some(block) => Ok(Some(block.clone())),
-            None => self.clean_locator_page(&table.inode, index),
+            None => self.clean_page(&table.inode, index),
         }
     }
 
     /// The page as the device has it.
-    fn clean_locator_page(&self, table: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
-        let Some(number) = self.locator_block(table, index) else { return Ok(None) };
-        let block = self.read_whole(number)?;
-        block.verify_as(InodeNo::LOCATOR, |bytes| locator::verify(bytes, index, self.checksum))?;
+    fn clean_page(&self, table: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
+        let Some(number) = self.block_of(table, index) else { return Ok(None) };
+        let block = self.inodes.contents().read_whole(number)?;
+        block.verify_as(InodeNo::LOCATOR, |bytes| {
+            locator::verify(bytes, index, self.inodes.checksum)
+        })?;
         Ok(Some(block))
     }
 
-    fn locator_block(&self, table: &Inode, index: u64) -> Option<BlockNo> {
+    fn block_of(&self, table: &Inode, index: u64) -> Option<BlockNo> {
         let fragments = self.layout.block_fragments();
         table.map()?.block_at(FileBlock(index), fragments)
     }
 
-    fn locator_page_mut<'a>(&self, table: &'a mut Locked<'_>, index: u64) -> Result<&'a mut Block> {
-        self.queue(table.vnode);
+    fn page_mut<'f>(&self, table: &'f mut VnodeGuard<'_>, index: u64) -> Result<&'f mut Block> {
+        self.inodes.queue(table.vnode);
         if table.pages.get(FileBlock(index)).is_none()
-            && self.locator_block(&table.inode, index).is_none()
+            && self.block_of(&table.inode, index).is_none()
         {
-            self.add_locator_page(table, index)?;
+            self.add_page(table, index)?;
         }
-        let (block, made_dirty) = self.dirty_page_or(table, FileBlock(index), |table| {
+        let (block, made_dirty) = self.inodes.dirty_page_or(table, FileBlock(index), |table| {
             let what = "it has no block";
             let missing = Corruption::LocatorBlock { index, what };
-            self.clean_locator_page(table, index)?.ok_or(missing.into())
+            self.clean_page(table, index)?.ok_or(missing.into())
         })?;
         // A clean point takes all changed pages, so the first change after it is seen here.
         if made_dirty {
-            self.busy.locator(index, block);
+            self.inodes.busy.locator(index, block);
         }
         Ok(block)
     }
 
-    fn add_locator_page(&self, table: &mut Locked<'_>, index: u64) -> Result<()> {
-        self.promise_block(table)?;
+    fn add_page(&self, table: &mut VnodeGuard<'_>, index: u64) -> Result<()> {
+        self.inodes.space().promise_block(table)?;
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
         locator::init(&mut block, index);
         block.trust_as(InodeNo::LOCATOR);
-        self.busy.locator(index, &block);
+        self.inodes.busy.locator(index, &block);
         let end = (index + 1) * u64::from(self.layout.block_bytes);
         table.inode.size = table.inode.size.max(end);
-        self.mark_dirty(table);
-        self.count_dirty(table, |table| {
+        self.inodes.mark_dirty(table);
+        self.inodes.count_dirty(table, |table| {
             table.pages.insert(FileBlock(index), Arc::new(block));
         });
         Ok(())
     }
 
-    /// Where the table says that an inode lies; `None` if the number is free.
-    pub fn locator_find(&self, ino: InodeNo) -> Result<Option<Container>> {
-        let table = self.system(InodeNo::LOCATOR)?.state.read();
+    /// The place of an inode according to the table; `None` if the number is free.
+    pub fn find(&self, ino: InodeNo) -> Result<Option<Container>> {
+        let table = self.inodes.system(InodeNo::LOCATOR)?.state.read();
         let (index, position) = locator::position(ino, self.layout.block_bytes);
-        let page = self.locator_page(&table, index)?;
+        let page = self.page(&table, index)?;
         Ok(page.and_then(|page| locator::get(&page, position).container))
     }
 
     /// The numbers in use among those of a block of the table.
-    pub fn locator_numbers(&self, index: u64) -> Result<Vec<InodeNo>> {
-        let table = self.system(InodeNo::LOCATOR)?.state.read();
+    pub fn numbers(&self, index: u64) -> Result<Vec<InodeNo>> {
+        let table = self.inodes.system(InodeNo::LOCATOR)?.state.read();
         let per_block = locator::entries_per_block(self.layout.block_bytes);
-        let Some(page) = self.locator_page(&table, index)? else { return Ok(Vec::new()) };
+        let Some(page) = self.page(&table, index)? else { return Ok(Vec::new()) };
         let used = |position: &u32| locator::get(&page, *position as usize).container.is_some();
         let number = |position| InodeNo(index * u64::from(per_block) + u64::from(position));
         Ok((0..per_block).filter(used).map(number).collect())
     }
 
-    /// Notes the entry of an inode without a name: after a crash it must not be there.
-    pub fn locator_nameless(&self, ino: InodeNo) -> Result<()> {
+    /// Notes in the busy log the entry of an inode without a name: recovery removes it.
+    pub fn note_nameless(&self, ino: InodeNo) -> Result<()> {
         let page = {
-            let table = self.system(InodeNo::LOCATOR)?.state.read();
-            self.locator_page(&table, locator::position(ino, self.layout.block_bytes).0)?
+            let table = self.inodes.system(InodeNo::LOCATOR)?.state.read();
+            self.page(&table, locator::position(ino, self.layout.block_bytes).0)?
         };
         let Some(page) = page else { return Ok(()) };
         let (index, position) = locator::position(ino, self.layout.block_bytes);
-        self.busy.locator(index, &page);
+        self.inodes.busy.locator(index, &page);
         let Some(place) = locator::get(&page, position).container else { return Ok(()) };
         if place.file != InodeNo::EXTERNAL {
-            self.busy.directory(place.file);
+            self.inodes.busy.directory(place.file);
             return Ok(());
         }
-        let table = self.system(InodeNo::EXTERNAL)?.state.read();
+        let table = self.inodes.system(InodeNo::EXTERNAL)?.state.read();
         let block = u64::from(place.sector.0 / self.layout.block_sectors());
-        self.note_container(&table, FileBlock(block))
+        self.inodes.containers().note(&table, FileBlock(block))
     }
 
     /// Notes where an inode lies now.
-    pub fn locator_set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
-        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
+    pub fn set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
+        let mut table = VnodeGuard::new(self.inodes.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
-        let page = self.locator_page_mut(&mut table, index)?;
+        let page = self.page_mut(&mut table, index)?;
         locator::set(page, position, Entry { container: Some(container), generation });
         Ok(())
     }
 
     /// Frees the number of an inode that is no more. It is given out again after the epoch.
-    pub fn locator_free(&self, ino: InodeNo, generation: u32) -> Result<()> {
-        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
+    pub fn free(&self, ino: InodeNo, generation: u32) -> Result<()> {
+        let mut table = VnodeGuard::new(self.inodes.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
-        let page = self.locator_page_mut(&mut table, index)?;
+        let page = self.page_mut(&mut table, index)?;
         locator::set(page, position, Entry { container: None, generation });
-        self.locator.numbers.lock().freed.insert(ino);
-        self.locator.inodes.fetch_sub(1, Ordering::Relaxed);
+        self.inodes.locator.numbers.lock().freed.insert(ino);
+        self.inodes.locator.inodes.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Takes a free number into use, and returns the generation of its new inode.
-    pub fn locator_allocate(&self) -> Result<(InodeNo, u32)> {
-        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
-        let mut numbers = self.locator.numbers.lock();
+    pub fn allocate(&self) -> Result<(InodeNo, u32)> {
+        let mut table = VnodeGuard::new(self.inodes.system(InodeNo::LOCATOR)?);
+        let mut numbers = self.inodes.locator.numbers.lock();
         let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
         let blocks = table.inode.size / u64::from(self.layout.block_bytes);
-        let sparse = self.locator.inodes() < blocks * per_block / 2;
+        let sparse = self.inodes.locator.inodes() < blocks * per_block / 2;
         let mut index = numbers.rotor / per_block;
         let mut from = (numbers.rotor % per_block) as usize;
         let mut wrapped = false;
@@ -214,7 +227,7 @@ impl Store {
     }
 
     /// The position of a free number of this block at or after `from`. A block that is nearly full
-    /// is passed over by a search that comes to it anew, at its start.
+    /// is skipped by a search that begins at its start.
     fn free_position(
         &self,
         table: &VnodeState,
@@ -223,7 +236,7 @@ impl Store {
         from: usize,
     ) -> Result<Option<usize>> {
         let per_block = locator::entries_per_block(self.layout.block_bytes) as usize;
-        let page = self.locator_page(table, index)?;
+        let page = self.page(table, index)?;
         let page = page.as_deref();
         if from == 0 && page.is_some_and(|page| locator::used_count(page) >= per_block * 7 / 8) {
             return Ok(None);
@@ -244,18 +257,18 @@ impl Store {
 
     fn take_number(
         &self,
-        table: &mut Locked<'_>,
+        table: &mut VnodeGuard<'_>,
         index: u64,
         position: usize,
         per_block: u64,
     ) -> Result<(InodeNo, u32)> {
         let ino = InodeNo(index * per_block + position as u64);
-        let page = self.locator_page_mut(table, index)?;
+        let page = self.page_mut(table, index)?;
         let generation = locator::get(page, position).generation.wrapping_add(1);
         // The caller sets the true place when the inode has one; until then the number is taken.
         let place = self.layout.system_container(InodeNo::ROOT);
         locator::set(page, position, Entry { container: Some(place), generation });
-        self.locator.inodes.fetch_add(1, Ordering::Relaxed);
+        self.inodes.locator.inodes.fetch_add(1, Ordering::Relaxed);
         Ok((ino, generation))
     }
 }

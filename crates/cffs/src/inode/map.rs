@@ -19,9 +19,9 @@ use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 pub enum Mapping {
     /// This many fragments from here on lie in one piece at `start`.
     Mapped {
-        /// Where the fragment lies.
+        /// The fragment's place.
         start: FragNo,
-        /// How many from it on lie in one piece.
+        /// The length of the run that begins with it.
         len: u64,
         /// Whether they were never written and read as zeros.
         unwritten: bool,
@@ -32,7 +32,7 @@ pub enum Mapping {
 
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
-    /// Where the leaf lies; `None` before it is first written.
+    /// The leaf's block; `None` before it is first written.
     block: Option<BlockNo>,
     dirty: bool,
 }
@@ -44,15 +44,15 @@ const LEAF_BYTES: u64 = 48;
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     mapped: u64,
-    /// How many of the extents lie in the inode.
+    /// The count of extents that lie in the inode.
     direct_count: u32,
-    /// How many were reserved and never written: asked for each page that is written.
+    /// The count of extents that were reserved and never written. Every write of a page looks at it.
     unwritten_count: u32,
     extents: Extents,
     tree: Option<Box<Tree>>,
 }
 
-/// Where the extents lie on the device that do not lie in the inode.
+/// The blocks of the device with the extents that do not lie in the inode.
 #[derive(Debug, Default)]
 struct Tree {
     /// The leaves, each by the first fragment that belongs to it.
@@ -264,7 +264,7 @@ impl ExtentMap {
         self.put(extent, true);
     }
 
-    /// Unmaps a range and returns what it was mapped to.
+    /// Unmaps a range and returns the runs that it was mapped to.
     pub fn remove(&mut self, range: Range<FileFrag>) -> Vec<FragRun> {
         assert!(range.start <= range.end, "a range of a file");
         let before = self.last_before(range.start);
@@ -385,7 +385,7 @@ impl ExtentMap {
         if let Some(Leaf { block: Some(old), .. }) = leaves.remove(&first) {
             writer.free(old);
         }
-        // The first leaf also has what lies before its key.
+        // The first leaf also has the extents before its key.
         let from = if leaves.range(..first).next().is_none() { 0 } else { first };
         let to = leaves.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next);
         let extents: Vec<Extent> = self

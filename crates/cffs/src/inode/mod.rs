@@ -1,19 +1,34 @@
 //! In-core inodes: what is known of a file while it is in use.
 //!
-//! Three lives, three names: [`DiskInode`] is the inode in its sector, [`Inode`] the same decoded,
-//! [`Vnode`] the inode in use, with its changed pages and its lock. [`Store`] owns all vnodes and
-//! the way to the device; [`Locator`] finds an inode by its number.
+//! An inode has three types: [`DiskInode`] is the inode in its sector, [`Inode`] is the same decoded, and
+//! [`Vnode`] is the inode in use, with its changed pages and its lock.
+//!
+//! [`InodeCache`] owns all vnodes, the queue of those that differ from the device, and the number of the open
+//! epoch. The rest of the module is types that it lends its fields to, one for each job:
+//!
+//! | type | job |
+//! | --- | --- |
+//! | [`Contents`] | reads contents, from memory and from the device, and verifies them |
+//! | [`PageWriter`] | changes contents in memory: writes, cuts off, punches holes, preallocates |
+//! | [`SpacePlan`] | promises space to files, maps it and frees it |
+//! | [`Containers`] | reads and changes the sectors of directories and of the external inode table |
+//! | [`LocatorTable`] | finds an inode by its number, and gives out numbers |
+//! | [`WriteBack`] | places changed pages and encodes changed inodes for an epoch |
+//! | [`Scrubber`] | compares the device with its checksums |
 //!
 //! Stands on `alloc`, `cache` and `format`. Knows no names: that is `namespace`.
 //!
-//! Invariants: an inode has one vnode at most; a vnode that differs from the device is in the
-//! store's queue for the next epoch and is not evicted; locks are taken in the order directory,
-//! file, external inode table, locator table, and readers hold one at a time.
+//! Invariants: an inode has one vnode at most; a vnode that differs from the device is queued for the next
+//! epoch and is not evicted; locks are taken in the order directory, file, external inode table, locator
+//! table, and readers hold one at a time.
 
 mod attributes;
 mod busy;
 mod change;
+mod containers;
+mod decode;
 mod extents;
+mod inode_cache;
 mod load;
 mod locator;
 mod map;
@@ -21,29 +36,31 @@ mod read;
 mod scrub;
 mod space;
 mod spill;
-mod store;
 mod table;
 mod vnode;
 mod write_back;
 
 pub use attributes::Attributes;
 pub use busy::{Busy, Fill, space_of};
-pub use locator::Locator;
+pub use change::PageWriter;
+pub use containers::{Containers, SectorImage, SectorImages, body_bytes_max};
+pub use inode_cache::{Features, InodeCache};
+pub use locator::{Locator, LocatorTable};
 pub use map::{ExtentMap, Mapping};
-pub use read::into_slice;
+pub use read::{Contents, into_slice};
 pub use scrub::Scrubber;
-pub use store::{Features, SectorImage, SectorImages, Store, body_bytes_max};
-pub use vnode::{Changed, DirState, Locked, Motion, Vnode, VnodeState};
-pub use write_back::Neighbours;
+pub use space::SpacePlan;
+pub use vnode::{DirState, DirtyLevel, Motion, Vnode, VnodeGuard, VnodeState};
+pub use write_back::{Neighbours, WriteBack};
 
 use crate::clock::Timestamp;
 use crate::format::extent::EXTENT_BYTES;
 use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
 use crate::units::{FragRun, InodeNo, Key};
 
-/// How many extents lie in the inode at most; the rest goes to the tree.
+/// The most extents that lie in the inode; the rest goes to the tree.
 pub(crate) const DIRECT_EXTENTS_MAX: usize = 6;
-/// How many always find room there.
+/// The count of extents that always find room there.
 pub(crate) const DIRECT_EXTENTS_MIN: usize =
     crate::format::inode::DATA_AREA_BYTES_MIN / EXTENT_BYTES;
 
@@ -52,7 +69,7 @@ pub(crate) const DIRECT_EXTENTS_MIN: usize =
 pub enum Content {
     /// The bytes themselves: a tiny file or a short symbolic link.
     Inline(Vec<u8>),
-    /// Where its fragments are.
+    /// The places of its fragments.
     Map(ExtentMap),
 }
 
@@ -100,7 +117,7 @@ pub struct Inode {
     pub parent: InodeNo,
     /// The co-location key that the file was given; `None` for the policy's choice.
     pub key: Option<Key>,
-    /// Where the key's files were first placed; empty before.
+    /// The place of the first files of its key; empty before.
     pub hint: FragRun,
     /// The entries of a directory.
     pub entry_count: u32,
@@ -108,7 +125,7 @@ pub struct Inode {
     pub bucket_count: u32,
     /// Extended attributes; `None` while they are on the device alone.
     pub(super) attributes: Option<Attributes>,
-    /// Where they lie if not beside the inode.
+    /// The run that has them if they do not lie next to the inode.
     pub xattr_block: FragRun,
 }
 
@@ -268,7 +285,7 @@ pub struct EncodedInode {
 }
 
 impl EncodedInode {
-    /// A copy of what a sector has.
+    /// A copy of a record in a sector.
     pub fn from_record(record: &Record<'_>) -> EncodedInode {
         EncodedInode {
             inode: *record.inode,

@@ -1,6 +1,6 @@
 //! Reading the contents of files, from memory and from the device, and verifying them.
 //!
-//! A page that is in memory is complete, and hides what the device has. Bytes after the end of the file
+//! A page that is in memory is complete, and hides the device's. Bytes after the end of the file
 //! are zero in every page and in every mapped fragment.
 //!
 //! Contents are given to their reader piece by piece, as they lie in memory, so that the reader's copy is the
@@ -10,22 +10,33 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Content, ExtentMap, Mapping, Store, VnodeState};
+use super::{Content, ExtentMap, InodeCache, Mapping, VnodeState};
 use crate::alloc::Kind;
-use crate::cache::Block;
+use crate::cache::{Block, BufferCache};
 use crate::error::{Corruption, Error, Result};
-use crate::format::checksum;
+use crate::format::{LiveLayout, checksum};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
-/// What is fetched of a file at once: as much as readers of whole files ask for.
+/// Bytes of a file that are fetched at once: as many as readers of whole files ask for.
 const FETCH_BYTES: u64 = 1 << 20;
-/// So many blocks of a run are looked up before the first of them is copied, and let go after the last: a
-/// count of references that changes in between has the processor end one copy before it begins the next.
+/// Blocks of a run that are looked up before the first of them is copied, and dropped after the last. If a
+/// reference count changed between two copies, the processor would end one before it begins the next.
 const GATHERED_BLOCKS: usize = 32;
-/// What a hole reads as.
+/// The contents of a hole.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-impl Store {
+/// Reads the contents of files.
+#[derive(Clone, Copy)]
+pub struct Contents<'a> {
+    layout: &'a LiveLayout,
+    cache: &'a BufferCache,
+}
+
+impl<'a> Contents<'a> {
+    pub(super) fn new(inodes: &'a InodeCache) -> Contents<'a> {
+        Contents { layout: &inodes.layout, cache: &inodes.cache }
+    }
+
     /// Reads up to `len` bytes of a file, at most to its end, and returns how many. Contents that are found
     /// to be damaged may have been given to `take` before that.
     pub fn read(
@@ -137,8 +148,13 @@ impl Store {
             let to = at.saturating_add(len).min(next_page).min(part.end);
             match mapping {
                 Some((start, fragments)) => {
-                    // What follows a file among others is likely to be read next.
-                    let until = match self.kind_of(file.inode.size) == Kind::Large {
+                    // The neighbours of a small file are likely to be read next.
+                    let until = match Kind::of_file(
+                        file.inode.size,
+                        self.layout,
+                        &self.cache.tuning().placing,
+                    ) == Kind::Large
+                    {
                         true => {
                             let last = FragNo(start.0 + fragments - 1);
                             BlockNo(self.layout.block_of(last).0 + 1)
@@ -224,7 +240,7 @@ impl Store {
         if file.inode.content_checksum.is_none() || file.verified.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        if file.inode.size > self.small_bytes_max() {
+        if file.inode.size > self.layout.small_bytes_max() {
             let what = "a large file with a checksum of its contents";
             return Err(Corruption::Inode { ino: file.inode.ino, what }.into());
         }
@@ -260,7 +276,7 @@ pub fn into_slice(mut out: &mut [u8]) -> impl FnMut(&[u8]) {
     }
 }
 
-/// Gives so many zeros.
+/// Passes `len` zero bytes to `take`.
 fn take_zeros(mut len: u64, take: &mut dyn FnMut(&[u8])) {
     while len > 0 {
         let piece = &ZEROS[..len.min(ZEROS.len() as u64) as usize];

@@ -1,9 +1,10 @@
-//! Scrubbing: what the device has of an inode is read past the cache and held against its checksums.
+//! Scrubbing: reads the blocks of an inode from the device, past the cache, and compares them with their
+//! checksums.
 //!
-//! Looks at what belongs to one inode: the blocks of a directory or table and of its index, the
+//! Covers one inode at a time: the blocks of a directory or table and of its index, the
 //! extent tree, the attribute block, the contents of a small file. The inode's own record lies in a
-//! sector of its directory and is looked at with that. What waits in memory to be written is passed
-//! over, since the device is about to get it anew.
+//! sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
+//! overwrites them.
 //!
 //! The device is read a segment at a time and the last ones are kept, so that files that lie
 //! together cost one request. An epoch that is being written can change a block after it was kept,
@@ -13,20 +14,20 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Inode, Store, VnodeState};
+use super::{Inode, InodeCache, VnodeState};
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::Node;
 use crate::format::{Superblock, checksum, index, locator, sector, xattr};
 use crate::units::{BlockNo, CgIndex, Container, FileBlock, FragNo, InodeNo, SectorIndex};
 
-/// How many pieces of the device are kept.
+/// The count of pieces of the device that are kept.
 const PIECES_MAX: usize = 32;
 /// The largest piece that is read at once, in bytes.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the device for verification, past the cache.
 pub struct Scrubber<'s> {
-    store: &'s Store,
+    inodes: &'s InodeCache,
     piece_bytes: u64,
     pieces: VecDeque<(u64, Vec<u8>)>,
     /// Bytes that were read from the device.
@@ -37,30 +38,30 @@ pub struct Scrubber<'s> {
 
 impl<'s> Scrubber<'s> {
     /// A scrubber that has read nothing yet.
-    pub fn new(store: &'s Store) -> Scrubber<'s> {
-        let piece_bytes = u64::from(store.layout.segment_bytes).min(PIECE_BYTES_MAX);
+    pub fn new(inodes: &'s InodeCache) -> Scrubber<'s> {
+        let piece_bytes = u64::from(inodes.layout.segment_bytes).min(PIECE_BYTES_MAX);
         let pieces = VecDeque::new();
-        Scrubber { store, piece_bytes, pieces, read_bytes: 0, problems: Vec::new() }
+        Scrubber { inodes, piece_bytes, pieces, read_bytes: 0, problems: Vec::new() }
     }
 
     /// Verifies the superblock.
     pub fn superblock(&mut self) {
-        let len = u64::from(self.store.layout.block_bytes);
+        let len = u64::from(self.inodes.layout.block_bytes);
         let decoded = self.read(FragNo(0), len).and_then(|bytes| Superblock::decode(&bytes, 0));
         self.note(decoded.map(drop));
     }
 
     /// Verifies a cylinder group's header and bitmap.
     pub fn group(&mut self, cg: CgIndex) {
-        let layout = &self.store.layout;
+        let layout = &self.inodes.layout;
         self.read_bytes += u64::from(1 + layout.bitmap_blocks()) * u64::from(layout.block_bytes);
-        let result = self.store.alloc.verify_group(cg);
+        let result = self.inodes.alloc.verify_group(cg);
         self.note(result);
     }
 
     /// The inode numbers in use that a block of the locator table has.
     pub fn numbers(&mut self, index: u64) -> Vec<InodeNo> {
-        match self.store.locator_numbers(index) {
+        match self.inodes.locator_table().numbers(index) {
             Ok(numbers) => numbers,
             Err(error) => {
                 self.problems.push(error);
@@ -92,7 +93,7 @@ impl<'s> Scrubber<'s> {
 
     /// Reads `len` bytes of the device from fragment `start` on.
     fn read(&mut self, start: FragNo, len: u64) -> Result<Vec<u8>> {
-        let mut at = start.0 * u64::from(self.store.layout.fragment_bytes);
+        let mut at = start.0 * u64::from(self.inodes.layout.fragment_bytes);
         let end = at + len;
         let mut bytes = Vec::with_capacity(len as usize);
         while at < end {
@@ -112,12 +113,12 @@ impl<'s> Scrubber<'s> {
     /// A piece of the device; `None` if the device cannot read all of it.
     fn piece(&mut self, piece: u64) -> Result<Option<&[u8]>> {
         if !self.pieces.iter().any(|(known, _)| *known == piece) {
-            let layout = &self.store.layout;
+            let layout = &self.inodes.layout;
             let block_bytes = u64::from(layout.block_bytes);
             let first = BlockNo(piece * self.piece_bytes / block_bytes);
             let blocks = (self.piece_bytes / block_bytes).min(layout.blocks - first.0);
             let mut bytes = vec![0; (blocks * block_bytes) as usize];
-            if self.store.cache.read_uncached(first, &mut bytes).is_err() {
+            if self.inodes.cache.read_uncached(first, &mut bytes).is_err() {
                 return Ok(None);
             }
             self.read_bytes += bytes.len() as u64;
@@ -130,11 +131,11 @@ impl<'s> Scrubber<'s> {
 
     /// Reads just these bytes, so that a bad sector is not held against its neighbours.
     fn read_alone(&mut self, range: Range<u64>) -> Result<Vec<u8>> {
-        let block_bytes = u64::from(self.store.layout.block_bytes);
+        let block_bytes = u64::from(self.inodes.layout.block_bytes);
         let first = range.start / block_bytes;
         let blocks = range.end.div_ceil(block_bytes) - first;
         let mut bytes = vec![0; (blocks * block_bytes) as usize];
-        self.store.cache.read_uncached(BlockNo(first), &mut bytes)?;
+        self.inodes.cache.read_uncached(BlockNo(first), &mut bytes)?;
         self.read_bytes += bytes.len() as u64;
         let skip = (range.start - first * block_bytes) as usize;
         bytes.drain(..skip);
@@ -147,7 +148,7 @@ impl<'s> Scrubber<'s> {
         let Some((map, root)) = inode.map().and_then(|map| Some((map, map.root()?))) else {
             return Ok(());
         };
-        let layout = *self.store.layout;
+        let layout = *self.inodes.layout;
         let mut todo = vec![(root, map.depth())];
         while let Some((block, depth)) = todo.pop() {
             let start = layout.block_start(block);
@@ -156,7 +157,7 @@ impl<'s> Scrubber<'s> {
                 return Err(Corruption::ExtentBlock { ino: inode.ino, block, what }.into());
             }
             let bytes = self.read(start, layout.block_bytes.into())?;
-            let (generation, checksum) = (inode.generation, self.store.checksum);
+            let (generation, checksum) = (inode.generation, self.inodes.checksum);
             match Node::decode(&bytes, inode.ino, generation, depth, block, checksum)? {
                 Node::Inner(children) => {
                     todo.extend(children.iter().map(|child| (child.block, depth - 1)));
@@ -169,16 +170,16 @@ impl<'s> Scrubber<'s> {
 
     fn attributes(&mut self, inode: &Inode) -> Result<()> {
         let run = inode.xattr_block;
-        let bytes =
-            self.read(run.start, u64::from(run.len) * u64::from(self.store.layout.fragment_bytes))?;
-        let checksum = self.store.checksum;
+        let bytes = self
+            .read(run.start, u64::from(run.len) * u64::from(self.inodes.layout.fragment_bytes))?;
+        let checksum = self.inodes.checksum;
         xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, checksum)?;
         Ok(())
     }
 
     /// Verifies the blocks of a directory or of a table that are not about to be written.
     fn blocks(&mut self, file: &VnodeState) {
-        let fragments = u64::from(self.store.layout.block_fragments());
+        let fragments = u64::from(self.inodes.layout.block_fragments());
         let Some(map) = file.inode.map() else { return };
         for extent in map.iter() {
             let blocks = extent.logical / fragments..extent.logical_end() / fragments;
@@ -193,8 +194,8 @@ impl<'s> Scrubber<'s> {
     }
 
     fn block(&mut self, inode: &Inode, position: u64, start: FragNo) -> Result<()> {
-        let layout = *self.store.layout;
-        let (ino, generation, checksum) = (inode.ino, inode.generation, self.store.checksum);
+        let layout = *self.inodes.layout;
+        let (ino, generation, checksum) = (inode.ino, inode.generation, self.inodes.checksum);
         let bytes = self.read(start, layout.block_bytes.into())?;
         let base = index::index_base(layout.block_bytes);
         if ino == InodeNo::LOCATOR {
@@ -213,9 +214,9 @@ impl<'s> Scrubber<'s> {
     }
 
     fn contents(&mut self, inode: &Inode, expected: u32) -> Result<()> {
-        let layout = *self.store.layout;
+        let layout = *self.inodes.layout;
         let bad = Corruption::Contents { ino: inode.ino };
-        if inode.size > self.store.small_bytes_max() {
+        if inode.size > self.inodes.layout.small_bytes_max() {
             return Err(bad.into());
         }
         let fragment_bytes = u64::from(layout.fragment_bytes);

@@ -1,26 +1,37 @@
-//! Space for the contents of files: promised when they change, preallocated on demand, given back when
-//! they go.
+//! Space for the contents of files: promised when they change, mapped on demand, freed when they go.
 
 use std::ops::Range;
 
-use super::{Content, ExtentMap, Locked, Mapping, Store, VnodeState};
-use crate::alloc::{Kind, Owner, Request};
+use super::{ExtentMap, Features, InodeCache, Mapping, VnodeGuard, VnodeState};
+use crate::alloc::{Allocator, Kind, Owner, Request};
 use crate::error::{Error, Result};
+use crate::format::LiveLayout;
+use crate::tuning::Placing;
 use crate::units::{FileBlock, FileFrag, FragRun};
 
-impl Store {
-    /// How a file of this size is placed.
-    pub(super) fn kind_of(&self, size: u64) -> Kind {
-        match size {
-            small if small <= self.small_bytes_max() => Kind::Small,
-            medium if medium <= self.cache.tuning().placing.medium_bytes_max => Kind::Medium,
-            _ => Kind::Large,
+/// Promises space to files, maps it and frees it. What one file was promised is counted in its vnode
+/// (`Promised`), what all of them were promised is counted in the allocator.
+#[derive(Clone, Copy)]
+pub struct SpacePlan<'a> {
+    pub(super) layout: &'a LiveLayout,
+    pub(super) alloc: &'a Allocator,
+    features: &'a Features,
+    placing: &'a Placing,
+}
+
+impl<'a> SpacePlan<'a> {
+    pub(super) fn new(inodes: &'a InodeCache) -> SpacePlan<'a> {
+        SpacePlan {
+            layout: &inodes.layout,
+            alloc: &inodes.alloc,
+            features: &inodes.features,
+            placing: &inodes.cache.tuning().placing,
         }
     }
 
-    /// Files up to this size are placed whole, and have a checksum.
-    pub fn small_bytes_max(&self) -> u64 {
-        self.layout.segment_bytes.into()
+    /// How a file of this size is placed.
+    pub(super) fn kind_of(&self, size: u64) -> Kind {
+        Kind::of_file(size, self.layout, self.placing)
     }
 
     /// Whether all of a file, or its end, may go into a hole among others of its key.
@@ -30,20 +41,24 @@ impl Store {
         has_tail || self.kind_of(file.inode.size) != Kind::Large
     }
 
-    /// Makes sure that write-back finds space for a page: one that goes where it lies needs none.
-    pub(super) fn promise_page(&self, file: &mut Locked<'_>, position: FileBlock) -> Result<()> {
+    /// Makes sure that write-back finds space for a page. A page that is overwritten in place needs none.
+    pub(super) fn promise_page(
+        &self,
+        file: &mut VnodeGuard<'_>,
+        position: FileBlock,
+    ) -> Result<()> {
         let fragments = u64::from(self.layout.block_fragments());
         let Range { start: FileFrag(first), end: FileFrag(end) } = self.layout.file_frags(position);
         let in_place = !file.changes.moves
-            && (file.inode.size > self.small_bytes_max()
+            && (file.inode.size > self.layout.small_bytes_max()
                 || !self.features.content_checksum
                 || file.inode.map().is_some_and(ExtentMap::has_unwritten));
         if in_place && is_all_mapped(file, first..end) {
-            // What was preallocated has its place, but is noted as written now.
+            // A preallocated page has its place, but its extent becomes a written one.
             let unwritten = file.inode.map().is_some_and(ExtentMap::has_unwritten);
             return if unwritten { self.promise_spill(file, fragments, true) } else { Ok(()) };
         }
-        // On a full volume, what has its place is changed there. The device must know the inode
+        // On a full volume, a page that has its place is overwritten there. The device must know the inode
         // without a checksum, which it does if the inode has not changed since.
         let used_end = end.min(self.layout.fragments_for(file.inode.size));
         let has_place = first < used_end && is_all_mapped(file, first..used_end);
@@ -59,7 +74,7 @@ impl Store {
     }
 
     /// Makes sure that write-back finds space for fragments that go to a new place.
-    fn promise_move(&self, file: &mut Locked<'_>, fragments: u64) -> Result<()> {
+    fn promise_move(&self, file: &mut VnodeGuard<'_>, fragments: u64) -> Result<()> {
         self.alloc.reserve(fragments, file.spender)?;
         // Their extents may go, and others may come.
         let promised = self.promise_spill(file, 2 * fragments, false);
@@ -71,7 +86,7 @@ impl Store {
     }
 
     /// Before the file grows: its last page may have been changed where it lies.
-    pub(super) fn promise_growth(&self, file: &mut Locked<'_>, size: u64) -> Result<()> {
+    pub(super) fn promise_growth(&self, file: &mut VnodeGuard<'_>, size: u64) -> Result<()> {
         if file.promised.lacks_tail && size > file.inode.size {
             self.promise_move(file, self.layout.block_fragments().into())?;
             file.promised.lacks_tail = false;
@@ -90,7 +105,7 @@ impl Store {
             is_cut && !file.changes.moves && is_all_mapped(file, first..end);
     }
 
-    /// Gives back what was promised to a file.
+    /// Withdraws the promises to a file.
     pub(super) fn settle_promises(&self, file: &mut VnodeState) {
         let fragments = std::mem::take(&mut file.promised.fragments);
         let blocks = std::mem::take(&mut file.promised.blocks);
@@ -102,29 +117,8 @@ impl Store {
         }
     }
 
-    /// Maps the holes of a range to fragments that read as zeros. The size stays.
-    pub fn preallocate(&self, file: &mut Locked<'_>, offset: u64, len: u64) -> Result<()> {
-        self.leave_inline(file)?;
-        self.own_contents(file)?;
-        let (first, end) =
-            (self.layout.file_block(offset), self.layout.file_block_from(offset + len));
-        let range = self.layout.file_frag(first)..self.layout.file_frag(end);
-        let missing = self.holes(file, range.clone());
-        self.alloc.reserve(missing, file.spender)?;
-        let mut new = Vec::new();
-        let mut mapped = self.map_holes(file, range, &mut new);
-        self.alloc.unreserve(missing);
-        if mapped.is_ok() {
-            mapped = self.promise_spill(file, 2 * new.len() as u64, false);
-        }
-        if mapped.is_err() {
-            new.into_iter().for_each(|range| self.unmap(file, range));
-        }
-        self.mark_dirty(file);
-        mapped
-    }
-
-    fn holes(&self, file: &VnodeState, range: Range<FileFrag>) -> u64 {
+    /// Counts the fragments of a range that are not mapped.
+    pub(super) fn holes(&self, file: &VnodeState, range: Range<FileFrag>) -> u64 {
         let Some(map) = file.inode.map() else { return 0 };
         let mut missing = 0;
         let mut at = range.start;
@@ -141,10 +135,10 @@ impl Store {
         missing
     }
 
-    /// Maps the holes of a range, and notes what is mapped then and was not before.
-    fn map_holes(
+    /// Maps the holes of a range, and adds the newly mapped ranges to `new`.
+    pub(super) fn map_holes(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         range: Range<FileFrag>,
         new: &mut Vec<Range<FileFrag>>,
     ) -> Result<()> {
@@ -187,24 +181,9 @@ impl Store {
             self.alloc.free(FragRun::new(self.layout.block_start(block), fragments));
         }
     }
-
-    /// Frees everything that an inode without names and users has.
-    pub fn destroy(&self, file: &mut Locked<'_>) -> Result<()> {
-        self.drop_pages(file, FileBlock::ALL);
-        self.settle_spill(file);
-        self.free_tree(file);
-        self.unmap(file, FileFrag::ALL);
-        file.inode.content = Content::Map(ExtentMap::default());
-        self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
-        self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
-        self.drop_inode(file);
-        self.locator_free(file.inode.ino, file.inode.generation)?;
-        self.remove(file.inode.ino);
-        Ok(())
-    }
 }
 
-/// Whether all of a range of a file's fragments has a place.
+/// Whether all fragments of a range of a file are mapped.
 fn is_all_mapped(file: &VnodeState, mut range: Range<u64>) -> bool {
     let mapped = |map: &ExtentMap| {
         range.all(|fragment| matches!(map.find(FileFrag(fragment)), Mapping::Mapped { .. }))

@@ -1,20 +1,23 @@
-//! Promises for what may not find room beside an inode: its extent tree and its attributes.
+//! Promises for the extent tree and the attributes of an inode, which may not fit into its sector.
 //!
-//! Both go to blocks of their own when the epoch comes, always to new ones, and a full volume may have
-//! none then. So each change that can make them necessary first has the blocks promised: as many as
-//! it takes at worst, given how many extents may come or go. What an inode was promised is given back
-//! when it is encoded, and what it takes is allocated right after that.
+//! Each epoch writes them to new blocks, and a full volume may have none by then. So each change that can
+//! make such blocks necessary first asks for promises: as many as the worst case needs, given how many
+//! extents may come or go. The promises are withdrawn when the inode is encoded, right before its blocks are
+//! allocated.
 
-use super::{Locked, Store, VnodeState};
-use crate::error::Result;
+use super::{SpacePlan, VnodeGuard, VnodeState};
+use crate::alloc::{Kind, Owner, Request};
+use crate::error::{Error, Result};
+use crate::format::xattr;
+use crate::units::{FragNo, FragRun};
 
-impl Store {
+impl SpacePlan<'_> {
     /// Makes sure that write-back finds blocks for the tree and the attributes of a file, of which
     /// `changes` more extents may come or go. A change that frees space, or for which there is a
-    /// promise already, may take from what is set aside.
+    /// promise already, may use the blocks that are set aside.
     pub fn promise_spill(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         changes: u64,
         frees_space: bool,
     ) -> Result<()> {
@@ -29,9 +32,8 @@ impl Store {
         Ok(())
     }
 
-    /// Promises a new block to a container or to the locator table, and what its place takes in the
-    /// map.
-    pub fn promise_block(&self, file: &mut Locked<'_>) -> Result<()> {
+    /// Promises a new block to a container or to the locator table, and the blocks that its extent may need.
+    pub fn promise_block(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         self.promise_spill(file, 1, false)?;
         self.alloc.reserve_blocks(1, file.spender)?;
         file.promised.blocks += 1;
@@ -44,9 +46,59 @@ impl Store {
         tree + u64::from(file.inode.has_attributes())
     }
 
-    /// Gives back what was promised to a file, whose inode is encoded now.
+    /// Withdraws these promises to a file, whose inode is being encoded.
     pub(super) fn settle_spill(&self, file: &mut VnodeState) {
         self.alloc.withdraw_spill(std::mem::take(&mut file.promised.spill_blocks));
         file.promised.map_changes = 0;
+    }
+
+    /// Allocates space for a list of attributes of this many bytes, before the list is changed: it must lie
+    /// in one piece, and a full volume may have none when the epoch is written. A list of up to a block is
+    /// covered by a promise.
+    pub fn take_xattr_space(&self, file: &mut VnodeGuard<'_>, list_bytes: usize) -> Result<()> {
+        let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
+        let len = self.layout.fragments_for(bytes) as u32;
+        self.promise_spill(file, 0, false)?;
+        if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
+            return Ok(());
+        }
+        self.alloc.reserve(len.into(), file.spender)?;
+        self.alloc.unreserve(len.into());
+        let run = self.place_xattrs(file, len)?;
+        self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run));
+        Ok(())
+    }
+
+    /// Places attributes of `len` fragments, in one piece.
+    pub(super) fn place_xattrs(&self, file: &VnodeState, len: u32) -> Result<FragRun> {
+        let block = self.layout.block_fragments();
+        let owner = Owner::Key(file.inode.placement_key());
+        let place = |kind, len| {
+            self.alloc.place(&Request {
+                kind,
+                owner,
+                len,
+                goal: None,
+                grown: false,
+                replaces: false,
+                room: 0,
+            })
+        };
+        match place(Kind::Small, len) {
+            Ok(run) if run.len == len => return Ok(run),
+            Ok(short) => self.alloc.free(short),
+            Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        if len > block {
+            return Err(Error::NoSpace);
+        }
+        Ok(self.cut_off(place(Kind::Metadata, block)?, len))
+    }
+
+    /// Shortens a run to `len` fragments and frees the rest.
+    pub(super) fn cut_off(&self, run: FragRun, len: u32) -> FragRun {
+        self.alloc.free(FragRun::new(FragNo(run.start.0 + u64::from(len)), run.len - len));
+        FragRun::new(run.start, len)
     }
 }

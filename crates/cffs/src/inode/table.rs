@@ -1,11 +1,10 @@
 //! The table of vnodes: those in use, and those that were used lately.
 //!
-//! The table is in parts, each with its own lock, so that unrelated files do not share one. When what
-//! is known of inodes takes more memory than it may, the parts are swept in turn until it takes less
-//! (the clock algorithm): of what loses nothing by being forgotten, that goes which was not used since
-//! the sweep before. What cannot go (it is in use, or waits for an epoch) gives up its attributes if
-//! the device has them. What an epoch in flight writes is not on the device: a sweep needs to know the last
-//! epoch that is.
+//! The table is in parts, each with its own lock, so that unrelated files do not share one. When inodes take
+//! more memory than their limit, the parts are swept in turn until they take less (the clock algorithm): a
+//! sweep evicts the vnodes that equal the device and were not used since the sweep before. A vnode that must
+//! stay (it is in use, or waits for an epoch) drops its attributes if the device has them. The writes of an
+//! epoch in flight are not on the device yet, so a sweep needs to know the last epoch that is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +19,13 @@ use crate::units::{EpochNo, InodeNo};
 
 const PARTS: usize = 64;
 
-/// How much of what it may take is free after a sweep, at least: one in so many.
+/// A sweep frees at least one part in this many of the limit.
 const FREED_PART: u64 = 8;
 
 type Part = HashMap<InodeNo, Arc<Vnode>, ByStretch>;
 
-/// Forgets what a part has that is not in use, was not used since the last sweep, and is on a device that has
-/// all epochs up to `done`.
+/// Evicts the vnodes of a part that are not in use, were not used since the last sweep, and equal a device
+/// that has all epochs up to `done`.
 fn sweep(part: &mut Part, done: EpochNo) {
     part.retain(|ino, vnode| {
         // A thread that works with a vnode holds a second reference to it, as does the queue.
@@ -48,7 +47,7 @@ pub(super) struct VnodeTable {
     memory: Arc<Memory>,
     /// The part that is swept next.
     rotor: AtomicUsize,
-    /// Nothing is swept before the account has come to this: the last sweep left as much.
+    /// The next sweep begins when the account reaches this.
     sweep_from: AtomicU64,
     /// The last epoch that is on the device.
     done: AtomicU64,
@@ -69,15 +68,15 @@ impl VnodeTable {
         }
     }
 
-    /// Makes room if what is known of inodes takes more than it may. Any vnode may be locked, but no
-    /// part of the table.
+    /// Sweeps if inodes take more memory than their limit. The caller may hold any vnode, but no part of the
+    /// table.
     pub(super) fn make_room(&self) {
         if self.memory.inode_bytes() <= self.sweep_from.load(Ordering::Relaxed) {
             return;
         }
         let max = self.memory.inode_bytes_max();
         let target = max - max / FREED_PART;
-        // The first round takes the marks away, so that the second one spares nothing.
+        // The first round clears the marks, so that the second one spares nothing.
         for _ in 0..2 * PARTS {
             let part = self.rotor.fetch_add(1, Ordering::Relaxed) % PARTS;
             sweep(&mut self.parts[part].lock(), EpochNo(self.done.load(Ordering::Acquire)));
@@ -85,17 +84,17 @@ impl VnodeTable {
                 break;
             }
         }
-        // If most of it is in use, the next sweep has to wait until there is more.
+        // If most vnodes are in use, the next sweep waits until there are more.
         let next = self.memory.inode_bytes() + max / FREED_PART;
         self.sweep_from.store(next.max(max), Ordering::Relaxed);
     }
 
-    /// Notes that something may be free that was not: the next sweep need not wait for more.
+    /// Notes that more vnodes may be evictable: the next sweep need not wait for more of them.
     pub(super) fn look_again(&self) {
         self.sweep_from.store(self.memory.inode_bytes_max(), Ordering::Relaxed);
     }
 
-    /// The device has all epochs up to this one, so what they wrote may be forgotten.
+    /// Notes that the device has all epochs up to this one, so that their vnodes may be evicted.
     pub(super) fn epoch_done(&self, epoch: EpochNo) {
         self.done.store(epoch.0, Ordering::Release);
         self.look_again();
@@ -128,7 +127,7 @@ impl VnodeTable {
         self.part(ino).lock().remove(&ino);
     }
 
-    /// How many vnodes there are.
+    /// The count of vnodes.
     pub(super) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.lock().len()).sum()
     }

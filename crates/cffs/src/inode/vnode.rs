@@ -17,7 +17,7 @@ use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
 ///
-/// What every lookup touches comes first, with the lock, in one line of memory.
+/// The fields that every lookup touches come first, with the lock, in one cache line.
 #[repr(C)]
 pub struct Vnode {
     /// The inode's number.
@@ -31,25 +31,25 @@ pub struct Vnode {
     pub state: RwLock<VnodeState>,
 }
 
-/// What a vnode takes by itself, with its place in the table.
+/// Memory of a vnode by itself, with its place in the table.
 const VNODE_BYTES: u64 = size_of::<Vnode>() as u64 + 32;
-/// What the hash of a name that leaves takes.
+/// Memory of the hash of a name that leaves.
 const LEAVING_BYTES: u64 = 5;
 
-/// What changed of a file since its inode was last encoded: the most of it.
+/// How much of a file changed since its inode was last encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Changed {
-    /// Its times, if anything, and of a directory how many entries it has: after a crash that is
-    /// found out, and its times follow those of its files.
+pub enum DirtyLevel {
+    /// Its times at most, and the entry count of a directory: recovery counts the entries, and derives the
+    /// times of a directory from those of its files.
     Times,
-    /// Its contents, by writes alone. What the device has of the file stays as it is and whole,
-    /// however long the new contents stay in memory.
+    /// Its contents, by writes alone. The file on the device stays whole, however long the new contents stay
+    /// in memory.
     Contents,
-    /// Its names, its space or its attributes: what else goes to the device may rely on it.
+    /// Its names, its space or its attributes: other writes of the epoch may rely on it.
     Anything,
 }
 
-/// What the lock of a vnode protects; what reading looks at lies together.
+/// The state that the lock of a vnode protects. The fields that reading looks at lie together.
 #[repr(C)]
 pub struct VnodeState {
     /// Space promised to the file, so that write-back finds it.
@@ -60,20 +60,20 @@ pub struct VnodeState {
     pub pages: Pages,
     /// The inode as of now.
     pub inode: Inode,
-    /// Where the inode lies in memory's view; `None` if it has no name.
+    /// The place of the inode as of now; `None` if it has no name.
     pub container: Option<Container>,
-    /// Where the device has it once the epochs that were started are complete.
+    /// The place of the inode on the device once the epochs in flight are complete.
     pub durable: Option<Container>,
     /// How the inode differs from its record in the sector.
     pub changes: Changes,
-    /// What of it moves between sectors or names in the open epoch.
+    /// Its moves between sectors or names in the open epoch.
     pub motion: Motion,
-    /// What is known of its entries, if it is a directory.
+    /// The state of its entries, if it is a directory.
     pub entries: DirState,
     /// The last epoch that writes attributes or nodes of the extent tree of this inode to blocks of their
     /// own. Before it is on the device, these are in memory alone.
     pub(super) spilled: EpochNo,
-    /// What the vnode is charged with.
+    /// The memory that is charged for the vnode.
     charge: Charge,
 }
 
@@ -82,19 +82,19 @@ pub struct VnodeState {
 pub struct Changes {
     /// Whether it differs.
     pub dirty: bool,
-    /// In what it differs: the most of it.
-    pub most: Changed,
+    /// How much of it differs.
+    pub level: DirtyLevel,
     /// The operations by which it came to differ.
     pub causes: Causes,
-    /// The device has a checksum of the contents as they lie there: until it has the inode as it is
-    /// in memory, what changes is written to new places and nothing over the old.
+    /// The device has a checksum of the contents in their present place: until it has the inode as it is in
+    /// memory, changed pages go to new places, and none is overwritten.
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs: bool,
 }
 
-/// What the allocator has promised or given to a file in advance, so that an epoch finds space for all
-/// that changed (see [`crate::alloc`]).
+/// Space that the allocator has promised or given to a file in advance, so that an epoch finds space for all
+/// changes (see [`crate::alloc`]).
 #[derive(Debug, Default)]
 pub struct Promised {
     /// Fragments, to the file's changed pages.
@@ -112,7 +112,7 @@ pub struct Promised {
     pub xattr_space: FragRun,
 }
 
-/// What of an inode moves between sectors or names, so that recovery can complete it.
+/// The moves of an inode between sectors or names, so that recovery can complete them.
 #[derive(Debug, Default)]
 pub struct Motion {
     /// Linktags of the open epoch.
@@ -124,7 +124,7 @@ pub struct Motion {
     pub lost_name: Option<EpochNo>,
 }
 
-/// What is known of a directory's entries.
+/// The state of a directory's entries.
 #[derive(Debug, Default)]
 pub struct DirState {
     /// See [`DirState::leave`]. Few directories have any, and most vnodes are none.
@@ -165,7 +165,7 @@ impl Changes {
     fn none() -> Changes {
         Changes {
             dirty: false,
-            most: Changed::Times,
+            level: DirtyLevel::Times,
             causes: Causes::default(),
             moves: false,
             xattrs: false,
@@ -173,15 +173,15 @@ impl Changes {
     }
 
     /// Notes that it differs, in this at most.
-    pub(super) fn note(&mut self, changed: Changed) {
+    pub(super) fn note(&mut self, changed: DirtyLevel) {
         self.dirty = true;
-        self.most = self.most.max(changed);
+        self.level = self.level.max(changed);
     }
 
     /// Notes that the inode is in its sector as it is; its attributes are written before it.
     fn set_encoded(&mut self) {
         self.dirty = false;
-        self.most = Changed::Times;
+        self.level = DirtyLevel::Times;
         self.moves = false;
         self.causes.clear();
     }
@@ -264,7 +264,7 @@ impl Vnode {
         self.queued.store(false, Ordering::Release);
     }
 
-    /// Whether nobody has called this since the inode was read: for what is done once, before the first
+    /// Whether this is the first call since the inode was read: for work that is done once, before the first
     /// read of the contents.
     pub fn is_first_read(&self) -> bool {
         !self.seen.load(Ordering::Relaxed) && !self.seen.swap(true, Ordering::Relaxed)
@@ -318,7 +318,7 @@ fn rank_of(inode: &Inode) -> Rank {
 }
 
 /// A vnode that is locked to be changed.
-pub struct Locked<'a> {
+pub struct VnodeGuard<'a> {
     /// The vnode.
     pub vnode: &'a Arc<Vnode>,
     state: WriteGuard<'a, VnodeState>,
@@ -326,29 +326,32 @@ pub struct Locked<'a> {
     pub spender: Spender,
 }
 
-impl<'a> Locked<'a> {
+impl<'a> VnodeGuard<'a> {
     /// Waits for the lock.
-    pub fn new(vnode: &'a Arc<Vnode>) -> Locked<'a> {
-        Locked::by(vnode, Spender::Privileged)
+    pub fn new(vnode: &'a Arc<Vnode>) -> VnodeGuard<'a> {
+        VnodeGuard::by(vnode, Spender::Privileged)
     }
 
     /// Waits for the lock, for a change by a caller from whom space may be kept.
-    pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> Locked<'a> {
-        Locked { vnode, state: vnode.state.write(), spender }
+    pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> VnodeGuard<'a> {
+        VnodeGuard { vnode, state: vnode.state.write(), spender }
     }
 
     /// Waits for the locks of the container that has an inode, and of that, in their order: a
     /// directory comes before its files, the external table after them.
-    pub fn with_holder(holder: &'a Arc<Vnode>, vnode: &'a Arc<Vnode>) -> (Locked<'a>, Locked<'a>) {
+    pub fn with_holder(
+        holder: &'a Arc<Vnode>,
+        vnode: &'a Arc<Vnode>,
+    ) -> (VnodeGuard<'a>, VnodeGuard<'a>) {
         if holder.ino == InodeNo::EXTERNAL || !Rule::DirectoryFirst.holds() {
-            let file = Locked::new(vnode);
-            return (Locked::new(holder), file);
+            let file = VnodeGuard::new(vnode);
+            return (VnodeGuard::new(holder), file);
         }
-        (Locked::new(holder), Locked::new(vnode))
+        (VnodeGuard::new(holder), VnodeGuard::new(vnode))
     }
 }
 
-impl Locked<'_> {
+impl VnodeGuard<'_> {
     /// Lets other threads have the lock for a moment, where [`Rule::InodeHeld`] is broken.
     #[inline(always)]
     pub fn stay(&mut self) {
@@ -359,7 +362,7 @@ impl Locked<'_> {
     }
 }
 
-impl Deref for Locked<'_> {
+impl Deref for VnodeGuard<'_> {
     type Target = VnodeState;
 
     fn deref(&self) -> &VnodeState {
@@ -367,7 +370,7 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for VnodeGuard<'_> {
     fn deref_mut(&mut self) -> &mut VnodeState {
         &mut self.state
     }

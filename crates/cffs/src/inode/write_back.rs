@@ -1,29 +1,29 @@
-//! Placement at write-back: what an epoch does with the changed pages and inodes of one file.
+//! Write-back: places the changed pages of a file, and encodes its inode.
 //!
-//! Called with the volume's changes held still. A small file goes whole to a new place beside its
-//! neighbours, with a checksum; a page of a large file goes where it lies, or to a new place if it
-//! has none that fits. Pages of containers and of the locator table are whole blocks.
+//! Runs with the gate closed. A small file goes as a whole to a new place near the files of its key, with a
+//! checksum; a page of a large file is overwritten in place, or goes to a new place if it has none that fits.
+//! Pages of containers and of the locator table are whole blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::map::TreeWriter;
 use super::{
-    Attributes, Changed, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked,
-    Mapping, Store, Vnode, VnodeState, body_bytes_max,
+    Attributes, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, DirtyLevel, EncodedInode,
+    InodeCache, Mapping, SpacePlan, Vnode, VnodeGuard, VnodeState, body_bytes_max,
 };
-use crate::alloc::{Kind, Owner, Request};
+use crate::alloc::{Allocator, Kind, Owner, Request};
 use crate::cache::{Block, Phase, WriteSet};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::extent::{EXTENT_BYTES, Node};
 use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
 use crate::format::sector::promised_bytes;
-use crate::format::{checksum, xattr};
+use crate::format::{LiveLayout, checksum, xattr};
 use crate::runs;
 use crate::trace::Causes;
 use crate::units::{BlockNo, EpochNo, FileBlock, FileFrag, FragNo, FragRun, InodeNo, Key};
 
-/// Beside whose files a file is placed.
+/// The files near which a file is placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
     /// Those of its placement key, or urgent ones.
@@ -35,16 +35,39 @@ pub struct Neighbours {
     pub asked: bool,
 }
 
-impl Store {
+/// The write-back of one epoch: places files and encodes inodes, and collects the writes for that.
+pub struct WriteBack<'a> {
+    /// The inodes.
+    pub inodes: &'a InodeCache,
+    /// The epoch that is written.
+    pub epoch: EpochNo,
+    /// The writes so far.
+    pub writes: WriteSet,
+    layout: &'a LiveLayout,
+    alloc: &'a Allocator,
+    space: SpacePlan<'a>,
+}
+
+impl<'a> WriteBack<'a> {
+    /// The write-back of the open epoch, which adds to these writes.
+    pub fn new(inodes: &'a InodeCache, writes: WriteSet) -> WriteBack<'a> {
+        WriteBack {
+            inodes,
+            epoch: inodes.epoch(),
+            writes,
+            layout: &inodes.layout,
+            alloc: &inodes.alloc,
+            space: inodes.space(),
+        }
+    }
+
     /// Places changed pages of a regular file or symbolic link, all of them if it is small, and adds them
     /// to the epoch. Returns those that are in flight from now on.
     pub fn place_file(
-        &self,
-        file: &mut Locked<'_>,
+        &mut self,
+        file: &mut VnodeGuard<'_>,
         positions: Vec<FileBlock>,
         neighbours: Neighbours,
-        writes: &mut WriteSet,
-        epoch: EpochNo,
     ) -> Result<Vec<FileBlock>> {
         if positions.is_empty() {
             return Ok(positions);
@@ -57,17 +80,17 @@ impl Store {
         // A file that was large when its pages changed has no promise for all of them; it had no
         // checksum either, so that it may be overwritten where it lies.
         let needed: u64 = self.dirty_runs(file).iter().map(|run| run.end - run.start).sum();
-        let small = file.inode.size <= self.small_bytes_max() && self.is_owned(file);
+        let small = file.inode.size <= self.layout.small_bytes_max() && self.is_owned(file);
         if small && needed <= reserved {
-            self.place_small(file, neighbours, writes)?;
+            self.place_small(file, neighbours)?;
         } else {
-            self.place_pages(file, &positions, neighbours, writes)?;
+            self.place_pages(file, &positions, neighbours)?;
         }
         file.promised.lacks_tail &= staying > 0;
-        file.changes.note(Changed::Contents);
-        self.count_dirty(file, |file| {
+        file.changes.note(DirtyLevel::Contents);
+        self.inodes.count_dirty(file, |file| {
             for position in &positions {
-                file.pages.start_write(*position, epoch);
+                file.pages.start_write(*position, self.epoch);
             }
         });
         Ok(positions)
@@ -77,7 +100,7 @@ impl Store {
     fn is_owned(&self, file: &VnodeState) -> bool {
         let fragments = u64::from(self.layout.block_fragments());
         let Some(map) = file.inode.map() else { return false };
-        self.features.content_checksum
+        self.inodes.features.content_checksum
             && map.iter().all(|extent| {
                 let pages = extent.logical / fragments..extent.logical_end().div_ceil(fragments);
                 !extent.unwritten
@@ -85,12 +108,7 @@ impl Store {
             })
     }
 
-    fn place_small(
-        &self,
-        file: &mut Locked<'_>,
-        neighbours: Neighbours,
-        writes: &mut WriteSet,
-    ) -> Result<()> {
+    fn place_small(&mut self, file: &mut VnodeGuard<'_>, neighbours: Neighbours) -> Result<()> {
         let size = file.inode.size;
         let block_bytes = u64::from(self.layout.block_bytes);
         let mut sum = 0;
@@ -108,20 +126,20 @@ impl Store {
         let replaces = neighbours.asked && mapped >= self.layout.fragments_for(size);
         self.free_mapped(file, FileFrag::ALL);
         for run in self.dirty_runs(file) {
-            self.place_run(file, run, Kind::Small, neighbours, replaces, writes)?;
+            self.place_run(file, run, Kind::Small, neighbours, replaces)?;
         }
         file.inode.content_checksum = (file.inode.file_type == FileType::Regular).then_some(sum);
         file.verified.store(true, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives back what is mapped in a range. The device has the inode lead there until it has it as it is
-    /// in memory, so it has to go with the epoch.
-    fn free_mapped(&self, file: &mut Locked<'_>, range: Range<FileFrag>) {
+    /// Frees the fragments of a range. The inode on the device points there until it is rewritten, so the
+    /// inode must be written in this epoch.
+    fn free_mapped(&self, file: &mut VnodeGuard<'_>, range: Range<FileFrag>) {
         let Some(map) = file.inode.map_mut() else { return };
         let runs = map.remove(range);
         if !runs.is_empty() {
-            file.changes.most = Changed::Anything;
+            file.changes.level = DirtyLevel::Anything;
         }
         runs.into_iter().for_each(|run| self.alloc.free(run));
     }
@@ -141,13 +159,12 @@ impl Store {
     }
 
     fn place_run(
-        &self,
-        file: &mut Locked<'_>,
+        &mut self,
+        file: &mut VnodeGuard<'_>,
         run: Range<u64>,
         kind: Kind,
         neighbours: Neighbours,
         replaces: bool,
-        writes: &mut WriteSet,
     ) -> Result<()> {
         let mut at = run.start;
         while at < run.end {
@@ -165,14 +182,14 @@ impl Store {
             if let Some(map) = file.inode.map_mut() {
                 map.insert(FileFrag(at), place, false);
             }
-            self.write_range(file, at, place, writes);
+            self.write_range(file, at, place);
             at += u64::from(place.len);
         }
         Ok(())
     }
 
     /// Adds a run of the file's fragments, all in dirty pages, to the epoch.
-    fn write_range(&self, file: &VnodeState, first: u64, place: FragRun, writes: &mut WriteSet) {
+    fn write_range(&mut self, file: &VnodeState, first: u64, place: FragRun) {
         let per_block = u64::from(self.layout.block_fragments());
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let mut at = first;
@@ -185,13 +202,13 @@ impl Store {
                 let into = (at % per_block) as usize * fragment_bytes;
                 let len = (to - at) as usize * fragment_bytes;
                 if let Some(causes) = file.pages.causes(FileBlock(position)) {
-                    writes.note_causes(self.layout.block_of(start), causes);
+                    self.writes.note_causes(self.layout.block_of(start), causes);
                 }
                 if len == page.len() && start.0.is_multiple_of(per_block) {
-                    writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
+                    self.writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
                 } else {
                     let bytes = &page[into..into + len];
-                    writes.put_fragments(&self.layout, start, bytes);
+                    self.writes.put_fragments(&self.layout, start, bytes);
                 }
             }
             at = to;
@@ -199,11 +216,10 @@ impl Store {
     }
 
     fn place_pages(
-        &self,
-        file: &mut Locked<'_>,
+        &mut self,
+        file: &mut VnodeGuard<'_>,
         positions: &[FileBlock],
         neighbours: Neighbours,
-        writes: &mut WriteSet,
     ) -> Result<()> {
         file.inode.content_checksum = None;
         let end = self.layout.fragments_for(file.inode.size);
@@ -214,7 +230,7 @@ impl Store {
             if page.is_empty() {
                 continue;
             }
-            if !file.changes.moves && self.write_in_place(file, page.clone(), writes) {
+            if !file.changes.moves && self.write_in_place(file, page.clone()) {
                 continue;
             }
             // A page that lies there in part moves as a whole: it was the tail, and grew.
@@ -222,19 +238,14 @@ impl Store {
             runs::append(&mut unplaced, page, 0);
         }
         for run in unplaced {
-            let kind = self.kind_of(file.inode.size);
-            self.place_run(file, run, kind, neighbours, false, writes)?;
+            let kind = self.space.kind_of(file.inode.size);
+            self.place_run(file, run, kind, neighbours, false)?;
         }
         Ok(())
     }
 
     /// Adds a page to the epoch where it lies, if all of it is mapped.
-    fn write_in_place(
-        &self,
-        file: &mut Locked<'_>,
-        page: Range<u64>,
-        writes: &mut WriteSet,
-    ) -> bool {
+    fn write_in_place(&mut self, file: &mut VnodeGuard<'_>, page: Range<u64>) -> bool {
         let Some(map) = file.inode.map_mut() else { return false };
         let mut pieces = Vec::new();
         let mut at = page.start;
@@ -253,16 +264,16 @@ impl Store {
             }
         }
         for (at, run, _) in pieces {
-            self.write_range(file, at, run, writes);
+            self.write_range(file, at, run);
         }
         true
     }
 
     /// Gives the changed pages of a container or of the locator table that have no block one each,
-    /// beside the files of `file`'s key. Returns the positions of the new ones.
+    /// near the files of `file`'s key. Returns the positions of the new ones.
     pub fn place_blocks(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         range: Range<FileBlock>,
     ) -> Result<Vec<FileBlock>> {
         let fragments = self.layout.block_fragments();
@@ -274,7 +285,7 @@ impl Store {
         for (i, position) in unplaced.iter().enumerate() {
             let logical = self.layout.file_frag(*position);
             let Some(map) = file.inode.map() else { break };
-            // What is new lies at the head of its files, what has grown behind itself.
+            // The first blocks lie ahead of the files of the key, later blocks after the earlier ones.
             let before = map.last_before(logical).filter(|_| grown);
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
             let room = self.alloc.room_to_grow(map.mapped()).max(rest);
@@ -295,24 +306,23 @@ impl Store {
             if let Some(map) = file.inode.map_mut() {
                 map.insert(logical, run, false);
             }
-            file.changes.note(Changed::Times);
+            file.changes.note(DirtyLevel::Times);
         }
         Ok(unplaced)
     }
 
-    /// The inode as it fits into `room` bytes of its sector. What does not fit beside it goes to an
-    /// attribute block or to the extent tree, which are added to the epoch.
+    /// The inode as it fits into `room` bytes of its sector. Attributes and extents that do not fit go to an
+    /// attribute block and to the extent tree, which are added to the epoch.
     pub fn encode_to_fit(
-        &self,
-        file: &mut Locked<'_>,
+        &mut self,
+        file: &mut VnodeGuard<'_>,
         room: usize,
-        writes: &mut WriteSet,
     ) -> Result<EncodedInode> {
         // Pages of derived state may still be without a place, and change the map later.
         let waiting = file.promised.blocks;
-        self.settle_spill(file);
+        self.space.settle_spill(file);
         let known = file.inode.known_attributes();
-        // What is on the device alone has a block of its own, and stays there.
+        // Attributes that are only on the device have a block of their own, and stay there.
         let list_len = known.map_or(usize::MAX / 2, Attributes::encoded_len);
         let (data_min, data_max) = match &file.inode.content {
             Content::Inline(bytes) => (bytes.len(), bytes.len()),
@@ -329,7 +339,7 @@ impl Store {
         let room = room.max(smallest);
         let room = room.min(body_bytes_max(&self.layout));
         let beside = smallest + list_len <= room;
-        self.put_attributes(file, !beside && list_len > 0, writes)?;
+        self.put_attributes(file, !beside && list_len > 0)?;
         let attributes = if beside { list_len } else { 0 };
         let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
@@ -342,44 +352,46 @@ impl Store {
             // A directory's tree lies among its sectors, since reading these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
-            let mut writer = NodeWriter { store: self, ino, generation, goal, writes, causes };
+            let mut writer = NodeWriter {
+                inodes: self.inodes,
+                ino,
+                generation,
+                goal,
+                writes: &mut self.writes,
+                causes,
+            };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
-            file.spilled = self.epoch();
+            file.spilled = self.epoch;
         }
         if waiting > 0 {
-            // If there is none to be had, the blocks that are set aside have to do.
-            let _ = self.promise_spill(file, waiting, true);
+            // If no more can be promised, the blocks that are set aside must be enough.
+            let _ = self.space.promise_spill(file, waiting, true);
         }
         let tags = &tags[..tags.len().min(tags_fit)];
         Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
     }
 
-    /// The attributes of an inode without a name go to a block of their own if they are more than
-    /// others have beside the inode, so that they need not stay in memory.
-    pub fn encode_nameless(&self, vnode: &Arc<Vnode>, writes: &mut WriteSet) -> Result<()> {
-        let file = &mut Locked::new(vnode);
-        self.settle_spill(file);
+    /// Writes the attributes of an inode without a name to a block of their own if they would not fit into a
+    /// sector, so that they need not stay in memory.
+    pub fn encode_nameless(&mut self, vnode: &Arc<Vnode>) -> Result<()> {
+        let file = &mut VnodeGuard::new(vnode);
+        self.space.settle_spill(file);
         let len = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
         if file.changes.xattrs {
-            self.put_attributes(file, len > body_bytes_max(&self.layout), writes)?;
+            self.put_attributes(file, len > body_bytes_max(&self.layout))?;
         }
         file.set_encoded();
         Ok(())
     }
 
-    /// Writes attributes that lie `apart` to a block, unless they are there; of others that block is
-    /// freed.
-    fn put_attributes(
-        &self,
-        file: &mut Locked<'_>,
-        apart: bool,
-        writes: &mut WriteSet,
-    ) -> Result<()> {
+    /// Writes attributes that lie `apart` to their block, unless it has them already. Frees the block of
+    /// attributes that lie in the sector.
+    fn put_attributes(&mut self, file: &mut VnodeGuard<'_>, apart: bool) -> Result<()> {
         if !apart || file.changes.xattrs || file.inode.xattr_block.len == 0 {
             self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
             if apart {
                 let list = file.inode.attributes().encode();
-                self.write_xattr_block(file, &list, writes)?;
+                self.write_xattr_block(file, &list)?;
             }
         }
         self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
@@ -387,86 +399,37 @@ impl Store {
         Ok(())
     }
 
-    /// Takes space for a list of attributes of this many bytes before the list is changed: it has to
-    /// lie in one piece, and a full volume may have none when the epoch comes. Up to a block there
-    /// always is one.
-    pub fn take_xattr_space(&self, file: &mut Locked<'_>, list_bytes: usize) -> Result<()> {
-        let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
-        let len = self.layout.fragments_for(bytes) as u32;
-        self.promise_spill(file, 0, false)?;
-        if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
-            return Ok(());
-        }
-        self.alloc.reserve(len.into(), file.spender)?;
-        self.alloc.unreserve(len.into());
-        let run = self.place_xattrs(file, len)?;
-        self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run));
-        Ok(())
-    }
-
-    /// Places attributes of `len` fragments, in one piece.
-    fn place_xattrs(&self, file: &VnodeState, len: u32) -> Result<FragRun> {
-        let block = self.layout.block_fragments();
-        let owner = Owner::Key(file.inode.placement_key());
-        let place = |kind, len| {
-            self.alloc.place(&Request {
-                kind,
-                owner,
-                len,
-                goal: None,
-                grown: false,
-                replaces: false,
-                room: 0,
-            })
-        };
-        match place(Kind::Small, len) {
-            Ok(run) if run.len == len => return Ok(run),
-            Ok(short) => self.alloc.free(short),
-            Err(Error::NoSpace) => {}
-            Err(error) => return Err(error),
-        }
-        if len > block {
-            return Err(Error::NoSpace);
-        }
-        Ok(self.cut(place(Kind::Metadata, block)?, len))
-    }
-
-    /// The head of a run; the rest is given back.
-    fn cut(&self, run: FragRun, len: u32) -> FragRun {
-        self.alloc.free(FragRun::new(FragNo(run.start.0 + u64::from(len)), run.len - len));
-        FragRun::new(run.start, len)
-    }
-
-    fn write_xattr_block(
-        &self,
-        file: &mut Locked<'_>,
-        list: &[u8],
-        writes: &mut WriteSet,
-    ) -> Result<()> {
+    fn write_xattr_block(&mut self, file: &mut VnodeGuard<'_>, list: &[u8]) -> Result<()> {
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let len = (xattr::HEADER_BYTES + list.len()).div_ceil(fragment_bytes) as u32;
         let run = if file.promised.xattr_space.len >= len {
-            self.cut(std::mem::take(&mut file.promised.xattr_space), len)
+            self.space.cut_off(std::mem::take(&mut file.promised.xattr_space), len)
         } else {
-            self.place_xattrs(file, len)?
+            self.space.place_xattrs(file, len)?
         };
         let inode = &mut file.inode;
         let total = len as usize * fragment_bytes;
-        let bytes =
-            xattr::encode_block(list, inode.ino, inode.generation, run.start, total, self.checksum);
+        let bytes = xattr::encode_block(
+            list,
+            inode.ino,
+            inode.generation,
+            run.start,
+            total,
+            self.inodes.checksum,
+        );
         inode.xattr_block = run;
-        file.spilled = self.epoch();
-        writes.put_fragments(&self.layout, run.start, &bytes);
+        file.spilled = self.epoch;
+        self.writes.put_fragments(&self.layout, run.start, &bytes);
         let last = self.layout.block_of(FragNo(run.end().0 - 1));
         for number in self.layout.block_of(run.start).0..=last.0 {
-            writes.note_causes(BlockNo(number), &file.changes.causes);
+            self.writes.note_causes(BlockNo(number), &file.changes.causes);
         }
         Ok(())
     }
 }
 
 struct NodeWriter<'a> {
-    store: &'a Store,
+    inodes: &'a InodeCache,
     ino: InodeNo,
     generation: u32,
     goal: Option<FragNo>,
@@ -476,21 +439,21 @@ struct NodeWriter<'a> {
 
 impl TreeWriter for NodeWriter<'_> {
     fn allocate(&mut self) -> Result<BlockNo> {
-        let run = self.store.alloc.place(&Request {
+        let run = self.inodes.alloc.place(&Request {
             kind: Kind::Metadata,
             owner: Owner::Key(Key(self.ino.0)),
-            len: self.store.layout.block_fragments(),
+            len: self.inodes.layout.block_fragments(),
             goal: self.goal,
             grown: false,
             replaces: false,
             room: 0,
         })?;
-        Ok(self.store.layout.block_of(run.start))
+        Ok(self.inodes.layout.block_of(run.start))
     }
 
     fn write(&mut self, block: BlockNo, depth: u8, node: &Node) {
-        let layout = &self.store.layout;
-        let checksum = self.store.checksum;
+        let layout = &self.inodes.layout;
+        let checksum = self.inodes.checksum;
         let bytes =
             node.encode(self.ino, self.generation, depth, block, layout.block_bytes, checksum);
         self.writes.put_block(Phase::New, block, Arc::new(Block::new(&bytes)));
@@ -498,8 +461,8 @@ impl TreeWriter for NodeWriter<'_> {
     }
 
     fn free(&mut self, block: BlockNo) {
-        let layout = &self.store.layout;
+        let layout = &self.inodes.layout;
         let run = FragRun::new(layout.block_start(block), layout.block_fragments());
-        self.store.alloc.free(run);
+        self.inodes.alloc.free(run);
     }
 }

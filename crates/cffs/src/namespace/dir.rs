@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::index;
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
-use crate::inode::{Changed, Locked, VnodeState};
+use crate::inode::{DirtyLevel, VnodeGuard, VnodeState};
 use crate::units::{FileBlock, InodeNo, SectorIndex};
 
 /// How many sectors a new entry looks at for a hole before it takes a new one, so that it costs the
@@ -50,7 +50,7 @@ impl Namespace {
     ) -> Result<Option<Found>> {
         if let Some(bucket) = self.index_bucket(dir, hash)? {
             for index in index::find(&bucket, hash) {
-                if index.0 < self.store.sector_count(dir)
+                if index.0 < self.inodes.containers().sector_count(dir)
                     && let Some(found) = self.find_in(dir, index, hash, name)?
                 {
                     return Ok(Some(found));
@@ -58,8 +58,8 @@ impl Namespace {
             }
             return Ok(None);
         }
-        for position in (0..self.store.layout.file_block(dir.inode.size).0).map(FileBlock) {
-            let sectors = self.store.sectors(dir, position)?;
+        for position in (0..self.inodes.layout.file_block(dir.inode.size).0).map(FileBlock) {
+            let sectors = self.inodes.containers().sectors(dir, position)?;
             let find = |(index, sector): (SectorIndex, Sector<'_>)| {
                 sector.find_name(hash, name).map(|entry| Found::new(index, &entry))
             };
@@ -77,7 +77,7 @@ impl Namespace {
         hash: u32,
         name: &[u8],
     ) -> Result<Option<Found>> {
-        let image = self.store.sector(dir, index)?;
+        let image = self.inodes.containers().sector(dir, index)?;
         Ok(image.get().find_name(hash, name).map(|entry| Found::new(index, &entry)))
     }
 
@@ -85,7 +85,7 @@ impl Namespace {
     /// the device in the open epoch, the entry has to come to it later than that.
     pub(super) fn insert_entry(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         entry: &NewEntry<'_>,
     ) -> Result<(SectorIndex, u16)> {
         let waits = dir.entries.is_leaving(entry.hash) && !entry.name.is_empty();
@@ -95,7 +95,7 @@ impl Namespace {
         let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
         let slot = self.insert_entry_in(dir, index, entry)?.ok_or(Error::NoSpace)?;
         if waits {
-            sector::defer_appearance(self.store.sector_mut(dir, index)?, slot);
+            sector::defer_appearance(self.inodes.containers().sector_mut(dir, index)?, slot);
         }
         Ok((index, slot))
     }
@@ -103,11 +103,11 @@ impl Namespace {
     /// Adds an entry to this sector; `None` if it does not fit there.
     fn insert_entry_in(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         index: SectorIndex,
         entry: &NewEntry<'_>,
     ) -> Result<Option<u16>> {
-        let image = self.store.sector_mut(dir, index)?;
+        let image = self.inodes.containers().sector_mut(dir, index)?;
         let slot = sector::insert(image, entry.hash, entry.name, entry.file_type, &entry.body);
         if slot.is_some() {
             self.entry_added(dir, entry.hash, index)?;
@@ -118,7 +118,7 @@ impl Namespace {
     /// Counts and indexes an entry that was put into a sector.
     pub(super) fn entry_added(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         hash: u32,
         index: SectorIndex,
     ) -> Result<()> {
@@ -126,7 +126,7 @@ impl Namespace {
             let count = dir.inode.entry_count.saturating_add(1);
             dir.inode.entry_count = count;
             self.index_insert(dir, hash, index)?;
-            self.store.mark_changed(dir, Changed::Times);
+            self.inodes.mark_changed(dir, DirtyLevel::Times);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Namespace {
     /// Removes an entry: at once, or, if `deferred`, from the device in the last phase.
     pub(super) fn remove_entry(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         index: SectorIndex,
         slot: u16,
         hash: u32,
@@ -150,7 +150,7 @@ impl Namespace {
     /// Removes an entry and keeps its sector even if it is empty now: another entry follows.
     pub(super) fn hide_entry(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         index: SectorIndex,
         slot: u16,
         hash: u32,
@@ -158,11 +158,11 @@ impl Namespace {
     ) -> Result<()> {
         self.recent.forget(dir.inode.ino, hash);
         // What can fail comes first: a name that is gone from its sector alone would be lost.
-        self.store.sector_mut(dir, index)?;
+        self.inodes.containers().sector_mut(dir, index)?;
         if dir.inode.is_dir() {
             self.index_remove(dir, hash, index)?;
         }
-        let image = self.store.sector_mut(dir, index)?;
+        let image = self.inodes.containers().sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);
             dir.entries.leave(hash);
@@ -173,7 +173,7 @@ impl Namespace {
         if dir.inode.is_dir() {
             let count = dir.inode.entry_count.saturating_sub(1);
             dir.inode.entry_count = count;
-            self.store.mark_changed(dir, Changed::Times);
+            self.inodes.mark_changed(dir, DirtyLevel::Times);
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Namespace {
     /// if its sector has no room for the name. The rest of the entry stays or becomes shorter.
     pub(super) fn rename_in_sector(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         old: &Found,
         entry: &NewEntry<'_>,
     ) -> Result<bool> {
@@ -190,7 +190,7 @@ impl Namespace {
             return Err(Error::EpochNeeded);
         }
         let room = {
-            let image = self.store.sector(dir, old.sector)?;
+            let image = self.inodes.containers().sector(dir, old.sector)?;
             image.get().free_bytes() + image.get().entry_len(old.slot)
         };
         if entry.len() > room {
@@ -201,7 +201,7 @@ impl Namespace {
             self.index_insert(dir, entry.hash, old.sector)?;
         }
         self.hide_entry(dir, old.sector, old.slot, old.hash, false)?;
-        let image = self.store.sector_mut(dir, old.sector)?;
+        let image = self.inodes.containers().sector_mut(dir, old.sector)?;
         let NewEntry { hash, name, file_type, body, .. } = entry;
         let slot = sector::insert_at(image, old.slot, *hash, name, *file_type, body);
         debug_assert_eq!(slot, Some(old.slot), "the slot and the room were just freed");
@@ -212,15 +212,15 @@ impl Namespace {
 
     /// A sector with `len` free bytes: the last one if it has them, so that entries stay in the
     /// order of creation; else one with a hole, else a new one.
-    fn sector_with_room(&self, dir: &mut Locked<'_>, len: usize) -> Result<SectorIndex> {
+    fn sector_with_room(&self, dir: &mut VnodeGuard<'_>, len: usize) -> Result<SectorIndex> {
         if let Some(index) = self.room_at_end(dir, len)? {
             return Ok(index);
         }
-        let count = self.store.sector_count(dir);
+        let count = self.inodes.containers().sector_count(dir);
         let from = dir.entries.room_from.min(count);
         let to = count.min(from + HOLE_SEARCH_SECTORS_MAX);
         for index in from..to {
-            if self.store.sector(dir, SectorIndex(index))?.get().room() >= len {
+            if self.inodes.containers().sector(dir, SectorIndex(index))?.get().room() >= len {
                 dir.entries.room_from = index;
                 return Ok(SectorIndex(index));
             }
@@ -228,14 +228,14 @@ impl Namespace {
         // What was passed over has less room than an entry like this one takes. An entry of
         // another length may find less than there is, and a removal lowers the mark again.
         dir.entries.room_from = to;
-        self.store.append_sectors(dir)
+        self.inodes.containers().append_sectors(dir)
     }
 
     /// The first sector of the last block that has `len` free bytes, if the last one has them: a new
     /// block has several empty sectors.
     fn room_at_end(&self, dir: &VnodeState, len: usize) -> Result<Option<SectorIndex>> {
         let Some(end) = dir.inode.size.checked_sub(1) else { return Ok(None) };
-        let sectors = self.store.sectors(dir, self.store.layout.file_block(end))?;
+        let sectors = self.inodes.containers().sectors(dir, self.inodes.layout.file_block(end))?;
         let has_room = |(_, sector): &(SectorIndex, Sector<'_>)| sector.room() >= len;
         if !sectors.iter().last().as_ref().is_some_and(has_room) {
             return Ok(None);
@@ -245,7 +245,7 @@ impl Namespace {
 
     /// Frees the sectors of a directory that has become empty, unless an entry of one still has to
     /// leave the device in the last phase.
-    fn release_sectors(&self, dir: &mut Locked<'_>) -> Result<()> {
+    fn release_sectors(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         if dir.inode.nlink == 0 || dir.inode.ino == InodeNo::EXTERNAL {
             return Ok(());
         }
@@ -254,16 +254,16 @@ impl Namespace {
         }
         dir.inode.bucket_count = 0;
         dir.entries.room_from = 0;
-        self.store.set_size(dir, 0)
+        self.inodes.writer().set_size(dir, 0)
     }
 
     /// Whether an entry of the directory still has to leave the device in the last phase of the
     /// epoch: until then the directory has to stay, since the entry is what the device has of a file
     /// that moved.
     fn has_deferred(&self, dir: &VnodeState) -> bool {
-        let sectors_end = self.store.layout.file_block(dir.inode.size);
+        let sectors_end = self.inodes.layout.file_block(dir.inode.size);
         dir.pages.dirty_in(FileBlock(0)..sectors_end).any(|position| {
-            let len = self.store.layout.sector_bytes as usize;
+            let len = self.inodes.layout.sector_bytes as usize;
             let block = dir.pages.get(position);
             block.is_some_and(|b| b.chunks_exact(len).any(|s| Sector::new(s).has_deferred()))
         })

@@ -10,7 +10,7 @@ use super::Namespace;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::index;
-use crate::inode::{Inode, Locked, VnodeState};
+use crate::inode::{Inode, VnodeGuard, VnodeState};
 use crate::units::{FileBlock, FileFrag, SectorIndex};
 
 /// Up to this many bytes of sectors a directory is scanned.
@@ -37,7 +37,7 @@ impl Namespace {
     }
 
     fn bucket(&self, dir: &VnodeState, bucket: u32) -> Result<Arc<Block>> {
-        let layout = &self.store.layout;
+        let layout = &self.inodes.layout;
         let position = FileBlock(index::index_base(layout.block_bytes) + u64::from(bucket));
         match dir.pages.get(position) {
             Some(page) => Ok(page.clone()),
@@ -48,56 +48,56 @@ impl Namespace {
     /// The bucket as the device has it.
     fn clean_bucket(&self, dir: &Inode, bucket: u32, position: FileBlock) -> Result<Arc<Block>> {
         let (ino, generation) = (dir.ino, dir.generation);
-        let fragments = self.store.layout.block_fragments();
+        let fragments = self.inodes.layout.block_fragments();
         let what = "missing";
         let missing = crate::error::Corruption::IndexBlock { dir: ino, index: bucket, what };
         let number = dir.map().and_then(|map| map.block_at(position, fragments)).ok_or(missing)?;
-        let block = self.store.read_whole(number)?;
+        let block = self.inodes.contents().read_whole(number)?;
         block.verify_as(ino, |bytes| {
-            index::verify(bytes, ino, generation, bucket, self.store.checksum)
+            index::verify(bytes, ino, generation, bucket, self.inodes.checksum)
         })?;
         Ok(block)
     }
 
-    fn bucket_mut<'a>(&self, dir: &'a mut Locked<'_>, bucket: u32) -> Result<&'a mut Block> {
-        let base = index::index_base(self.store.layout.block_bytes);
+    fn bucket_mut<'a>(&self, dir: &'a mut VnodeGuard<'_>, bucket: u32) -> Result<&'a mut Block> {
+        let base = index::index_base(self.inodes.layout.block_bytes);
         let position = FileBlock(base + u64::from(bucket));
         let ino = dir.inode.ino;
-        self.store.queue(dir.vnode);
+        self.inodes.queue(dir.vnode);
         let (block, made_dirty) = self
-            .store
+            .inodes
             .dirty_page_or(dir, position, |dir| self.clean_bucket(dir, bucket, position))?;
         if made_dirty {
-            self.store.busy.directory(ino);
+            self.inodes.busy.directory(ino);
         }
         Ok(block)
     }
 
-    fn add_bucket(&self, dir: &mut Locked<'_>, bucket: u32) -> Result<()> {
-        self.store.promise_block(dir)?;
-        let mut block = Block::zeroed(self.store.layout.block_bytes as usize);
+    fn add_bucket(&self, dir: &mut VnodeGuard<'_>, bucket: u32) -> Result<()> {
+        self.inodes.space().promise_block(dir)?;
+        let mut block = Block::zeroed(self.inodes.layout.block_bytes as usize);
         index::init(&mut block, dir.inode.ino, dir.inode.generation, bucket);
         block.trust_as(dir.inode.ino);
-        let base = index::index_base(self.store.layout.block_bytes);
+        let base = index::index_base(self.inodes.layout.block_bytes);
         let position = FileBlock(base + u64::from(bucket));
-        self.store.count_dirty(dir, |dir| {
+        self.inodes.count_dirty(dir, |dir| {
             dir.pages.insert(position, Arc::new(block));
         });
         dir.inode.bucket_count = bucket + 1;
-        self.store.mark_dirty(dir);
+        self.inodes.mark_dirty(dir);
         Ok(())
     }
 
     /// Notes a new name; makes the index if the directory needs one by now.
     pub(super) fn index_insert(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         hash: u32,
         sector: SectorIndex,
     ) -> Result<()> {
         if dir.inode.bucket_count == 0 {
             let large = dir.inode.size > UNINDEXED_BYTES_MAX;
-            return if large && self.store.features.dir_index {
+            return if large && self.inodes.features.dir_index {
                 self.without_index_on_failure(dir, Namespace::build_index)
             } else {
                 Ok(())
@@ -109,7 +109,7 @@ impl Namespace {
         })
     }
 
-    fn index_add(&self, dir: &mut Locked<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
+    fn index_add(&self, dir: &mut VnodeGuard<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
         let bucket = index::bucket_of(hash, dir.inode.bucket_count);
         index::insert(self.bucket_mut(dir, bucket)?, hash, sector);
         Ok(())
@@ -118,7 +118,7 @@ impl Namespace {
     /// Notes that a name is gone.
     pub(super) fn index_remove(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         hash: u32,
         sector: SectorIndex,
     ) -> Result<()> {
@@ -133,10 +133,10 @@ impl Namespace {
         })
     }
 
-    fn build_index(&self, dir: &mut Locked<'_>) -> Result<()> {
+    fn build_index(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         self.add_bucket(dir, 0)?;
-        for sector in (0..self.store.sector_count(dir)).map(SectorIndex) {
-            let image = self.store.sector(dir, sector)?;
+        for sector in (0..self.inodes.containers().sector_count(dir)).map(SectorIndex) {
+            let image = self.inodes.containers().sector(dir, sector)?;
             for entry in image.get().entries() {
                 self.index_add(dir, entry.hash, sector)?;
                 // One at a time here too: the first bucket alone could not list all names.
@@ -151,16 +151,16 @@ impl Namespace {
     }
 
     fn buckets_wanted(&self, dir: &VnodeState) -> u32 {
-        let capacity = index::bucket_capacity(self.store.layout.block_bytes) as u32;
+        let capacity = index::bucket_capacity(self.inodes.layout.block_bytes) as u32;
         dir.inode.entry_count.div_ceil(capacity * FILL_PERCENT / 100)
     }
 
-    fn split_if_full(&self, dir: &mut Locked<'_>) -> Result<()> {
+    fn split_if_full(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         if dir.inode.bucket_count < self.buckets_wanted(dir) { self.split(dir) } else { Ok(()) }
     }
 
     /// Adds the next bucket and moves there what belongs to it.
-    fn split(&self, dir: &mut Locked<'_>) -> Result<()> {
+    fn split(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         let new = dir.inode.bucket_count;
         let old = new - (new + 1).next_power_of_two() / 2;
         self.add_bucket(dir, new)?;
@@ -185,8 +185,8 @@ impl Namespace {
 
     fn without_index_on_failure(
         &self,
-        dir: &mut Locked<'_>,
-        change: impl FnOnce(&Namespace, &mut Locked<'_>) -> Result<()>,
+        dir: &mut VnodeGuard<'_>,
+        change: impl FnOnce(&Namespace, &mut VnodeGuard<'_>) -> Result<()>,
     ) -> Result<()> {
         match change(self, dir) {
             Err(Error::Corruption(_) | Error::NoSpace | Error::Invalid(_)) => self.drop_index(dir),
@@ -195,15 +195,15 @@ impl Namespace {
     }
 
     /// Does without the index from now on; the next insertion makes a new one.
-    fn drop_index(&self, dir: &mut Locked<'_>) -> Result<()> {
-        let layout = &self.store.layout;
+    fn drop_index(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
+        let layout = &self.inodes.layout;
         let base = FileBlock(index::index_base(layout.block_bytes));
-        self.store.drop_blocks(dir, base..FileBlock::END);
+        self.inodes.writer().drop_blocks(dir, base..FileBlock::END);
         let first = layout.file_frag(base);
         let runs = dir.inode.map_mut().map(|map| map.remove(first..FileFrag::END));
-        runs.into_iter().flatten().for_each(|run| self.store.alloc.free(run));
+        runs.into_iter().flatten().for_each(|run| self.inodes.alloc.free(run));
         dir.inode.bucket_count = 0;
-        self.store.mark_dirty(dir);
+        self.inodes.mark_dirty(dir);
         Ok(())
     }
 }

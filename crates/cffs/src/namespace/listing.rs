@@ -127,7 +127,7 @@ impl Namespace {
         if !dir.inode.is_dir() {
             return Err(Error::NotDirectory);
         }
-        let count = self.store.sector_count(dir);
+        let count = self.inodes.containers().sector_count(dir);
         if cookie == LAST || count == 0 {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Namespace {
             if index > sector {
                 after = 0;
             }
-            let image = self.store.sector(dir, SectorIndex(index))?;
+            let image = self.inodes.containers().sector(dir, SectorIndex(index))?;
             let mut entries = image.get().entries().filter(|entry| entry.slot > after).peekable();
             next = None;
             while let Some(entry) = entries.next() {
@@ -176,7 +176,7 @@ impl Namespace {
         let first = sectors.start;
         sectors.find(|index| {
             let after = if *index == first { after } else { 0 };
-            let image = self.store.sector(dir, SectorIndex(*index));
+            let image = self.inodes.containers().sector(dir, SectorIndex(*index));
             image.map_or(true, |image| image.get().entries().any(|entry| entry.slot > after))
         })
     }
@@ -185,8 +185,8 @@ impl Namespace {
     pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
         check_named(visited.container.file, visited.ino)?;
         match &visited.body {
-            Body::Embedded(record) => self.store.adopt(record, visited.container),
-            Body::Reference { ino, sector } => match self.store.peek(*ino) {
+            Body::Embedded(record) => self.inodes.adopt(record, visited.container),
+            Body::Reference { ino, sector } => match self.inodes.peek(*ino) {
                 Some(vnode) => Ok(vnode),
                 None => self.external_vnode(visited.container.file, *ino, *sector),
             },

@@ -10,7 +10,7 @@ use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
 use crate::inode::{
-    Changed, Content, EncodedInode, Inode, Locked, Vnode, VnodeState, body_bytes_max,
+    Content, DirtyLevel, EncodedInode, Inode, Vnode, VnodeGuard, VnodeState, body_bytes_max,
 };
 use crate::units::{Container, InodeNo, SectorIndex};
 
@@ -32,23 +32,23 @@ impl Namespace {
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Arc<Vnode>> {
         let hash = self.hash(name)?;
-        let mut dir = Locked::new(parent);
+        let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
         if self.find_hashed(&dir, hash, name)?.is_some() {
             return Err(Error::Exists);
         }
         // A new file may inherit some.
-        self.store.load_attributes(&mut dir)?;
-        let (ino, generation) = self.store.locator_allocate()?;
+        self.inodes.load_attributes(&mut dir)?;
+        let (ino, generation) = self.inodes.locator_table().allocate()?;
         let inode = build(ino, generation, &dir.inode);
-        let vnode = self.store.vnode(inode, None, false);
+        let vnode = self.inodes.vnode(inode, None, false);
         let made = self.enter(&mut dir, name, hash, &vnode);
         if made.is_err() {
-            self.store.locator_free(ino, generation)?;
+            self.inodes.locator_table().free(ino, generation)?;
         }
         made?;
         self.recent.note(dir.inode.ino, hash, name, ino);
-        Ok(self.store.insert(vnode))
+        Ok(self.inodes.insert(vnode))
     }
 
     /// Makes a file without a name.
@@ -57,24 +57,24 @@ impl Namespace {
         parent: &Arc<Vnode>,
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Arc<Vnode>> {
-        let mut dir = Locked::new(parent);
+        let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
-        self.store.load_attributes(&mut dir)?;
-        let (ino, generation) = self.store.locator_allocate()?;
+        self.inodes.load_attributes(&mut dir)?;
+        let (ino, generation) = self.inodes.locator_table().allocate()?;
         let mut inode = build(ino, generation, &dir.inode);
         inode.nlink = 0;
-        Ok(self.store.insert(self.store.vnode(inode, None, false)))
+        Ok(self.inodes.insert(self.inodes.vnode(inode, None, false)))
     }
 
     /// Gives a file without a name its first one.
     fn enter(
         &self,
-        dir: &mut Locked<'_>,
+        dir: &mut VnodeGuard<'_>,
         name: &[u8],
         hash: u32,
         vnode: &Arc<Vnode>,
     ) -> Result<()> {
-        let mut file = Locked::new(vnode);
+        let mut file = VnodeGuard::new(vnode);
         let file_type = file.inode.file_type;
         let subdir = file.inode.is_dir();
         if subdir && dir.inode.nlink >= LINKS_MAX {
@@ -82,7 +82,7 @@ impl Namespace {
         }
         let may_wait = !subdir;
         let encoded = self.encode_new(&file);
-        let container = if self.store.features.embed {
+        let container = if self.inodes.features.embed {
             let body = Body::Embedded(encoded.record());
             let slack =
                 if file_type == FileType::Regular { dir.entries.inline_len.into() } else { 0 };
@@ -99,24 +99,24 @@ impl Namespace {
             }
             place
         };
-        self.store.locator_set(file.inode.ino, file.inode.generation, container)?;
+        self.inodes.locator_table().set(file.inode.ino, file.inode.generation, container)?;
         file.container = Some(container);
-        self.store.mark_dirty(&mut file);
+        self.inodes.mark_dirty(&mut file);
         if subdir {
             dir.inode.nlink += 1;
         }
-        let now = self.store.clock.now();
+        let now = self.inodes.clock.now();
         self.names_changed(dir, file_type, now);
         Ok(())
     }
 
     /// The first record of a new inode. What takes much room is left to the epoch, which finds a
     /// place for it.
-    fn encode_new(&self, file: &Locked<'_>) -> EncodedInode {
-        let room = self.store.layout.sector_bytes as usize / 8;
+    fn encode_new(&self, file: &VnodeGuard<'_>) -> EncodedInode {
+        let room = self.inodes.layout.sector_bytes as usize / 8;
         let known = file.inode.known_attributes();
         let beside = known.is_some_and(|known| known.encoded_len() <= room);
-        file.inode.encode(beside, &[], self.store.layout.block_fragments())
+        file.inode.encode(beside, &[], self.inodes.layout.block_fragments())
     }
 
     pub(super) fn insert_external(
@@ -124,7 +124,7 @@ impl Namespace {
         encoded: &EncodedInode,
         file_type: FileType,
     ) -> Result<Container> {
-        let mut table = Locked::new(self.store.system(InodeNo::EXTERNAL)?);
+        let mut table = VnodeGuard::new(self.inodes.system(InodeNo::EXTERNAL)?);
         let slack = sector::promised_bytes(encoded.record().link_tags());
         let body = Body::Embedded(encoded.record());
         let entry = NewEntry { name: b"", hash: 0, file_type, body, slack, may_wait: false };
@@ -138,18 +138,18 @@ impl Namespace {
         place: Container,
         deferred: bool,
     ) -> Result<()> {
-        let mut table = Locked::new(self.store.system(InodeNo::EXTERNAL)?);
+        let mut table = VnodeGuard::new(self.inodes.system(InodeNo::EXTERNAL)?);
         let slot = self.slot_of(&table, place.sector, ino)?;
         self.remove_entry(&mut table, place.sector, slot, 0, deferred)
     }
 
     pub(super) fn slot_of(
         &self,
-        file: &Locked<'_>,
+        file: &VnodeGuard<'_>,
         sector: SectorIndex,
         ino: InodeNo,
     ) -> Result<u16> {
-        let image = self.store.sector(file, sector)?;
+        let image = self.inodes.containers().sector(file, sector)?;
         let slot = image.get().find_inode(ino).map(|entry| entry.slot);
         slot.ok_or(Error::Stale)
     }
@@ -157,17 +157,17 @@ impl Namespace {
     /// The longest target of a symbolic link that lies in the inode.
     pub fn symlink_inline_max(&self) -> usize {
         let inode = crate::format::inode::DISK_INODE_BYTES;
-        body_bytes_max(&self.store.layout).saturating_sub(inode)
+        body_bytes_max(&self.inodes.layout).saturating_sub(inode)
     }
 
     /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
     /// has no name left and nobody uses it.
     pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8], may: MayTake<'_>) -> Result<Arc<Vnode>> {
-        let mut dir = Locked::new(parent);
+        let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
         let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
         let vnode = self.vnode_of(&dir, &found)?;
-        let mut file = Locked::new(&vnode);
+        let mut file = VnodeGuard::new(&vnode);
         may(&dir, &file)?;
         if found.file_type == FileType::Directory {
             return Err(Error::IsDirectory);
@@ -185,11 +185,11 @@ impl Namespace {
         name: &[u8],
         may: MayTake<'_>,
     ) -> Result<Arc<Vnode>> {
-        let mut dir = Locked::new(parent);
+        let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
         let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
         let vnode = self.vnode_of(&dir, &found)?;
-        let mut file = Locked::new(&vnode);
+        let mut file = VnodeGuard::new(&vnode);
         may(&dir, &file)?;
         if found.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -201,11 +201,16 @@ impl Namespace {
         Ok(vnode)
     }
 
-    fn drop_name(&self, dir: &mut Locked<'_>, found: &Found, file: &mut Locked<'_>) -> Result<()> {
+    fn drop_name(
+        &self,
+        dir: &mut VnodeGuard<'_>,
+        found: &Found,
+        file: &mut VnodeGuard<'_>,
+    ) -> Result<()> {
         let deferred = found.reference.is_some() && file.durable.is_some();
         self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
         let place = Container { file: dir.inode.ino, sector: found.sector };
-        let now = self.store.clock.now();
+        let now = self.inodes.clock.now();
         self.name_gone(file, found, place, Loss::Removed, now)?;
         if file.inode.is_dir() {
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
@@ -215,18 +220,18 @@ impl Namespace {
     }
 
     /// Notes in a directory that a name of a file of this type came or went.
-    fn names_changed(&self, dir: &mut Locked<'_>, file_type: FileType, now: Timestamp) {
+    fn names_changed(&self, dir: &mut VnodeGuard<'_>, file_type: FileType, now: Timestamp) {
         dir.inode.mtime = now;
         dir.inode.touch(now);
         let is_subdir = file_type == FileType::Directory;
-        let changed = if is_subdir { Changed::Anything } else { Changed::Times };
-        self.store.mark_changed(dir, changed);
+        let changed = if is_subdir { DirtyLevel::Anything } else { DirtyLevel::Times };
+        self.inodes.mark_changed(dir, changed);
     }
 
     /// Notes at a file that a name of it is gone from `place`.
     pub(super) fn name_gone(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         found: &Found,
         place: Container,
         loss: Loss,
@@ -239,7 +244,7 @@ impl Namespace {
             if loss == Loss::Removed && file.durable.is_some() {
                 self.tag(file, LinkTagKind::Unlinked, place, u32::from(found.slot));
             }
-            self.store.mark_dirty(file);
+            self.inodes.mark_dirty(file);
             return Ok(());
         }
         if found.reference.is_some()
@@ -248,17 +253,17 @@ impl Namespace {
             let deferred = file.durable.is_some();
             self.remove_external(file.inode.ino, place, deferred)?;
         }
-        self.store.busy.nameless(file);
-        self.store.locator_nameless(file.inode.ino)?;
+        self.inodes.busy.nameless(file);
+        self.inodes.locator_table().note_nameless(file.inode.ino)?;
         file.container = None;
         // No record is left that the tags could stand beside.
         file.motion.tags.clear();
         if file.durable.is_some() {
-            file.motion.lost_name = Some(self.store.epoch());
+            file.motion.lost_name = Some(self.inodes.epoch());
         }
         // No sector has the inode, but its attributes go to the device, so as not to stay in memory.
         file.changes.dirty = file.changes.xattrs;
-        self.store.weigh(file);
+        self.inodes.weigh(file);
         Ok(())
     }
 
@@ -266,7 +271,7 @@ impl Namespace {
     /// on the device: recovery completes one such change of a file, not several. Also if it lost its last
     /// name, wherever the device has it: with another name it could be there twice, or not at all.
     pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
-        if file.motion.lost_name == Some(self.store.epoch()) {
+        if file.motion.lost_name == Some(self.inodes.epoch()) {
             Err(Error::EpochNeeded)
         } else {
             Ok(())
@@ -274,21 +279,21 @@ impl Namespace {
     }
 
     /// Notes that a name of the file is in motion, if recovery would have to find out which.
-    pub(super) fn note_lost_name(&self, file: &mut Locked<'_>) {
+    pub(super) fn note_lost_name(&self, file: &mut VnodeGuard<'_>) {
         if file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL) {
-            file.motion.lost_name = Some(self.store.epoch());
+            file.motion.lost_name = Some(self.inodes.epoch());
         }
     }
 
     /// Adds a linktag of the open epoch.
     pub(super) fn tag(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         kind: LinkTagKind,
         place: Container,
         count: u32,
     ) {
-        let tag = LinkTag { epoch: self.store.epoch(), kind, place, count };
+        let tag = LinkTag { epoch: self.inodes.epoch(), kind, place, count };
         file.motion.tags.push(tag);
     }
 
@@ -318,19 +323,19 @@ impl Namespace {
             if nlink > 0 {
                 return Err(Error::Stale);
             }
-            let mut dir = Locked::new(parent);
+            let mut dir = VnodeGuard::new(parent);
             let parent_ino = dir.inode.ino;
             {
-                let mut file = Locked::new(vnode);
+                let mut file = VnodeGuard::new(vnode);
                 // Its last name, if it had one, went in an epoch before, and the inode with it.
                 file.durable = None;
                 file.inode.nlink = 1;
                 file.inode.parent = parent_ino;
-                file.inode.touch(self.store.clock.now());
+                file.inode.touch(self.inodes.clock.now());
             }
             let entered = self.enter(&mut dir, name, hash, vnode);
             if entered.is_err() {
-                Locked::new(vnode).inode.nlink = 0;
+                VnodeGuard::new(vnode).inode.nlink = 0;
             }
             return entered;
         };
@@ -338,26 +343,26 @@ impl Namespace {
             InodeNo::EXTERNAL => container,
             _ => self.move_out(vnode, container)?,
         };
-        let mut dir = Locked::new(parent);
-        let mut file = Locked::new(vnode);
+        let mut dir = VnodeGuard::new(parent);
+        let mut file = VnodeGuard::new(vnode);
         let file_type = file.inode.file_type;
         let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         self.insert_entry(&mut dir, &entry)?;
         file.inode.nlink += 1;
-        let now = self.store.clock.now();
+        let now = self.inodes.clock.now();
         file.inode.touch(now);
-        file.motion.gained_name = Some(self.store.epoch());
-        self.store.mark_dirty(&mut file);
+        file.motion.gained_name = Some(self.inodes.epoch());
+        self.inodes.mark_dirty(&mut file);
         self.names_changed(&mut dir, file_type, now);
         Ok(())
     }
 
     /// Moves an inode from its directory to the external table and leaves a reference.
     pub(super) fn move_out(&self, vnode: &Arc<Vnode>, from: Container) -> Result<Container> {
-        let dir_vnode = self.store.get(from.file)?;
-        let mut dir = Locked::new(&dir_vnode);
-        let mut file = Locked::new(vnode);
+        let dir_vnode = self.inodes.get(from.file)?;
+        let mut dir = VnodeGuard::new(&dir_vnode);
+        let mut file = VnodeGuard::new(vnode);
         // The device has it under a name that is about to go, or has another file under the name that
         // it took: recovery could not distinguish these from a name that the inode is to keep.
         if file.durable.is_some_and(|durable| durable != from) || !file.motion.tags.is_empty() {
@@ -365,7 +370,7 @@ impl Namespace {
         }
         let ino = file.inode.ino;
         let (slot, mut encoded) = {
-            let image = self.store.sector(&dir, from.sector)?;
+            let image = self.inodes.containers().sector(&dir, from.sector)?;
             let entry = image.get().find_inode(ino).ok_or(Error::Stale)?;
             let Body::Embedded(record) = entry.body else { return Err(Error::Stale) };
             (entry.slot, EncodedInode::from_record(&record))
@@ -380,7 +385,7 @@ impl Namespace {
                 return Err(error);
             }
         };
-        let image = self.store.sector_mut(&mut dir, from.sector)?;
+        let image = self.inodes.containers().sector_mut(&mut dir, from.sector)?;
         if file.durable == Some(from) {
             sector::defer_reference(image, slot, place.sector);
         } else {
@@ -391,7 +396,7 @@ impl Namespace {
     }
 
     /// Tags an inode that is about to move with the place where the device has it.
-    pub(super) fn tag_move(&self, file: &mut Locked<'_>) {
+    pub(super) fn tag_move(&self, file: &mut VnodeGuard<'_>) {
         file.motion.tags.retain(|tag| tag.kind != LinkTagKind::MovedFrom);
         if let Some(durable) = file.durable {
             let count = file.inode.nlink;
@@ -403,35 +408,35 @@ impl Namespace {
     /// go after an epoch, before the name can change again.
     pub(super) fn body_room(&self, name: &[u8]) -> usize {
         let fixed = sector::SECTOR_HEADER_BYTES + sector::entry_bytes(name.len(), 0);
-        (self.store.layout.sector_bytes as usize).saturating_sub(fixed)
+        (self.inodes.layout.sector_bytes as usize).saturating_sub(fixed)
     }
 
-    pub(super) fn moved(&self, file: &mut Locked<'_>, to: Container) -> Result<()> {
+    pub(super) fn moved(&self, file: &mut VnodeGuard<'_>, to: Container) -> Result<()> {
         file.container = Some(to);
-        self.store.locator_set(file.inode.ino, file.inode.generation, to)?;
-        self.store.mark_dirty(file);
+        self.inodes.locator_table().set(file.inode.ino, file.inode.generation, to)?;
+        self.inodes.mark_dirty(file);
         Ok(())
     }
 
     /// Brings an inode back from the external table to its only name, if the sector has room.
     pub fn return_to_directory(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<()> {
-        let mut dir = Locked::new(parent);
+        let mut dir = VnodeGuard::new(parent);
         let Some(found) = self.find(&dir, name)? else { return Ok(()) };
         if found.reference.is_none() {
             return Ok(());
         }
         let vnode = self.vnode_of(&dir, &found)?;
-        let mut file = Locked::new(&vnode);
+        let mut file = VnodeGuard::new(&vnode);
         let Some(place) = file.container.filter(|place| place.file == InodeNo::EXTERNAL) else {
             return Ok(());
         };
         if file.inode.nlink != 1 && !file.inode.is_dir() {
             return Ok(());
         }
-        let table = self.store.system(InodeNo::EXTERNAL)?;
+        let table = self.inodes.system(InodeNo::EXTERNAL)?;
         let mut encoded = {
             let state = table.state.read();
-            let image = self.store.sector(&state, place.sector)?;
+            let image = self.inodes.containers().sector(&state, place.sector)?;
             match image.get().find_inode(found.ino).map(|entry| entry.body) {
                 Some(Body::Embedded(record)) => EncodedInode::from_record(&record),
                 _ => return Err(Error::Stale),
@@ -441,7 +446,7 @@ impl Namespace {
         self.tag_move(&mut file);
         encoded.set_tags(&file.motion.tags);
         let fits = encoded.record().len() <= self.body_room(name);
-        let image = self.store.sector_mut(&mut dir, found.sector)?;
+        let image = self.inodes.containers().sector_mut(&mut dir, found.sector)?;
         if !fits || !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
             file.motion.tags = tags_before;
             return Ok(());
@@ -456,8 +461,8 @@ impl Namespace {
     /// do not fit there. The caller holds the directory or the table, and the file.
     pub fn put_inline(
         &self,
-        container: &mut Locked<'_>,
-        file: &mut Locked<'_>,
+        container: &mut VnodeGuard<'_>,
+        file: &mut VnodeGuard<'_>,
         contents: Vec<u8>,
     ) -> Result<bool> {
         let Some(place) = file.container else { return Ok(false) };
@@ -467,19 +472,19 @@ impl Namespace {
         let old = std::mem::replace(&mut file.inode.content, Content::Inline(contents));
         // Attributes that lie in a block of their own stay there.
         let beside = file.inode.xattr_block.len == 0;
-        let fragments = self.store.layout.block_fragments();
+        let fragments = self.inodes.layout.block_fragments();
         let encoded = file.inode.encode(beside, &file.motion.tags, fragments);
         let len = encoded.record().len();
-        let mut fits = len <= body_bytes_max(&self.store.layout);
+        let mut fits = len <= body_bytes_max(&self.inodes.layout);
         if place.file == InodeNo::EXTERNAL {
             let promised = sector::promised_bytes(encoded.record().link_tags());
-            let image = self.store.sector(container, place.sector)?;
+            let image = self.inodes.containers().sector(container, place.sector)?;
             fits &= sector::entry_bytes(0, len) + promised <= image.get().entry_room(slot);
         }
-        let image = self.store.sector_mut(container, place.sector)?;
+        let image = self.inodes.containers().sector_mut(container, place.sector)?;
         if fits && sector::replace(image, slot, &Body::Embedded(encoded.record())) {
             container.entries.inline_len = contents_len as u16;
-            self.store.mark_dirty(file);
+            self.inodes.mark_dirty(file);
             return Ok(true);
         }
         file.inode.size = old_size;

@@ -30,7 +30,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::NAME_BYTES_MAX;
 use crate::format::checksum::name_hash;
 use crate::format::sector::Body;
-use crate::inode::{Store, Vnode, VnodeState};
+use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::lock::Rule;
 use crate::units::{Container, EpochNo, InodeNo};
 use recent::RecentNames;
@@ -41,7 +41,7 @@ pub type MayTake<'a> = &'a dyn Fn(&VnodeState, &VnodeState) -> Result<()>;
 /// The names of a volume.
 pub struct Namespace {
     /// The inodes that have them.
-    pub store: Store,
+    pub inodes: InodeCache,
     recent: RecentNames,
     /// See [`Namespace::concerns_unchanged`].
     concerns_unchanged: AtomicU64,
@@ -49,9 +49,9 @@ pub struct Namespace {
 
 impl Namespace {
     /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
-    pub fn new(store: Store, recent_max: usize) -> Namespace {
+    pub fn new(inodes: InodeCache, recent_max: usize) -> Namespace {
         let recent = RecentNames::new(recent_max);
-        Namespace { store, recent, concerns_unchanged: AtomicU64::new(0) }
+        Namespace { inodes, recent, concerns_unchanged: AtomicU64::new(0) }
     }
 
     /// Whether this epoch or a later one has a change that an fsync of an unchanged file makes durable:
@@ -63,7 +63,7 @@ impl Namespace {
 
     /// Notes that the open epoch has such a change.
     pub fn note_concerns_unchanged(&self) {
-        self.concerns_unchanged.store(self.store.epoch().0, Ordering::Release);
+        self.concerns_unchanged.store(self.inodes.epoch().0, Ordering::Release);
     }
 
     /// What the names at hand take in memory, and what they take at most, in bytes.
@@ -78,7 +78,7 @@ impl Namespace {
     }
 
     fn hash_unchecked(&self, name: &[u8]) -> u32 {
-        name_hash(&self.store.features.hash_seed, name)
+        name_hash(&self.inodes.features.hash_seed, name)
     }
 
     /// Fails unless the inode is a directory that has a name itself.
@@ -99,7 +99,7 @@ impl Namespace {
         // A name that was found is one, so that the check can wait.
         let hash = self.hash_unchecked(name);
         let recent = self.recent.get(dir.ino, hash, name);
-        if let Some(vnode) = recent.and_then(|ino| self.store.peek(ino)) {
+        if let Some(vnode) = recent.and_then(|ino| self.inodes.peek(ino)) {
             return Ok(vnode);
         }
         check_name(name)?;
@@ -114,15 +114,15 @@ impl Namespace {
     /// The vnode of the file that an entry names. The caller holds the directory.
     fn vnode_of(&self, dir: &VnodeState, found: &Found) -> Result<Arc<Vnode>> {
         check_named(dir.inode.ino, found.ino)?;
-        if let Some(vnode) = self.store.peek(found.ino) {
+        if let Some(vnode) = self.inodes.peek(found.ino) {
             return Ok(vnode);
         }
         let container = Container { file: dir.inode.ino, sector: found.sector };
         match found.reference {
             None => {
-                let image = self.store.sector(dir, found.sector)?;
+                let image = self.inodes.containers().sector(dir, found.sector)?;
                 match image.get().find_inode(found.ino).map(|entry| entry.body) {
-                    Some(Body::Embedded(record)) => self.store.adopt(&record, container),
+                    Some(Body::Embedded(record)) => self.inodes.adopt(&record, container),
                     _ => Err(Error::Stale),
                 }
             }
@@ -137,17 +137,17 @@ impl Namespace {
         sector: crate::units::SectorIndex,
     ) -> Result<Arc<Vnode>> {
         let missing = || Error::from(Corruption::Reference { dir, ino, sector });
-        let table = self.store.system(InodeNo::EXTERNAL)?;
+        let table = self.inodes.system(InodeNo::EXTERNAL)?;
         let state = table.state.read();
-        if sector.0 >= self.store.sector_count(&state) {
+        if sector.0 >= self.inodes.containers().sector_count(&state) {
             return Err(missing());
         }
-        let image = self.store.sector(&state, sector)?;
+        let image = self.inodes.containers().sector(&state, sector)?;
         match image.get().find_inode(ino).map(|entry| entry.body) {
             Some(Body::Embedded(record)) => {
-                self.store.adopt(&record, Container { file: InodeNo::EXTERNAL, sector })
+                self.inodes.adopt(&record, Container { file: InodeNo::EXTERNAL, sector })
             }
-            _ => self.store.peek(ino).ok_or_else(missing),
+            _ => self.inodes.peek(ino).ok_or_else(missing),
         }
     }
 }

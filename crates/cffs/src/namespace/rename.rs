@@ -18,7 +18,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{EncodedInode, Locked, Vnode};
+use crate::inode::{EncodedInode, Vnode, VnodeGuard};
 use crate::units::{Container, InodeNo};
 
 /// What a rename left to do.
@@ -120,9 +120,9 @@ impl Namespace {
         if moves_dir {
             self.note_concerns_unchanged();
         }
-        let now = self.store.clock.now();
+        let now = self.inodes.clock.now();
         for vnode in [names.from, names.to] {
-            let mut dir = Locked::new(vnode);
+            let mut dir = VnodeGuard::new(vnode);
             dir.inode.mtime = now;
             dir.inode.touch(now);
             if moves_dir && across {
@@ -132,23 +132,23 @@ impl Namespace {
                     dir.inode.nlink += 1;
                 }
             }
-            self.store.mark_dirty(&mut dir);
+            self.inodes.mark_dirty(&mut dir);
         }
         if let Some((found, vnode)) = &target {
             if found.file_type == FileType::Directory {
-                let mut dir = Locked::new(names.to);
+                let mut dir = VnodeGuard::new(names.to);
                 dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
             }
             let place = Container { file: names.to.ino, sector: found.sector };
-            let now = self.store.clock.now();
-            self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother, now)?;
+            let now = self.inodes.clock.now();
+            self.name_gone(&mut VnodeGuard::new(vnode), found, place, Loss::ToAnother, now)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
 
     /// Whether the file was given a further name in the open epoch.
     fn gained_name(&self, vnode: &Arc<Vnode>) -> bool {
-        vnode.state.read().motion.gained_name == Some(self.store.epoch())
+        vnode.state.read().motion.gained_name == Some(self.inodes.epoch())
     }
 
     /// Fails if `dir` is the directory `ino` or lies below it.
@@ -175,7 +175,7 @@ impl Namespace {
             if steps > 1 << 20 {
                 return Err(Corruption::Loop { ino: at.ino }.into());
             }
-            at = self.store.get(parent)?;
+            at = self.inodes.get(parent)?;
         }
     }
 
@@ -192,7 +192,7 @@ impl Namespace {
         }
         let hash = self.hash(names.new_name)?;
         let old_place = Container { file: names.from.ino, sector: source.sector };
-        let mut file = Locked::new(vnode);
+        let mut file = VnodeGuard::new(vnode);
         let durable = file.durable;
         let tags_before = file.motion.tags.clone();
         let encoded = match source.reference {
@@ -209,7 +209,7 @@ impl Namespace {
                 if encoded.record().len() > self.body_room(names.new_name) {
                     // The tags have no room next to a long name in a small sector. In the external
                     // table they have, from the next epoch on.
-                    Locked::new(vnode).motion.tags = tags_before;
+                    VnodeGuard::new(vnode).motion.tags = tags_before;
                     self.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);
                 }
@@ -223,7 +223,7 @@ impl Namespace {
         let sector = match self.put_new_entry(names.to, &entry, target) {
             Ok(sector) => sector,
             Err(error) => {
-                Locked::new(vnode).motion.tags = tags_before;
+                VnodeGuard::new(vnode).motion.tags = tags_before;
                 return Err(error);
             }
         };
@@ -235,7 +235,7 @@ impl Namespace {
             Some(_) => durable.is_some(),
         };
         let deferred = on_device && new_place != old_place;
-        let mut from = Locked::new(names.from);
+        let mut from = VnodeGuard::new(names.from);
         self.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
         if on_device {
             // Given again in another sector, the name could be there for both files, and recovery
@@ -243,15 +243,15 @@ impl Namespace {
             from.entries.leave(source.hash);
         }
         drop(from);
-        let mut file = Locked::new(vnode);
+        let mut file = VnodeGuard::new(vnode);
         file.inode.parent = names.to.ino;
-        file.inode.touch(self.store.clock.now());
+        file.inode.touch(self.inodes.clock.now());
         if source.reference.is_some() {
             if deferred {
                 self.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
             }
             self.note_lost_name(&mut file);
-            self.store.mark_dirty(&mut file);
+            self.inodes.mark_dirty(&mut file);
             return Ok(());
         }
         self.moved(&mut file, new_place)
@@ -260,7 +260,7 @@ impl Namespace {
     /// Tags an inode that moves to another sector, and takes the name of `target` there if it has one.
     fn tag_replacing(
         &self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         to: InodeNo,
         target: Option<&(Found, Arc<Vnode>)>,
     ) {
@@ -294,11 +294,11 @@ impl Namespace {
         let file_type = source.file_type;
         let name = names.new_name;
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
-        let mut dir = Locked::new(names.from);
+        let mut dir = VnodeGuard::new(names.from);
         if !self.rename_in_sector(&mut dir, source, &entry)? {
             return Ok(false);
         }
-        let mut file = Locked::new(vnode);
+        let mut file = VnodeGuard::new(vnode);
         if file.durable.is_some() {
             // Given again in another sector, the name could be there for both files.
             dir.entries.leave(source.hash);
@@ -307,8 +307,8 @@ impl Namespace {
             self.note_lost_name(&mut file);
         }
         file.motion.tags = tags;
-        file.inode.touch(self.store.clock.now());
-        self.store.mark_dirty(&mut file);
+        file.inode.touch(self.inodes.clock.now());
+        self.inodes.mark_dirty(&mut file);
         Ok(true)
     }
 
@@ -321,7 +321,7 @@ impl Namespace {
         tags: &[LinkTag],
     ) -> Result<EncodedInode> {
         let from = from.state.read();
-        let image = self.store.sector(&from, source.sector)?;
+        let image = self.inodes.containers().sector(&from, source.sector)?;
         match image.get().find_inode(source.ino).map(|entry| entry.body) {
             Some(Body::Embedded(record)) => {
                 let mut encoded = EncodedInode::from_record(&record);
@@ -339,21 +339,21 @@ impl Namespace {
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<crate::units::SectorIndex> {
         let Some((target, replaced)) = target else {
-            return Ok(self.insert_entry(&mut Locked::new(to), entry)?.0);
+            return Ok(self.insert_entry(&mut VnodeGuard::new(to), entry)?.0);
         };
         let on_device = replaced.state.read().durable.is_some();
-        let mut dir = Locked::new(to);
+        let mut dir = VnodeGuard::new(to);
         // What is replaced waits for the name to leave; what replaces it could not.
         if dir.entries.is_leaving(entry.hash) {
             return Err(Error::EpochNeeded);
         }
         let (free, old_len) = {
-            let image = self.store.sector(&dir, target.sector)?;
+            let image = self.inodes.containers().sector(&dir, target.sector)?;
             (image.get().free_bytes(), image.get().entry_len(target.slot))
         };
         if entry.len() <= free + old_len {
             self.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
-            let image = self.store.sector_mut(&mut dir, target.sector)?;
+            let image = self.inodes.containers().sector_mut(&mut dir, target.sector)?;
             let NewEntry { hash, name, file_type, body, .. } = entry;
             sector::insert_at(image, target.slot, *hash, name, *file_type, body)
                 .ok_or(Error::NoSpace)?;
@@ -390,7 +390,7 @@ impl Namespace {
                 return Err(Error::EpochNeeded);
             }
         }
-        let now = self.store.clock.now();
+        let now = self.inodes.clock.now();
         let ends = [
             (names.from, &source, &target, target_sector, &target_vnode),
             (names.to, &target, &source, source_sector, &source_vnode),
@@ -400,9 +400,9 @@ impl Namespace {
             self.note_concerns_unchanged();
         }
         for (dir_vnode, own, other, sector, vnode) in ends {
-            let mut dir = Locked::new(dir_vnode);
+            let mut dir = VnodeGuard::new(dir_vnode);
             self.recent.forget(dir.inode.ino, own.hash);
-            let image = self.store.sector_mut(&mut dir, own.sector)?;
+            let image = self.inodes.containers().sector_mut(&mut dir, own.sector)?;
             let body = Body::Reference { ino: other.ino, sector };
             sector::replace(image, own.slot, &body);
             sector::set_file_type(image, own.slot, other.file_type);
@@ -413,9 +413,9 @@ impl Namespace {
             dir.inode.mtime = now;
             dir.inode.touch(now);
             let parent = dir.inode.ino;
-            self.store.mark_dirty(&mut dir);
+            self.inodes.mark_dirty(&mut dir);
             drop(dir);
-            let mut file = Locked::new(vnode);
+            let mut file = VnodeGuard::new(vnode);
             file.inode.parent = parent;
             // The other sector may be lost: then this inode has no name, and takes the one it is
             // to have.
@@ -423,7 +423,7 @@ impl Namespace {
             self.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
             self.note_lost_name(&mut file);
             file.inode.touch(now);
-            self.store.mark_dirty(&mut file);
+            self.inodes.mark_dirty(&mut file);
         }
         Ok(Some(true))
     }

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 
 use crate::error::Result;
 use crate::format::sector::Entry;
-use crate::inode::{Store, VnodeState};
+use crate::inode::{InodeCache, VnodeState};
 use crate::units::SectorIndex;
 
 /// Visits the entries of some sectors of a directory in their order, as far as there are such sectors,
@@ -13,13 +13,15 @@ use crate::units::SectorIndex;
 ///
 /// The caller holds the directory's lock; `visit` may take those of files in it.
 pub fn scan<B>(
-    store: &Store,
+    inodes: &InodeCache,
     dir: &VnodeState,
     sectors: Range<u32>,
     mut visit: impl FnMut(SectorIndex, &Entry<'_>) -> ControlFlow<B>,
 ) -> Result<Option<B>> {
-    for sector in (sectors.start..sectors.end.min(store.sector_count(dir))).map(SectorIndex) {
-        let image = store.sector(dir, sector)?;
+    for sector in
+        (sectors.start..sectors.end.min(inodes.containers().sector_count(dir))).map(SectorIndex)
+    {
+        let image = inodes.containers().sector(dir, sector)?;
         for entry in image.get().entries() {
             if let ControlFlow::Break(value) = visit(sector, &entry) {
                 return Ok(Some(value));

@@ -22,11 +22,11 @@ pub(super) fn gather(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
 ) -> (Vec<Range<u64>>, usize) {
-    let tuning = survey.store.cache.tuning();
-    if survey.store.cache.resident_bytes() + tuning.plan_room() < tuning.device.cache_bytes {
+    let tuning = survey.inodes.cache.tuning();
+    if survey.inodes.cache.resident_bytes() + tuning.plan_room() < tuning.device.cache_bytes {
         return if fits(survey) { more_than_these(survey, files) } else { (Vec::new(), 1) };
     }
-    let room = tuning.plan_room() / u64::from(survey.store.layout.block_bytes);
+    let room = tuning.plan_room() / u64::from(survey.inodes.layout.block_bytes);
     let mut runs: Vec<Range<u64>> = Vec::new();
     let (mut taken, mut count) = (0, 0);
     for file in files {
@@ -49,9 +49,9 @@ pub(super) fn gather(
 
 /// Whether the cache has room for all that the volume holds, and a plan.
 fn fits(survey: &Survey<'_>) -> bool {
-    let (store, tuning) = (survey.store, survey.store.cache.tuning());
-    let space = store.alloc.space();
-    let used = space.total.saturating_sub(space.free) * u64::from(store.layout.fragment_bytes);
+    let (inodes, tuning) = (survey.inodes, survey.inodes.cache.tuning());
+    let space = inodes.alloc.space();
+    let used = space.total.saturating_sub(space.free) * u64::from(inodes.layout.fragment_bytes);
     used + tuning.plan_room() <= tuning.device.cache_bytes
 }
 
@@ -91,9 +91,9 @@ fn of_directories(
     blocks_max: u64,
 ) -> Option<Vec<Range<u64>>> {
     let mut absent: Vec<Range<u64>> = Vec::new();
-    for dir in directories.iter().filter_map(|ino| survey.store.peek(*ino)) {
+    for dir in directories.iter().filter_map(|ino| survey.inodes.peek(*ino)) {
         let dir = dir.state.read();
-        let sectors = survey.store.sector_count(&dir);
+        let sectors = survey.inodes.containers().sector_count(&dir);
         // A directory has at least one name per sector, and so at least as many blocks of contents.
         if u64::from(sectors) > blocks_max {
             return None;
@@ -114,7 +114,7 @@ fn regions_around(survey: &Survey<'_>, wanted: &[Range<u64>]) -> Vec<Range<u64>>
     let around = |run: &Range<u64>| run.start / blocks..run.end.div_ceil(blocks);
     let whole = |region: u64| {
         let first = region * blocks;
-        survey.absent_of(&(first..survey.store.layout.blocks.min(first + blocks)))
+        survey.absent_of(&(first..survey.inodes.layout.blocks.min(first + blocks)))
     };
     let regions: BTreeSet<u64> = wanted.iter().flat_map(around).collect();
     survey.merged(regions.into_iter().filter_map(whole).collect())

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::inode::{Store, Vnode, VnodeState};
+use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::tuning::Tuning;
 use crate::units::{Class, InodeNo};
 use plan::Plans;
@@ -53,19 +53,19 @@ impl ReadAhead {
 
     /// Before the first read of a file or directory: if it is not in memory, prefetches it with what its
     /// directory lists next, as far as that was of use so far. No locks may be held.
-    pub fn before_read(&self, store: &Store, vnode: &Arc<Vnode>) {
-        if !store.features.policy.groups() || !vnode.is_first_read() {
+    pub fn before_read(&self, inodes: &InodeCache, vnode: &Arc<Vnode>) {
+        if !inodes.features.policy.groups() || !vnode.is_first_read() {
             return;
         }
-        let survey = Survey::new(store);
+        let survey = Survey::new(inodes);
         let own = own_runs(&survey, vnode);
         self.before_read_as_listed(&survey, vnode);
-        store.cache.prefetch(own, Class::Metadata);
+        inodes.cache.prefetch(own, Class::Metadata);
     }
 
     /// The same as far as the directory of the file or directory shows it.
     fn before_read_as_listed(&self, survey: &Survey<'_>, vnode: &Arc<Vnode>) {
-        let store = survey.store;
+        let inodes = survey.inodes;
         let (container, listed, continues) = {
             let state = vnode.state.read();
             let Some(container) = state.container else { return };
@@ -80,7 +80,7 @@ impl ReadAhead {
             }
             (container, listed, continues)
         };
-        let Some(dir) = store.peek(container.file) else { return };
+        let Some(dir) = inodes.peek(container.file) else { return };
         let mut runs = {
             let state = dir.state.read();
             if continues {
@@ -97,25 +97,29 @@ impl ReadAhead {
             self.begin_at_nearer_end(&mut runs);
         }
         if let [run] = &runs[..] {
-            store.cache.note_sequential(run.clone());
+            inodes.cache.note_sequential(run.clone());
         }
         let class = if listed == Listed::Files { Class::Files } else { Class::Metadata };
-        store.cache.prefetch(runs, class);
+        inodes.cache.prefetch(runs, class);
     }
 
     /// Before files are read of which it is known that they are, in the order of the device: prefetches the
     /// first of them, as many as there is room for, and returns how many these are: one at least, if there
     /// are any. No locks may be held.
-    pub fn before_batch(&self, store: &Store, files: impl Iterator<Item = Arc<Vnode>>) -> usize {
-        let (runs, count) = batch::gather(&Survey::new(store), files);
-        store.cache.prefetch(runs, Class::Files);
+    pub fn before_batch(
+        &self,
+        inodes: &InodeCache,
+        files: impl Iterator<Item = Arc<Vnode>>,
+    ) -> usize {
+        let (runs, count) = batch::gather(&Survey::new(inodes), files);
+        inodes.cache.prefetch(runs, Class::Files);
         count
     }
 
     /// Before a directory is listed with attributes: prefetches the extent trees of what it lists.
-    pub fn before_listing(&self, store: &Store, dir: &VnodeState) {
-        if store.features.policy.groups() {
-            trees::prefetch(store, dir);
+    pub fn before_listing(&self, inodes: &InodeCache, dir: &VnodeState) {
+        if inodes.features.policy.groups() {
+            trees::prefetch(inodes, dir);
         }
     }
 
@@ -154,7 +158,7 @@ impl ReadAhead {
 /// All that is missing of a directory, on a device that answers many requests at once: its index and the
 /// pieces of its sectors come together then, and are not waited for one after the other.
 fn own_runs(survey: &Survey<'_>, vnode: &Vnode) -> Vec<Range<u64>> {
-    let cache = &survey.store.cache;
+    let cache = &survey.inodes.cache;
     if !cache.has_prefetchers() || !cache.tuning().device.is_parallel() {
         return Vec::new();
     }

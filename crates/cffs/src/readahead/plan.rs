@@ -124,7 +124,7 @@ impl Plans {
         ino: InodeNo,
     ) -> bool {
         let plan = || self.find(dir, listed);
-        survey.store.cache.has_prefetchers() && plan().is_some_and(|plan| plan.at.middle == ino)
+        survey.inodes.cache.has_prefetchers() && plan().is_some_and(|plan| plan.at.middle == ino)
     }
 
     /// Whether this is the first that is looked at of the directories that a directory lists first.
@@ -170,7 +170,7 @@ impl Plans {
     ) -> Vec<Range<u64>> {
         let of_tree = listed == Listed::Directories;
         let sectors_max = survey.reading.plan_sectors_max;
-        let most = survey.store.cache.tuning().plan_bytes_max();
+        let most = survey.inodes.cache.tuning().plan_bytes_max();
         let before = self.find(at.file, listed);
         let from = match &before {
             Some(plan) if at.sector.0.wrapping_sub(plan.at.last.0.0) < sectors_max => {
@@ -200,7 +200,7 @@ impl Plans {
             candidates[..passed].iter().filter(missing).count() <= survey.reading.passed_max
         });
         let way = self.way(survey, before.as_ref(), at, listed, in_order || planned);
-        let segment = u64::from(survey.store.layout.segment_bytes);
+        let segment = u64::from(survey.inodes.layout.segment_bytes);
         let growth = Growth { least: 2 * segment, ..growth(survey, listed) };
         let mut budget = match before {
             _ if !in_order && !planned => 0,
@@ -232,7 +232,7 @@ impl Plans {
         self.remember(listed, Place { dir: at.file, first: from, last, middle, way }, budget);
         // What lies in one segment, or continues a stream, the group read brings as well.
         let first = planned.runs.first().map(|run| BlockNo(run.start));
-        let window = first.map_or(0, |first| survey.store.cache.window_bytes(first));
+        let window = first.map_or(0, |first| survey.inodes.cache.window_bytes(first));
         let is_sufficient = window >= survey.reading.window_bytes_sufficient;
         let streams = is_sufficient && (!of_tree || budget <= window);
         if planned.runs.len() <= 1 && budget <= window || streams {
@@ -291,14 +291,14 @@ fn growth(survey: &Survey<'_>, listed: Listed) -> Growth {
         Listed::Files => survey.reading.plan_growth,
         Listed::Directories => survey.reading.tree_growth,
     };
-    Growth { factor, least: 0, most: survey.store.cache.tuning().plan_bytes_max() }
+    Growth { factor, least: 0, most: survey.inodes.cache.tuning().plan_bytes_max() }
 }
 
 /// The absent runs of a directory's own sectors from this one on, as far as a plan looks: the next plan needs
 /// them.
 fn next_sectors(survey: &Survey<'_>, dir: &VnodeState, from: SectorIndex) -> Vec<Range<u64>> {
     let blocks = survey.blocks_of_sectors(dir, from, survey.reading.plan_sectors_max);
-    let absent = blocks.into_iter().filter(|block| !survey.store.cache.claims(*block));
+    let absent = blocks.into_iter().filter(|block| !survey.inodes.cache.claims(*block));
     absent.map(|block| block.0..block.0 + 1).collect()
 }
 
@@ -315,8 +315,8 @@ fn gather(
     let mut planned = Gathered::default();
     let mut first = None;
     let (mut bytes, mut gaps) = (0, 0);
-    let block_bytes = u64::from(survey.store.layout.block_bytes);
-    let room = survey.store.cache.tuning().plan_room();
+    let block_bytes = u64::from(survey.inodes.layout.block_bytes);
+    let room = survey.inodes.cache.tuning().plan_room();
     let is_enough = |bytes, gaps| bytes >= budget || bytes + gaps >= room;
     let mut sector = from.0 + 1;
     loop {
@@ -343,7 +343,7 @@ fn gather(
         if is_enough(bytes, gaps) || far {
             return planned;
         }
-        if sector >= survey.store.sector_count(dir) {
+        if sector >= survey.inodes.containers().sector_count(dir) {
             planned.middle = first.unwrap_or(planned.middle);
             return planned;
         }

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{Body, Entry};
-use crate::inode::{Store, VnodeState};
+use crate::inode::{InodeCache, VnodeState};
 use crate::namespace::scan;
 use crate::runs;
 use crate::tuning::Reading;
@@ -29,13 +29,13 @@ pub(super) struct Candidate {
 /// Looks at directories and changes nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Survey<'a> {
-    pub(super) store: &'a Store,
+    pub(super) inodes: &'a InodeCache,
     pub(super) reading: &'a Reading,
 }
 
 impl<'a> Survey<'a> {
-    pub(super) fn new(store: &'a Store) -> Survey<'a> {
-        Survey { store, reading: &store.cache.tuning().reading }
+    pub(super) fn new(inodes: &'a InodeCache) -> Survey<'a> {
+        Survey { inodes, reading: &inodes.cache.tuning().reading }
     }
 
     /// Whether a file has contents on the device that are small enough to plan and not in memory.
@@ -59,7 +59,7 @@ impl<'a> Survey<'a> {
 
     /// The part of a run that is neither in memory nor in flight, from the first such block to the last.
     pub(super) fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
-        let absent = |block: &u64| !self.store.cache.claims(BlockNo(*block));
+        let absent = |block: &u64| !self.inodes.cache.claims(BlockNo(*block));
         let first = run.clone().find(absent)?;
         let last = run.clone().rev().find(absent)?;
         Some(first..last + 1)
@@ -68,14 +68,14 @@ impl<'a> Survey<'a> {
     /// The same of a run of which nothing was evicted: since what is in memory was read run by run, one of
     /// which both ends are there is there as a whole.
     pub(super) fn absent_of_whole(&self, run: &Range<u64>) -> Option<Range<u64>> {
-        let claims = |block| self.store.cache.claims(BlockNo(block));
+        let claims = |block| self.inodes.cache.claims(BlockNo(block));
         let is_there = run.is_empty() || claims(run.start) && claims(run.end - 1);
         if is_there { None } else { self.absent_of(run) }
     }
 
     /// The longest gap in blocks that is read rather than skipped.
     pub(super) fn gap_blocks(&self) -> u64 {
-        self.reading.gap_bytes / u64::from(self.store.layout.block_bytes)
+        self.reading.gap_bytes / u64::from(self.inodes.layout.block_bytes)
     }
 
     /// Runs in the order of the device, with gaps that are cheaper to read than to skip.
@@ -103,7 +103,7 @@ impl<'a> Survey<'a> {
             _ => false,
         };
         // What lies after a sector that cannot be read is left alone.
-        let _ = scan(self.store, dir, sectors, |sector, entry| {
+        let _ = scan(self.inodes, dir, sectors, |sector, entry| {
             if of_kind(entry)
                 && let Some(blocks) = self.blocks_of(entry)
             {
@@ -122,8 +122,8 @@ impl<'a> Survey<'a> {
         count: u32,
     ) -> Vec<BlockNo> {
         let Some(map) = dir.inode.map() else { return Vec::new() };
-        let layout = &self.store.layout;
-        let end = self.store.sector_count(dir).saturating_sub(1);
+        let layout = &self.inodes.layout;
+        let end = self.inodes.containers().sector_count(dir).saturating_sub(1);
         let last = end.min(from.0.saturating_add(count));
         let position = |sector| u64::from(sector / layout.block_sectors());
         (position(from.0)..=position(last))
@@ -135,7 +135,7 @@ impl<'a> Survey<'a> {
     /// there are none.
     pub(super) fn is_resident(&self, dir: &VnodeState, from: SectorIndex, count: u32) -> bool {
         let blocks = self.blocks_of_sectors(dir, from, count);
-        !blocks.is_empty() && blocks.into_iter().all(|block| self.store.cache.resident(block))
+        !blocks.is_empty() && blocks.into_iter().all(|block| self.inodes.cache.resident(block))
     }
 
     /// Where the contents of an entry's file lie; `None` if in itself, or if they are much. Where it has
@@ -151,7 +151,7 @@ impl<'a> Survey<'a> {
             blocks.filter(|run| !run.is_empty())
         };
         if record.inode.map_root.get() != 0
-            && let Some(vnode) = self.store.peek(entry.ino())
+            && let Some(vnode) = self.inodes.peek(entry.ino())
             && let Some(state) = vnode.state.try_read()
             && let Some(map) = state.inode.map()
         {
@@ -168,7 +168,7 @@ impl<'a> Survey<'a> {
     }
 
     fn blocks_under(&self, extent: Extent) -> Range<u64> {
-        let layout = &self.store.layout;
+        let layout = &self.inodes.layout;
         let per_block = u64::from(layout.block_fragments());
         let end = extent.run().end().0.div_ceil(per_block).min(layout.blocks);
         extent.start.0 / per_block..end

@@ -4,30 +4,30 @@ use std::ops::ControlFlow;
 
 use super::survey::Survey;
 use crate::format::sector::Body;
-use crate::inode::{Store, VnodeState};
+use crate::inode::{InodeCache, VnodeState};
 use crate::namespace::scan;
 use crate::units::{BlockNo, Class};
 
 /// Prefetches the extent trees of what a directory lists, all of them at once and in the order of the
 /// device. The tree of a directory lies among its sectors, and is needed before any of its attributes
 /// is known; one by one, trees would be read in the order of names.
-pub(super) fn prefetch(store: &Store, dir: &VnodeState) {
-    let survey = Survey::new(store);
+pub(super) fn prefetch(inodes: &InodeCache, dir: &VnodeState) {
+    let survey = Survey::new(inodes);
     let mut roots = Vec::new();
     let sectors = 0..survey.reading.listed_sectors_max;
-    let _ = scan(store, dir, sectors, |_, entry| {
+    let _ = scan(inodes, dir, sectors, |_, entry| {
         if let Body::Embedded(record) = &entry.body {
             let root = record.inode.map_root.get();
-            let is_block = (1..store.layout.blocks).contains(&root);
+            let is_block = (1..inodes.layout.blocks).contains(&root);
             // An inode in use has its tree decoded.
-            let is_needed = is_block && store.peek(entry.ino()).is_none();
-            if is_needed && !store.cache.claims(BlockNo(root)) {
+            let is_needed = is_block && inodes.peek(entry.ino()).is_none();
+            if is_needed && !inodes.cache.claims(BlockNo(root)) {
                 roots.push(root..root + 1);
             }
         }
         ControlFlow::<()>::Continue(())
     });
     if roots.len() >= 2 {
-        store.cache.prefetch(survey.merged(roots), Class::Metadata);
+        inodes.cache.prefetch(survey.merged(roots), Class::Metadata);
     }
 }

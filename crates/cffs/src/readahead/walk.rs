@@ -83,7 +83,7 @@ pub(super) fn next_directories(
     at: Container,
 ) -> Vec<Arc<Vnode>> {
     let mut found = Vec::new();
-    let Some(parent) = survey.store.peek(at.file) else { return found };
+    let Some(parent) = survey.inodes.peek(at.file) else { return found };
     let state = parent.state.read();
     let sectors_max = survey.reading.parent_sectors_max;
     if !state.inode.is_dir() || !survey.is_resident(&state, at.sector, sectors_max) {
@@ -91,7 +91,7 @@ pub(super) fn next_directories(
     }
     let sectors = at.sector.0..at.sector.0.saturating_add(sectors_max);
     let mut is_after = false;
-    let _ = scan(survey.store, &state, sectors, |sector, entry| {
+    let _ = scan(survey.inodes, &state, sectors, |sector, entry| {
         if entry.ino() == ino {
             is_after = true;
         } else if is_after
@@ -99,7 +99,7 @@ pub(super) fn next_directories(
             && let Body::Embedded(record) = &entry.body
         {
             let container = Container { file: at.file, sector };
-            found.extend(survey.store.adopt(record, container).ok());
+            found.extend(survey.inodes.adopt(record, container).ok());
         }
         let is_enough = found.len() == survey.reading.siblings_max;
         if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -110,7 +110,7 @@ pub(super) fn next_directories(
 fn is_near(survey: &Survey<'_>, piece: &Range<u64>, runs: &[Range<u64>]) -> bool {
     let gap = survey.gap_blocks();
     let near = |run: &Range<u64>| piece.start <= run.end + gap && run.start <= piece.end + gap;
-    let bytes = (piece.end - piece.start) * u64::from(survey.store.layout.block_bytes);
+    let bytes = (piece.end - piece.start) * u64::from(survey.inodes.layout.block_bytes);
     bytes <= survey.reading.sibling_bytes_max && runs.iter().any(near)
 }
 

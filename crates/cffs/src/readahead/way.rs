@@ -18,14 +18,14 @@ pub(super) struct Way(u64);
 impl Way {
     /// That of a reader at random.
     pub(super) fn at_random(survey: &Survey<'_>) -> Way {
-        Way(survey.store.layout.segment_blocks().into())
+        Way(survey.inodes.layout.segment_blocks().into())
     }
 
     /// That of the next plan, if this one was of use: an access at least, and at most what the cache has room
     /// for. What is read beyond that drops what was read before it, and has to be read again.
     pub(super) fn twice(self, survey: &Survey<'_>) -> Way {
-        let block_bytes = u64::from(survey.store.layout.block_bytes);
-        let room = survey.store.cache.tuning().plan_room() / block_bytes;
+        let block_bytes = u64::from(survey.inodes.layout.block_bytes);
+        let room = survey.inodes.cache.tuning().plan_room() / block_bytes;
         let least = survey.gap_blocks().min(room);
         Way(self.0.saturating_mul(2).clamp(least, room))
     }

@@ -6,7 +6,7 @@ use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys}
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
-use crate::inode::{Changed, Content, Locked, Mapping, Store, VnodeState};
+use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState};
 use crate::trace::OpKind;
 use crate::units::{FileBlock, FileFrag, InodeNo};
 
@@ -18,7 +18,7 @@ impl Volume {
     /// The attributes of a file as of now.
     pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
         let inode = &file.inode;
-        let layout = &self.store().layout;
+        let layout = &self.inodes().layout;
         // What an epoch does by itself must not change the sum, since nobody is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
         let waiting = file.promised.blocks * u64::from(layout.block_fragments());
@@ -84,20 +84,20 @@ impl Volume {
         if let Some(size) = changes.size {
             self.truncate(ino, size, may)?;
         }
-        self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |inodes, file| {
             // The size is a change of its own, with which the others have begun.
             if changes.size.is_none() {
                 may(file)?;
             }
             if changes.permissions.is_some() {
-                store.load_attributes(file)?;
+                inodes.load_attributes(file)?;
                 // The access ACL follows the mode, in a new place.
                 let attributes = file.inode.attributes();
                 if attributes.has(acl::ACCESS) {
-                    store.take_xattr_space(file, attributes.encoded_len())?;
+                    inodes.space().take_xattr_space(file, attributes.encoded_len())?;
                 }
             }
-            apply(store, file, changes);
+            apply(inodes, file, changes);
             Ok(self.attr_of(file))
         })
     }
@@ -115,11 +115,11 @@ impl Volume {
         if self.truncate_inline(ino, size, may)? {
             return Ok(());
         }
-        self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |inodes, file| {
             may(file)?;
-            store.leave_inline(file)?;
-            store.set_size(file, size)?;
-            written(store, file);
+            inodes.writer().leave_inline(file)?;
+            inodes.writer().set_size(file, size)?;
+            written(inodes, file);
             Ok(())
         })
     }
@@ -138,7 +138,9 @@ impl Volume {
         }
         let len = state.inode.size as usize;
         let mut target = Vec::with_capacity(len);
-        self.noted(self.store().read(&state, 0, len, &mut |piece| target.extend(piece)))?;
+        self.noted(
+            self.inodes().contents().read(&state, 0, len, &mut |piece| target.extend(piece)),
+        )?;
         Ok(target)
     }
 }
@@ -159,8 +161,8 @@ fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
     map.mapped() + waiting as u64
 }
 
-fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
-    let now = store.clock.now();
+fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &SetAttr) {
+    let now = inodes.clock.now();
     let inode = &mut file.inode;
     let before = (inode.permissions, inode.uid, inode.gid);
     let mut has_acl = false;
@@ -177,7 +179,7 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
         }
     }
     if let Some(owner) = changes.uid {
-        keys::give_to(store.features.policy, inode, owner);
+        keys::give_to(inodes.features.policy, inode, owner);
     }
     inode.gid = changes.gid.unwrap_or(inode.gid);
     let time = |set: SetTime| match set {
@@ -190,6 +192,6 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     file.changes.xattrs |= has_acl;
     let inode = &file.inode;
     let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.changes.xattrs;
-    let changed = if times_alone { Changed::Times } else { Changed::Anything };
-    store.mark_changed(file, changed);
+    let changed = if times_alone { DirtyLevel::Times } else { DirtyLevel::Anything };
+    inodes.mark_changed(file, changed);
 }

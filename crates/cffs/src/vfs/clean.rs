@@ -81,7 +81,7 @@ impl Volume {
         deleted.into_iter().collect::<Result<()>>()?;
         while self.discard_some(&mut progress, &mut Trimmed::default()) {}
         self.mark_clean_at_close(&progress)?;
-        Ok(self.store().cache.device().give_back()?)
+        Ok(self.inodes().cache.device().give_back()?)
     }
 
     /// Writes everything, with all that is derived, so that after a crash only what changes from here
@@ -98,7 +98,7 @@ impl Volume {
 
     /// How far the busy log is filled.
     pub fn busy_log(&self) -> Fill {
-        self.store().busy.fill()
+        self.inodes().busy.fill()
     }
 
     /// Calls `look` while the device has one consistent state of the volume, with everything that is
@@ -114,20 +114,20 @@ impl Volume {
         self.check_open()?;
         if self.options.read_only {
             self.options.waiter.about_to_wait();
-            return Ok(look(self.store().cache.device(), false));
+            return Ok(look(self.inodes().cache.device(), false));
         }
         self.check_writable()?;
         let mut progress = self.epochs.lock();
         let written = {
             let _gate = self.gate.write();
-            self.settle(&mut progress).map(|()| self.store().has_nameless())
+            self.settle(&mut progress).map(|()| self.inodes().has_nameless())
         };
         if let Err(error) = &written {
             self.latch(error);
         }
         let has_nameless = written?;
         self.options.waiter.about_to_wait();
-        Ok(look(self.store().cache.device(), has_nameless))
+        Ok(look(self.inodes().cache.device(), has_nameless))
     }
 
     /// With the gate closed, writes everything; the volume stays in use if it is.
@@ -158,7 +158,7 @@ impl Volume {
     /// Whether a volume that is changed all the time needs a clean point, so that a crash leaves
     /// little to recover: the busy log fills up, or the last one is long ago.
     pub(super) fn is_busy_clean_point_due(&self, progress: &Progress) -> bool {
-        let fill = self.store().busy.fill();
+        let fill = self.inodes().busy.fill();
         let every = if fill.is_high() { Duration::ZERO } else { self.options.clean_every };
         let spent = progress.attempt.is_some_and(|last| {
             let share = self.options.clean_share_percent.clamp(1, 100);
@@ -211,12 +211,12 @@ impl Volume {
     }
 
     fn mark_clean_unless_changed(&self, progress: &Progress) -> Result<bool> {
-        let store = self.store();
+        let inodes = self.inodes();
         let mut next = self.superblock();
         let mut writes = WriteSet::default();
         {
             let _gate = self.gate.write();
-            if store.queue_len() > 0 || store.alloc.has_freed() || store.has_nameless() {
+            if inodes.queue_len() > 0 || inodes.alloc.has_freed() || inodes.has_nameless() {
                 return Ok(false);
             }
             if !self.collect_derived(progress.done, &mut writes, &mut next)? {
@@ -248,26 +248,26 @@ impl Volume {
         writes: &mut WriteSet,
         next: &mut Superblock,
     ) -> Result<bool> {
-        let store = self.store();
+        let inodes = self.inodes();
         let before = writes.is_empty();
-        let nameless = store.nameless();
+        let nameless = inodes.nameless();
         let space: Vec<FragRun> = nameless
             .iter()
-            .flat_map(|vnode| space_of(&vnode.state.read(), &store.layout))
+            .flat_map(|vnode| space_of(&vnode.state.read(), &inodes.layout))
             .collect();
         next.generation = next.generation.wrapping_add(1);
-        store.alloc.save(writes, next, &space)?;
+        inodes.alloc.save(writes, next, &space)?;
         next.epoch = epoch.0;
-        next.inodes = store.locator.inodes();
-        next.inode_rotor = store.locator.rotor();
+        next.inodes = inodes.locator.inodes();
+        next.inode_rotor = inodes.locator.rotor();
         if next.state == State::Clean && before && writes.is_empty() {
             return Ok(false);
         }
-        store.busy.begin(next.generation);
+        inodes.busy.begin(next.generation);
         for vnode in nameless {
-            store.locator_nameless(vnode.ino)?;
+            inodes.locator_table().note_nameless(vnode.ino)?;
         }
-        store.busy.write(writes);
+        inodes.busy.write(writes);
         Ok(true)
     }
 
@@ -276,7 +276,7 @@ impl Volume {
         if copies || !writes.is_empty() {
             self.mark_in_use()?;
         }
-        self.store().commit(writes)?;
+        self.inodes().commit(writes)?;
         self.write_superblock(next, copies)?;
         *self.superblock.lock() = next.clone();
         Ok(())
@@ -303,7 +303,7 @@ impl Volume {
         {
             let mut superblock = self.superblock.lock();
             superblock.mounts = superblock.mounts.saturating_add(1);
-            superblock.mounted_at = self.store().clock.now().seconds.max(0) as u64;
+            superblock.mounted_at = self.inodes().clock.now().seconds.max(0) as u64;
         }
         self.mark_in_use()
     }
@@ -311,27 +311,27 @@ impl Volume {
     pub(super) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
         let _patient = Patient::begin();
         self.check_mark()?;
-        let store = self.store();
+        let inodes = self.inodes();
         let block = self.superblock_block(superblock);
         let mut writes = WriteSet::default();
         if copies {
-            let system = store.cache.read(store.layout.system_area())?;
+            let system = inodes.cache.read(inodes.layout.system_area())?;
             // The nearest copies are enough to come back from a lost superblock; the others keep
             // what mkfs wrote, which has the geometry.
-            for copy in store.layout.superblock_copies().into_iter().take(2) {
+            for copy in inodes.layout.superblock_copies().into_iter().take(2) {
                 writes.put_block(Phase::New, copy, block.clone());
                 writes.put_block(Phase::New, BlockNo(copy.0 + 1), system.clone());
             }
         }
         writes.put_block(Phase::Change, BlockNo(0), block);
-        store.commit(writes)
+        inodes.commit(writes)
     }
 
     pub(super) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {
-        let mut block = Block::zeroed(self.store().layout.block_bytes as usize);
+        let mut block = Block::zeroed(self.inodes().layout.block_bytes as usize);
         // Damage may be met while the rest of the superblock was put together.
         let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
-        if log::has_log(&superblock) && self.store().cache.device().log_stats().is_none() {
+        if log::has_log(&superblock) && self.inodes().cache.device().log_stats().is_none() {
             // It lies on a device that is not there. A log that is there sets this by itself.
             superblock.log.flags |= LogFlags::UNUSED;
         }

@@ -109,7 +109,7 @@ impl Volume {
                 return Ok(bytes);
             }
             // The target has a hole from its next block on.
-            let block_bytes = u64::from(self.store().layout.block_bytes);
+            let block_bytes = u64::from(self.inodes().layout.block_bytes);
             len = len.min(block_bytes - to.1 % block_bytes);
         }
         let piece = &mut buffer[..len.min(PIECE_BYTES) as usize];
@@ -126,11 +126,11 @@ impl Volume {
             // It has become shorter; the read there finds that out.
             return Ok(Stretch { is_hole: false, end: u64::MAX });
         }
-        let data = self.store().seek(&state, offset, true).unwrap_or(size);
+        let data = self.inodes().contents().seek(&state, offset, true).unwrap_or(size);
         if data > offset {
             return Ok(Stretch { is_hole: true, end: data });
         }
-        let end = self.store().seek(&state, offset, false).unwrap_or(size);
+        let end = self.inodes().contents().seek(&state, offset, false).unwrap_or(size);
         Ok(Stretch { is_hole: false, end })
     }
 
@@ -138,7 +138,7 @@ impl Volume {
     /// back its space, behind it by making the file longer. Returns how many bytes: none if a write
     /// of zeros has to come first. It is done as a whole or fails.
     fn make_hole(&self, (ino, offset): Place, len: u64) -> Result<u64> {
-        let block_bytes = u64::from(self.store().layout.block_bytes);
+        let block_bytes = u64::from(self.inodes().layout.block_bytes);
         if len < block_bytes {
             return Ok(0);
         }
@@ -146,13 +146,13 @@ impl Volume {
             self.drop_xattr(ino, CAPABILITY)?;
         }
         self.calls.writes.count();
-        self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |inodes, file| {
             check_regular(&file.inode)?;
             let size = file.inode.size;
             let mut made = 0;
             if offset >= size {
-                store.leave_inline(file)?;
-                store.set_size(file, offset + len)?;
+                inodes.writer().leave_inline(file)?;
+                inodes.writer().set_size(file, offset + len)?;
                 made = len;
             } else if offset % block_bytes == 0 && matches!(file.inode.content, Content::Map(_)) {
                 made = if offset + len < size {
@@ -160,10 +160,10 @@ impl Volume {
                 } else {
                     size - offset
                 };
-                store.punch(file, offset, made)?;
+                inodes.writer().punch(file, offset, made)?;
             }
             if made > 0 {
-                written(store, file);
+                written(inodes, file);
             }
             Ok(made)
         })

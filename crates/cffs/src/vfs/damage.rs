@@ -145,7 +145,7 @@ impl Volume {
         if self.health.is_closed() {
             return;
         }
-        let now = self.store().clock.now().seconds.max(0) as u64;
+        let now = self.inodes().clock.now().seconds.max(0) as u64;
         self.damage.add(code, ino, now, what);
     }
 

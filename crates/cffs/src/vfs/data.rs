@@ -10,7 +10,9 @@ use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Changed, Content, Inode, Locked, Store, Vnode, VnodeState, into_slice};
+use crate::inode::{
+    Content, DirtyLevel, Inode, InodeCache, Vnode, VnodeGuard, VnodeState, into_slice,
+};
 use crate::lock::{Mutex, MutexGuard, Rank};
 use crate::namespace::Namespace;
 use crate::trace::OpKind;
@@ -148,11 +150,12 @@ impl Volume {
         let _op = self.enter(OpKind::Read, ino);
         self.calls.reads.count();
         let vnode = self.vnode(ino)?;
-        self.readahead.before_read(self.store(), &vnode);
+        self.readahead.before_read(self.inodes(), &vnode);
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
-            let read = self.noted_contents(self.store().read(&state, offset, len, take));
+            let read =
+                self.noted_contents(self.inodes().contents().read(&state, offset, len, take));
             (read?, access == Access::Noted && self.wants_atime(&state))
         };
         if stale_atime {
@@ -170,10 +173,10 @@ impl Volume {
     pub fn fetch(&self, ino: InodeNo) -> Result<()> {
         let _op = self.enter(OpKind::Read, ino);
         let vnode = self.vnode(ino)?;
-        self.readahead.before_read(self.store(), &vnode);
+        self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         check_regular(&state.inode)?;
-        self.noted_contents(self.store().fetch(&state))
+        self.noted_contents(self.inodes().contents().fetch(&state))
     }
 
     /// Brings the contents of files into the cache that are read next, in the order of the device (by
@@ -184,14 +187,14 @@ impl Volume {
         let Some(first) = files.peek() else { return 0 };
         let _op = self.enter(OpKind::Read, *first);
         let vnodes = files.map_while(|ino| self.vnode(ino).ok());
-        self.readahead.before_batch(self.store(), vnodes).max(1)
+        self.readahead.before_batch(self.inodes(), vnodes).max(1)
     }
 
     /// Does `work` with some threads beside it that prefetch for sequential readers, so that the device
     /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
     /// at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
-        self.store().cache.with_prefetch(threads, work)
+        self.inodes().cache.with_prefetch(threads, work)
     }
 
     pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {
@@ -202,7 +205,7 @@ impl Volume {
             AtimeMode::Relative => {
                 inode.atime <= inode.mtime
                     || inode.atime <= inode.ctime
-                    || inode.atime.seconds + DAY_SECONDS <= self.store().clock.now().seconds
+                    || inode.atime.seconds + DAY_SECONDS <= self.inodes().clock.now().seconds
             }
         };
         is_stale && self.check_changeable().is_ok()
@@ -216,10 +219,10 @@ impl Volume {
         }
         let Some(_gate) = self.gate.try_read() else { return };
         let Ok(vnode) = self.vnode(ino) else { return };
-        let mut file = Locked::new(&vnode);
+        let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 {
-            file.inode.atime = self.store().clock.now();
-            self.store().mark_changed(&mut file, Changed::Times);
+            file.inode.atime = self.inodes().clock.now();
+            self.inodes().mark_changed(&mut file, DirtyLevel::Times);
         }
     }
 
@@ -342,12 +345,12 @@ impl Volume {
         start: Start,
         data: &[u8],
     ) -> Result<u64> {
-        self.change_vnode_by(spender, vnode, |store, file| {
+        self.change_vnode_by(spender, vnode, |inodes, file| {
             check_regular(&file.inode)?;
             let range = start.range(file.inode.size, data.len())?;
-            store.leave_inline(file)?;
-            store.write(file, range.start, data)?;
-            written(store, file);
+            inodes.writer().leave_inline(file)?;
+            inodes.writer().write(file, range.start, data)?;
+            written(inodes, file);
             Ok(range.end)
         })
     }
@@ -360,7 +363,7 @@ impl Volume {
         start: Start,
         data: &[u8],
     ) -> Result<(usize, u64)> {
-        let block_bytes = self.store().layout.block_bytes as usize;
+        let block_bytes = self.inodes().layout.block_bytes as usize;
         let mut end = start.range(vnode.state.read().inode.size, data.len())?.start;
         let mut done = 0;
         while done < data.len() {
@@ -379,10 +382,10 @@ impl Volume {
     /// has space already, it is overwritten there, once the device knows it without a checksum: until then
     /// a change of its pages finds no space either, which writes an epoch ([`Volume::retry`]).
     fn give_up_checksum(&self, ino: InodeNo, start: Start, len: usize) -> Result<bool> {
-        self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |inodes, file| {
             let within = start.range(file.inode.size, len)?.end <= file.inode.size;
             if within && file.inode.content_checksum.is_some() && file.pages.is_empty() {
-                store.drop_checksum(file);
+                inodes.writer().drop_checksum(file);
                 return Ok(true);
             }
             Ok(false)
@@ -393,7 +396,7 @@ impl Volume {
     ///
     /// Every write comes through here first. It takes the file's capabilities, as a kernel would.
     fn write_inline(&self, vnode: &Arc<Vnode>, start: Start, data: &[u8]) -> Result<Option<u64>> {
-        let max = self.store().features.inline_bytes_max as u64;
+        let max = self.inodes().features.inline_bytes_max as u64;
         loop {
             let container = {
                 let state = vnode.state.read();
@@ -436,7 +439,7 @@ impl Volume {
         size: u64,
         may: MayChange<'_>,
     ) -> Result<bool> {
-        let max = self.store().features.inline_bytes_max as u64;
+        let max = self.inodes().features.inline_bytes_max as u64;
         let vnode = self.vnode(ino)?;
         loop {
             let container = {
@@ -485,24 +488,24 @@ impl Volume {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        self.change_inode_by(spender, ino, |store, file| {
+        self.change_inode_by(spender, ino, |inodes, file| {
             check_regular(&file.inode)?;
-            store.leave_inline(file)?;
+            inodes.writer().leave_inline(file)?;
             let grows = match mode {
                 AllocateMode::Reserve => true,
                 AllocateMode::ReserveKeepSize | AllocateMode::PunchHole => false,
                 AllocateMode::ZeroRange { keep_size } => !keep_size,
             };
             if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. }) {
-                store.punch(file, offset, len)?;
+                inodes.writer().punch(file, offset, len)?;
             }
             if mode != AllocateMode::PunchHole {
-                store.preallocate(file, offset, len)?;
+                inodes.writer().preallocate(file, offset, len)?;
             }
             if grows && end > file.inode.size {
-                store.set_size(file, end)?;
+                inodes.writer().set_size(file, end)?;
             }
-            written(store, file);
+            written(inodes, file);
             Ok(())
         })
     }
@@ -521,16 +524,16 @@ impl Volume {
         if offset >= state.inode.size {
             return Err(Error::NoData);
         }
-        self.store().seek(&state, offset, what == SeekFor::Data).ok_or(Error::NoData)
+        self.inodes().contents().seek(&state, offset, what == SeekFor::Data).ok_or(Error::NoData)
     }
 }
 
 /// Notes a change of a file's contents.
-pub(super) fn written(store: &Store, file: &mut Locked<'_>) {
-    let now = store.clock.now();
+pub(super) fn written(inodes: &InodeCache, file: &mut VnodeGuard<'_>) {
+    let now = inodes.clock.now();
     file.inode.mtime = now;
     file.inode.touch(now);
-    store.mark_changed(file, Changed::Contents);
+    inodes.mark_changed(file, DirtyLevel::Contents);
 }
 
 /// Changes contents that lie in the inode. `None` if the inode has moved meanwhile, `Some(false)` if
@@ -542,9 +545,9 @@ fn change_inline(
     may: MayChange<'_>,
     change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> Result<Option<bool>> {
-    let store = &names.store;
-    let holder = store.get(container.file)?;
-    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
+    let inodes = &names.inodes;
+    let holder = inodes.get(container.file)?;
+    let (mut holder, mut file) = VnodeGuard::with_holder(&holder, vnode);
     if file.container != Some(container) {
         return Ok(None);
     }
@@ -552,7 +555,7 @@ fn change_inline(
     may(&file)?;
     let mut bytes = bytes.clone();
     change(&mut bytes)?;
-    let now = store.clock.now();
+    let now = inodes.clock.now();
     let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
     file.inode.mtime = now;
     file.inode.touch(now);

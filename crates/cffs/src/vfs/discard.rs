@@ -49,15 +49,15 @@ impl Volume {
         let _op = self.enter_volume(OpKind::Maintenance);
         self.commit()?;
         let mut trimmed = Trimmed::default();
-        let block_bytes = u64::from(self.store().layout.block_bytes);
+        let block_bytes = u64::from(self.inodes().layout.block_bytes);
         let least = least_bytes.div_ceil(block_bytes).max(1);
         let mut from = BlockNo(range.start.div_ceil(block_bytes));
-        let until = BlockNo((range.end / block_bytes).min(self.store().layout.blocks));
+        let until = BlockNo((range.end / block_bytes).min(self.inodes().layout.blocks));
         while from < until {
             let _epochs = self.epochs.lock();
             self.check_writable()?;
-            let cg = self.store().layout.cg_of(from);
-            from = if cg.0 < self.store().alloc.groups_used() {
+            let cg = self.inodes().layout.cg_of(from);
+            from = if cg.0 < self.inodes().alloc.groups_used() {
                 self.trim_used(cg, from..until, least, &mut trimmed)?
             } else {
                 self.trim_unused(from..until, least, &mut trimmed)?
@@ -74,12 +74,12 @@ impl Volume {
         least: u64,
         trimmed: &mut Trimmed,
     ) -> Result<BlockNo> {
-        let layout = &self.store().layout;
+        let layout = &self.inodes().layout;
         let group_end = layout.cg_start(cg).0 + u64::from(layout.cg_len_blocks(cg));
         let end = BlockNo(part.end.0.min(group_end));
         let start = layout.block_start(part.start);
         let len = (layout.block_start(end).0 - start.0) as u32;
-        let runs = self.store().alloc.free_blocks(FragRun::new(start, len), BATCH_RUNS)?;
+        let runs = self.inodes().alloc.free_blocks(FragRun::new(start, len), BATCH_RUNS)?;
         for run in &runs {
             self.discard_run(*run, least, trimmed)?;
         }
@@ -107,12 +107,12 @@ impl Volume {
     }
 
     fn next_system_run(&self, from: BlockNo) -> Range<BlockNo> {
-        self.store().layout.next_system_run(from, self.store().alloc.groups_used())
+        self.inodes().layout.next_system_run(from, self.inodes().alloc.groups_used())
     }
 
     /// Discards the whole blocks of a run.
     fn discard_run(&self, run: FragRun, least: u64, trimmed: &mut Trimmed) -> Result<()> {
-        let layout = &self.store().layout;
+        let layout = &self.inodes().layout;
         let per_block = u64::from(layout.block_fragments());
         let first = layout.block_of(FragNo(run.start.0.next_multiple_of(per_block)));
         self.discard_blocks(first..layout.block_of(run.end()), least, trimmed)
@@ -128,8 +128,8 @@ impl Volume {
         if count >= least.max(1) {
             let system = self.next_system_run(blocks.start);
             assert!(blocks.end <= system.start, "{blocks:?} would be discarded with {system:?}");
-            self.store().cache.discard(blocks.start, count)?;
-            trimmed.bytes += count * u64::from(self.store().layout.block_bytes);
+            self.inodes().cache.discard(blocks.start, count)?;
+            trimmed.bytes += count * u64::from(self.inodes().layout.block_bytes);
             trimmed.requests += 1;
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Volume {
     /// Discards what is free of the blocks in which a run lies. The run may go beyond the end of a
     /// group; of its first and its last block others may have had a part that is free by now.
     fn discard_still_free(&self, run: FragRun, trimmed: &mut Trimmed) -> Result<()> {
-        let layout = &self.store().layout;
+        let layout = &self.inodes().layout;
         let per_block = u64::from(layout.block_fragments());
         let mut from = FragNo(run.start.0 / per_block * per_block);
         let run_end = run.end().0.next_multiple_of(per_block);
@@ -183,7 +183,7 @@ impl Volume {
             let first = layout.block_start(layout.cg_start(cg)).0;
             let end = FragNo(run_end.min(first + u64::from(layout.cg_fragments(cg))));
             let part = FragRun::new(from, (end.0 - from.0) as u32);
-            for free in self.store().alloc.free_blocks(part, usize::MAX)? {
+            for free in self.inodes().alloc.free_blocks(part, usize::MAX)? {
                 self.discard_run(free, 1, trimmed)?;
             }
             from = end;

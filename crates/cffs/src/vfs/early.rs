@@ -17,7 +17,7 @@ use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
-use crate::inode::{Vnode, VnodeState};
+use crate::inode::{Vnode, VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
@@ -58,15 +58,15 @@ impl Volume {
         if pages > 0 {
             self.calls.early_writes.count();
         }
-        Ok(pages as u64 * u64::from(self.store().layout.block_bytes))
+        Ok(pages as u64 * u64::from(self.inodes().layout.block_bytes))
     }
 
     /// Writes the contents that an epoch is about to take, if they are enough to keep the device busy while
     /// the rest of it is prepared.
     pub(super) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
-        let piece = self.store().cache.tuning().writing.piece_bytes;
+        let piece = self.inodes().cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
-        if self.store().dirty_bytes() >= least {
+        if self.inodes().dirty_bytes() >= least {
             self.write_chosen(progress, || self.choose_all(least))?;
         }
         Ok(())
@@ -78,29 +78,28 @@ impl Volume {
         progress: &mut Progress,
         choose: impl FnOnce() -> Vec<Chosen>,
     ) -> Result<usize> {
-        let store = self.store();
-        let epoch = store.epoch();
-        let mut writes = store.cache.write_set();
+        let inodes = self.inodes();
+        let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();
         {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
             let chosen = choose();
-            let rewritten = rewritten(store, chosen.iter().map(|file| &file.vnode));
-            let mut placer = Placer::new(store, hints, rewritten);
+            let rewritten = rewritten(inodes, chosen.iter().map(|file| &file.vnode));
+            let mut placer = Placer::new(inodes, hints, rewritten);
             for Chosen { vnode, positions, .. } in chosen {
-                let placed = placer.place(&vnode, positions, false, &mut writes, epoch)?;
+                let placed = placer.place(&vnode, positions, false, &mut write_back)?;
                 in_flight.push((vnode, placed));
             }
             progress.early.hints = std::mem::take(placer.hints());
-            writes.keep_used(|block| store.alloc.used_fragments(block));
+            write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
         }
         self.taken_over();
         let pages: usize = in_flight.iter().map(|(_, positions)| positions.len()).sum();
         if pages > 0 {
             progress.early.is_in_motion = true;
-            store.write_ahead(writes)?;
-            finish_writes(in_flight, epoch);
+            inodes.write_ahead(write_back.writes)?;
+            finish_writes(in_flight, write_back.epoch);
         }
         Ok(pages)
     }
@@ -111,14 +110,14 @@ impl Volume {
     /// directories need. Of small files whole ones, in the older half of those that were changed, if none of
     /// their key is in the younger half, or if they make a long piece; and none where keys take turns.
     fn choose(&self) -> Vec<Chosen> {
-        let store = self.store();
-        let writing = &store.cache.tuning().writing;
+        let inodes = self.inodes();
+        let writing = &inodes.cache.tuning().writing;
         let piece = writing.piece_bytes.min(self.options.early_bytes);
-        let whole_max = piece.max(store.small_bytes_max());
-        let page_bytes = u64::from(store.layout.block_bytes);
+        let whole_max = piece.max(inodes.layout.small_bytes_max());
+        let page_bytes = u64::from(inodes.layout.block_bytes);
         let mut chosen = Vec::new();
         let mut small: Vec<(Key, Chosen)> = Vec::new();
-        for vnode in store.queued() {
+        for vnode in inodes.queued() {
             let file = vnode.state.read();
             if !has_new_contents(&file) {
                 continue;
@@ -143,10 +142,10 @@ impl Volume {
 
     /// All new contents, in the order in which they are to lie; none if they are less than `least` bytes.
     fn choose_all(&self, least: u64) -> Vec<Chosen> {
-        let store = self.store();
+        let inodes = self.inodes();
         let mut chosen = Vec::new();
         let mut pages = 0;
-        for vnode in store.queued() {
+        for vnode in inodes.queued() {
             let file = vnode.state.read();
             if has_new_contents(&file) {
                 let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
@@ -156,7 +155,7 @@ impl Volume {
                 chosen.push(Chosen { rank, vnode, positions });
             }
         }
-        if pages * u64::from(store.layout.block_bytes) < least {
+        if pages * u64::from(inodes.layout.block_bytes) < least {
             chosen.clear();
         }
         chosen.sort_by_key(|file| file.rank);

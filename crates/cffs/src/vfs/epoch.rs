@@ -45,7 +45,7 @@ impl Volume {
             None => return Ok(()),
         };
         self.save_damage()?;
-        if self.store().queue_len() == 0 {
+        if self.inodes().queue_len() == 0 {
             progress.waited_from = Instant::now();
             self.forget_reads();
         }
@@ -59,7 +59,7 @@ impl Volume {
                 return Ok(());
             }
         }
-        if (is_due || self.is_filling()) && self.store().queue_len() > 0 {
+        if (is_due || self.is_filling()) && self.inodes().queue_len() > 0 {
             self.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         if self.is_clean_point_due(&progress) {
@@ -74,9 +74,9 @@ impl Volume {
     pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let _patient = Patient::begin();
         let started = Instant::now();
-        let has_changes = self.store().queue_len() > 0;
+        let has_changes = self.inodes().queue_len() > 0;
         let result = self.try_epoch(progress, kind);
-        self.store().cache.step.set(None);
+        self.inodes().cache.step.set(None);
         // What was left behind has waited since an epoch before.
         if progress.complete == progress.done {
             progress.waited_from = started;
@@ -91,7 +91,7 @@ impl Volume {
     }
 
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
-        let step = &self.store().cache.step;
+        let step = &self.inodes().cache.step;
         // An fsync leaves behind what others stream, which is not known before the gate is closed.
         if kind != EpochKind::Wanted {
             step.set(Some(Step::Writing(Phase::New)));
@@ -122,17 +122,17 @@ impl Volume {
         assert!(self.gate.is_locked_exclusive(), "no change is under way");
         let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
-        let derived_bytes_max = self.store().cache.tuning().writing.derived_bytes_max;
+        let derived_bytes_max = self.inodes().cache.tuning().writing.derived_bytes_max;
         let choice = (kind == EpochKind::Wanted).then_some(Choice { wanted, leaves_bytes });
         let hints = std::mem::take(&mut progress.early.hints);
         let with_derived = matches!(kind, EpochKind::Derived | EpochKind::CleanPoint);
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
-        Preparation::new(self.store(), choice, hints, with_derived, derived_bytes_max).run()
+        Preparation::new(self.inodes(), choice, hints, with_derived, derived_bytes_max).run()
     }
 
     /// Writes an epoch that was prepared.
     pub(super) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
-        let store = self.store();
+        let inodes = self.inodes();
         let Prepared { epoch, mut writes, mut in_flight, left, superblock } = prepared;
         if !Rule::PagesStay.holds() {
             finish_writes(std::mem::take(&mut in_flight), epoch);
@@ -147,7 +147,7 @@ impl Volume {
             if std::mem::take(&mut progress.early.is_in_motion) {
                 writes.follow();
             }
-            store.commit(writes)?;
+            inodes.commit(writes)?;
             if let Some(mark) = mark {
                 *self.superblock.lock() = mark;
             }
@@ -158,13 +158,13 @@ impl Volume {
             *self.superblock.lock() = next;
         }
         finish_writes(in_flight, epoch);
-        store.epoch_done(epoch);
-        let freed = store.alloc.epoch_done()?;
+        inodes.epoch_done(epoch);
+        let freed = inodes.alloc.epoch_done()?;
         if self.options.discard {
             progress.freed.add(freed);
         }
-        store.locator.epoch_done();
-        store.alloc.fill_pool()?;
+        inodes.locator.epoch_done();
+        inodes.alloc.fill_pool()?;
         progress.done = epoch;
         if left.is_empty() {
             progress.complete = epoch;

@@ -59,8 +59,8 @@ impl Volume {
     /// Those of [reading](super#errors).
     pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
         let _op = self.enter(OpKind::Stat, ino);
-        let store = self.store();
-        let layout = &store.layout;
+        let inodes = self.inodes();
+        let layout = &inodes.layout;
         let vnode = self.vnode(ino)?;
         let (container, parent, inline, pieces, unplaced_bytes) = {
             let state = vnode.state.read();
@@ -118,7 +118,7 @@ impl Volume {
     /// Those of [reading](super#errors).
     pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
         let _op = self.enter(OpKind::Stat, ino);
-        let fragment_bytes = u64::from(self.store().layout.fragment_bytes);
+        let fragment_bytes = u64::from(self.inodes().layout.fragment_bytes);
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
         let written = state.inode.map().into_iter().flat_map(|map| map.iter());
@@ -144,7 +144,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
-        let layout = &self.store().layout;
+        let layout = &self.inodes().layout;
         let vnode = self.vnode(ino)?;
         let container = {
             let state = vnode.state.read();
@@ -162,8 +162,8 @@ impl Volume {
     }
 
     fn block_of(&self, container: Container) -> Result<Option<BlockNo>> {
-        let layout = &self.store().layout;
-        let holder = self.store().get(container.file)?;
+        let layout = &self.inodes().layout;
+        let holder = self.inodes().get(container.file)?;
         let state = holder.state.read();
         let position = FileBlock(u64::from(container.sector.0 / layout.block_sectors()));
         let fragments = layout.block_fragments();
@@ -172,15 +172,15 @@ impl Volume {
     }
 
     fn neighbours(&self, parent: InodeNo, ino: InodeNo, segments: &[u64]) -> Result<Vec<InodeNo>> {
-        let store = self.store();
-        let per_segment = u64::from(store.layout.segment_fragments());
-        let Ok(dir) = store.get(parent) else { return Ok(Vec::new()) };
+        let inodes = self.inodes();
+        let per_segment = u64::from(inodes.layout.segment_fragments());
+        let Ok(dir) = inodes.get(parent) else { return Ok(Vec::new()) };
         let state = dir.state.read();
         let mut found = Vec::new();
         if !state.inode.is_dir() {
             return Ok(found);
         }
-        scan(store, &state, 0..u32::MAX, |_, entry| {
+        scan(inodes, &state, 0..u32::MAX, |_, entry| {
             let Body::Embedded(record) = &entry.body else { return ControlFlow::Continue(()) };
             let is_inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
             let is_near = !is_inline

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::Volume;
 use super::progress::{EpochKind, Progress};
 use crate::error::Result;
-use crate::inode::{Changed, Store, Vnode, VnodeState};
+use crate::inode::{DirtyLevel, InodeCache, Vnode, VnodeState};
 use crate::lock::{Condvar, Mutex, Rank, Rule};
 use crate::trace::OpKind;
 use crate::units::{EpochNo, InodeNo};
@@ -166,14 +166,14 @@ pub(super) struct Choice {
 impl Choice {
     /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, and nothing was
     /// changed of it but its contents since the device has it where it lies.
-    pub(super) fn leaves(&self, store: &Store, ino: InodeNo, file: &VnodeState) -> bool {
-        let new_bytes = file.pages.dirty_count() as u64 * u64::from(store.layout.block_bytes);
+    pub(super) fn leaves(&self, inodes: &InodeCache, ino: InodeNo, file: &VnodeState) -> bool {
+        let new_bytes = file.pages.dirty_count() as u64 * u64::from(inodes.layout.block_bytes);
         new_bytes > self.leaves_bytes
             && !file.inode.is_dir()
             && !ino.is_system()
             && !self.wanted.contains(&ino)
             && is_in_place(file)
-            && file.changes.most <= Changed::Contents
+            && file.changes.level <= DirtyLevel::Contents
     }
 
     /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: no fsync waits for
@@ -185,7 +185,7 @@ impl Choice {
             && (!ino.is_system() || ino == InodeNo::ROOT)
             && !self.wanted.contains(&ino)
             && is_in_place(file)
-            && file.changes.most == Changed::Times
+            && file.changes.level == DirtyLevel::Times
     }
 }
 
@@ -254,7 +254,7 @@ impl Volume {
         // for one that is not older than `since`.
         let (since, is_taken) = {
             let _gate = self.gate.read();
-            let since = self.store().epoch();
+            let since = self.inodes().epoch();
             // Names above the file may change without it, and the name that it had before.
             let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
             (since, all_taken && !self.names.concerns_unchanged(since))
@@ -284,7 +284,7 @@ impl Volume {
     /// Writes an epoch with all that was changed before the call. If another thread wrote one
     /// meanwhile that began after the call, that one served.
     pub(super) fn commit(&self) -> Result<()> {
-        let since = self.store().epoch();
+        let since = self.inodes().epoch();
         let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());
         let mut progress = self.epochs.lock();
         if progress.complete >= since {
@@ -296,7 +296,7 @@ impl Volume {
     /// Writes an epoch, with a clean point if the busy log calls for one.
     fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         self.check_writable()?;
-        let is_high = self.store().busy.fill().is_high();
+        let is_high = self.inodes().busy.fill().is_high();
         if is_high && self.is_busy_clean_point_due(progress) {
             return self.pass_clean_point(progress);
         }
@@ -307,7 +307,7 @@ impl Volume {
 /// Whether an epoch that has begun takes all that was changed of a file, as far as it counts.
 fn is_taken(vnode: &Vnode, data_only: bool) -> bool {
     let file = vnode.state.read();
-    let times_alone = data_only && file.changes.most == Changed::Times;
+    let times_alone = data_only && file.changes.level == DirtyLevel::Times;
     file.container == file.durable
         && file.pages.dirty_count() == 0
         && (times_alone || !file.changes.dirty && !vnode.is_queued())

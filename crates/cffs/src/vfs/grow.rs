@@ -40,7 +40,7 @@ impl Volume {
     pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
         let _op = self.enter_volume(OpKind::Maintenance);
         self.check_writable()?;
-        let device = self.store().cache.device();
+        let device = self.inodes().cache.device();
         let old = self.superblock();
         let old_bytes = old.blocks * u64::from(old.block_bytes);
         if let Some(wanted) = size_bytes.filter(|wanted| *wanted < old_bytes) {
@@ -88,9 +88,9 @@ impl Volume {
         superblock: &Superblock,
         is_wanted: impl Fn(&BlockNo) -> bool,
     ) -> Result<()> {
-        let cache = &self.store().cache;
+        let cache = &self.inodes().cache;
         let block = self.superblock_block(superblock);
-        let system_area = cache.read(self.store().layout.system_area())?;
+        let system_area = cache.read(self.inodes().layout.system_area())?;
         let copy = [&block[..], &system_area[..]].concat();
         let copies = Layout::new(superblock).superblock_copies();
         for at in copies.into_iter().filter(is_wanted) {
@@ -102,7 +102,7 @@ impl Volume {
     /// Erases what was the last copy of the superblock, in what is free space now: a search for a
     /// copy one day must not find a volume of the old size.
     fn erase_copy(&self, old: &Superblock) -> Result<()> {
-        let cache = &self.store().cache;
+        let cache = &self.inodes().cache;
         let zeros = vec![0; GAIN_BLOCKS_MIN as usize * old.block_bytes as usize];
         cache.write_uncached(BlockNo(old.blocks - GAIN_BLOCKS_MIN), &zeros)?;
         cache.sync()
@@ -116,14 +116,14 @@ impl Volume {
             let _gate = self.gate.write();
             for _ in 0..EPOCHS_MAX {
                 self.write_all(progress)?;
-                if self.store().queue_len() == 0 {
+                if self.inodes().queue_len() == 0 {
                     break;
                 }
             }
-            if self.store().queue_len() > 0 {
+            if self.inodes().queue_len() > 0 {
                 return Err(Error::EpochNeeded);
             }
-            self.store().alloc.grow(next.blocks)?;
+            self.inodes().alloc.grow(next.blocks)?;
             self.prepare_clean_point(progress, |superblock| {
                 superblock.blocks = next.blocks;
             })?

@@ -80,7 +80,7 @@ impl Volume {
     pub fn lost(&self) -> Option<Duration> {
         let is_over = self.health.latched.lock().is_some() || self.health.is_closed();
         let loses =
-            self.health.loses_changes.load(Ordering::Acquire) || self.store().queue_len() > 0;
+            self.health.loses_changes.load(Ordering::Acquire) || self.inodes().queue_len() > 0;
         (is_over && loses).then(|| self.health.durable_until.lock().elapsed())
     }
 

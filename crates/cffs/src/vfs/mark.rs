@@ -112,7 +112,7 @@ impl Volume {
         if own.is_none() {
             return Ok(());
         }
-        match read_now(self.store().cache.device()) {
+        match read_now(self.inodes().cache.device()) {
             Ok(superblock) if superblock.holder != own => {
                 Err(overtaken(superblock.holder.as_ref()))
             }

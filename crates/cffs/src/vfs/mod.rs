@@ -94,7 +94,7 @@ use crate::error::{Error, Result};
 use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
-use crate::inode::{Locked, Store, Vnode};
+use crate::inode::{InodeCache, Vnode, VnodeGuard};
 use crate::line::Line;
 use crate::lock::{self, Rank, Rule};
 use crate::log;
@@ -226,11 +226,11 @@ impl Volume {
             Arc::new(BufferCache::new(device, layout, tuning, groups, options.waiter.clone()));
         let memory = Arc::new(Memory::new(options.cache_bytes, options.dirty_bytes_max));
         let names_max = ((options.cache_bytes >> 20).max(1) * NAMES_PER_MIB) as usize;
-        let store = Store::open(cache, &superblock, clock, memory)?;
-        let done = EpochNo(store.epoch().0.saturating_sub(1));
+        let inodes = InodeCache::open(cache, &superblock, clock, memory)?;
+        let done = EpochNo(inodes.epoch().0.saturating_sub(1));
         let throttle = Throttle::new(options.early_bytes);
         let volume = Volume {
-            names: Namespace::new(store, names_max),
+            names: Namespace::new(inodes, names_max),
             health: Health::new(options.read_only),
             damage: DamageRecord::new(&superblock, options.errors),
             options,
@@ -248,9 +248,9 @@ impl Volume {
         };
         if !volume.options.read_only {
             volume.mark_mounted()?;
-            let store = volume.store();
-            store.alloc.fill_pool()?;
-            store.cache.set_horizon(store.alloc.end_of_used()?);
+            let inodes = volume.inodes();
+            inodes.alloc.fill_pool()?;
+            inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
         }
         Ok(volume)
     }
@@ -270,8 +270,8 @@ impl Volume {
         &self.options.recorder
     }
 
-    fn store(&self) -> &Store {
-        &self.names.store
+    fn inodes(&self) -> &InodeCache {
+        &self.names.inodes
     }
 
     /// The superblock as of now.
@@ -281,7 +281,7 @@ impl Volume {
 
     /// What is being done to bring changes to the device, in words; `None` if nothing is.
     pub fn step(&self) -> Option<&'static str> {
-        self.store().cache.step.get().map(|step| step.describe())
+        self.inodes().cache.step.get().map(|step| step.describe())
     }
 
     fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
@@ -289,7 +289,7 @@ impl Volume {
         if ino.is_system() && ino != InodeNo::ROOT {
             return Err(Error::Stale);
         }
-        self.noted(self.store().get(ino))
+        self.noted(self.inodes().get(ino))
     }
 
     /// Runs a change. If it finds no space, what earlier changes freed or promised is settled by an
@@ -343,7 +343,7 @@ impl Volume {
     }
 
     fn may_gain_space(&self) -> bool {
-        self.store().queue_len() > 0 || self.store().alloc.has_freed()
+        self.inodes().queue_len() > 0 || self.inodes().alloc.has_freed()
     }
 
     /// Waits for the deletion of files that have just lost their last name, if there are any. The kernel
@@ -362,14 +362,14 @@ impl Volume {
 
     /// The memory that changes take.
     fn changed_bytes(&self) -> u64 {
-        self.store().memory.unwritten_bytes()
+        self.inodes().memory.unwritten_bytes()
     }
 
     /// Runs a change of one inode.
     fn change_inode<T>(
         &self,
         ino: InodeNo,
-        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+        change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
         self.change_inode_by(Spender::Privileged, ino, change)
     }
@@ -379,7 +379,7 @@ impl Volume {
         &self,
         spender: Spender,
         ino: InodeNo,
-        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+        change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
         let vnode = self.vnode(ino)?;
         self.change_vnode_by(spender, &vnode, change)
@@ -390,25 +390,25 @@ impl Volume {
         &self,
         spender: Spender,
         vnode: &Arc<Vnode>,
-        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+        change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change(|names| change(&names.store, &mut Locked::by(vnode, spender)))
+        self.change(|names| change(&names.inodes, &mut VnodeGuard::by(vnode, spender)))
     }
 
     /// Sizes of the volume.
     pub fn stat_fs(&self) -> StatFs {
-        let store = self.store();
-        let space = store.alloc.space();
-        let inodes = store.locator.inodes();
+        let inodes = self.inodes();
+        let space = inodes.alloc.space();
+        let layout = &inodes.layout;
         // A file takes at least its entry: some 256 bytes of a sector.
-        let per_fragment = u64::from((store.layout.fragment_bytes / 256).max(1));
+        let per_fragment = u64::from((layout.fragment_bytes / 256).max(1));
         StatFs {
-            fragment_bytes: store.layout.fragment_bytes,
-            block_bytes: store.layout.block_bytes,
+            fragment_bytes: layout.fragment_bytes,
+            block_bytes: layout.block_bytes,
             fragments: space.total,
             free_fragments: space.free,
             available_fragments: space.available,
-            inodes,
+            inodes: inodes.locator.inodes(),
             free_inodes: space.available * per_fragment,
             name_bytes_max: crate::format::NAME_BYTES_MAX as u32,
         }

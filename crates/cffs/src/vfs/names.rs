@@ -10,7 +10,7 @@ use crate::caller;
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Content, Inode, Locked, Vnode, VnodeState};
+use crate::inode::{Content, Inode, Vnode, VnodeGuard, VnodeState};
 use crate::namespace::{MayTake, Names, Namespace};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
@@ -55,7 +55,7 @@ impl Volume {
         let _op = self.enter(OpKind::Lookup, dir);
         self.calls.lookups.count();
         let parent = self.vnode(dir)?;
-        self.readahead.before_read(self.store(), &parent);
+        self.readahead.before_read(self.inodes(), &parent);
         let vnode = self.noted(self.names.lookup(&parent, name))?;
         self.references.take(vnode.ino);
         let (attr, is_away) = {
@@ -84,7 +84,7 @@ impl Volume {
     /// An inode that lost its other names returns to its directory, now that it is known which one
     /// is left. If a change is hard to make just now, a later lookup will do.
     fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
-        if !self.store().features.embed || vnode.is_queued() || self.check_changeable().is_err() {
+        if !self.inodes().features.embed || vnode.is_queued() || self.check_changeable().is_err() {
             return;
         }
         let Some(_gate) = self.gate.try_read() else { return };
@@ -155,7 +155,7 @@ impl Volume {
             check_target(target)?;
         }
         let vnode = self.change(|names| {
-            names.store.alloc.check_room(spender)?;
+            names.inodes.alloc.check_room(spender)?;
             let build = |ino, generation, parent: &Inode| {
                 let mut inode = self.build(ino, generation, parent, new);
                 adjust(&mut inode);
@@ -164,7 +164,7 @@ impl Volume {
             let vnode = names.create(&parent, name, build)?;
             if let Err(error) = self.fill_long_target(&vnode, new) {
                 names.unlink(&parent, name, &|_, _| Ok(()))?;
-                names.store.destroy(&mut Locked::new(&vnode))?;
+                names.inodes.destroy(&mut VnodeGuard::new(&vnode))?;
                 return Err(error);
             }
             Ok(vnode)
@@ -196,7 +196,7 @@ impl Volume {
         let parent = self.vnode(dir)?;
         self.check_new_name(&parent)?;
         let vnode = self.change(|names| {
-            names.store.alloc.check_room(spender)?;
+            names.inodes.alloc.check_room(spender)?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
                 let mut inode = self.build(ino, generation, parent, new);
                 adjust(&mut inode);
@@ -218,7 +218,7 @@ impl Volume {
             NewKind::CharDevice(_) => FileType::CharDevice,
             NewKind::BlockDevice(_) => FileType::BlockDevice,
         };
-        let now = self.store().clock.now();
+        let now = self.inodes().clock.now();
         let mut inode = Inode::new(ino, generation, file_type, parent.ino, now);
         inode.permissions = new.permissions & 0o7777;
         inode.uid = new.uid;
@@ -241,11 +241,11 @@ impl Volume {
             }
         }
         if inode.key.is_none() {
-            let policy = self.store().features.policy;
+            let policy = self.inodes().features.policy;
             inode.key = keys::policy_key(policy, &inode, caller::process());
         }
         match new.kind {
-            NewKind::Regular if self.store().features.inline_bytes_max > 0 => {
+            NewKind::Regular if self.inodes().features.inline_bytes_max > 0 => {
                 inode.content = Content::Inline(Vec::new());
             }
             NewKind::Directory => inode.nlink = 2,
@@ -260,7 +260,7 @@ impl Volume {
     }
 
     fn symlink_inline_max(&self) -> usize {
-        if self.store().features.inline_bytes_max == 0 {
+        if self.inodes().features.inline_bytes_max == 0 {
             return 0;
         }
         self.names.symlink_inline_max()
@@ -270,7 +270,7 @@ impl Volume {
     fn fill_long_target(&self, vnode: &Arc<Vnode>, new: &NewFile<'_>) -> Result<()> {
         match new.kind {
             NewKind::Symlink(target) if target.len() > self.symlink_inline_max() => {
-                self.store().write(&mut Locked::new(vnode), 0, target)
+                self.inodes().writer().write(&mut VnodeGuard::new(vnode), 0, target)
             }
             _ => Ok(()),
         }
@@ -367,13 +367,13 @@ impl Volume {
     /// Frees all that a file has, if it has no name left and nobody uses it. If somebody does, the
     /// last reference takes it along.
     pub(super) fn delete(&self, ino: InodeNo) -> Result<()> {
-        let Some(vnode) = self.store().peek(ino) else { return Ok(()) };
+        let Some(vnode) = self.inodes().peek(ino) else { return Ok(()) };
         let _gate = self.gate.read();
-        let mut file = Locked::new(&vnode);
+        let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 || !self.references.take_unused(ino) {
             return Ok(());
         }
-        self.noted(self.store().destroy(&mut file))
+        self.noted(self.inodes().destroy(&mut file))
     }
 
     /// Gives references back that lookups and the like took. A file without a name is deleted with
@@ -535,10 +535,10 @@ impl Volume {
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let vnode = self.vnode(dir)?;
-        self.readahead.before_read(self.store(), &vnode);
+        self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         if plus.is_some() && cookie == 0 {
-            self.readahead.before_listing(self.store(), &state);
+            self.readahead.before_listing(self.inodes(), &state);
         }
         let listed = self.names.read_dir(&state, cookie, &mut |visited| {
             let mut entry = DirEntry {

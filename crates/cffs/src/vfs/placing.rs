@@ -10,15 +10,14 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use crate::alloc::Owner;
-use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
 use crate::format::superblock::Policy;
-use crate::inode::{Locked, Neighbours, Store, Vnode, VnodeState};
+use crate::inode::{InodeCache, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
 use crate::namespace::scan;
-use crate::units::{EpochNo, FileBlock, FragRun, InodeNo, Key};
+use crate::units::{FileBlock, FragRun, InodeNo, Key};
 
 /// The directories of which files were placed in the open epoch, and where the first of them lies.
 pub(super) type Hints = BTreeMap<InodeNo, FragRun>;
@@ -37,13 +36,13 @@ pub(super) type Rewritten = HashMap<Key, u64>;
 
 /// Per key: fragments that the small files placed in this epoch will free.
 pub(super) fn rewritten<'a>(
-    store: &Store,
+    inodes: &InodeCache,
     files: impl Iterator<Item = &'a Arc<Vnode>>,
 ) -> Rewritten {
     let mut rewritten = Rewritten::default();
     for vnode in files {
         let file = vnode.state.read();
-        let is_small = file.inode.size <= store.small_bytes_max();
+        let is_small = file.inode.size <= inodes.layout.small_bytes_max();
         let is_data = !file.inode.is_dir() && !vnode.ino.is_system();
         if let (true, true, Some(map)) =
             (is_small && is_data, file.pages.dirty_count() > 0, file.inode.map())
@@ -67,30 +66,30 @@ impl KeyState {
     ///
     /// A directory of which most is written anew is as good as a new one, and lies near what is
     /// written with it rather than where it was.
-    fn find(store: &Store, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
-        let policy = store.features.policy;
+    fn find(inodes: &InodeCache, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
+        let policy = inodes.features.policy;
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
-        let parent = if by_parent { store.get(parent).ok() } else { None };
+        let parent = if by_parent { inodes.get(parent).ok() } else { None };
         let mut state = KeyState { grown: own.is_some(), parent, segments: OnceCell::new() };
         if let Some(parent) = &state.parent {
             let was_placed = parent.state.read().inode.hint.len > 0;
-            let per_segment = u64::from(store.layout.segment_fragments());
-            let has = || state.segments(store).len() as u64 * per_segment;
+            let per_segment = u64::from(inodes.layout.segment_fragments());
+            let has = || state.segments(inodes).len() as u64 * per_segment;
             state.grown = was_placed && (rewritten == 0 || rewritten * 2 < has());
         }
         state
     }
 
     /// The segments that files of the key have.
-    fn segments(&self, store: &Store) -> &[u64] {
-        let find = || self.parent.as_ref().map_or(Vec::new(), |dir| segments_of(store, dir));
+    fn segments(&self, inodes: &InodeCache) -> &[u64] {
+        let find = || self.parent.as_ref().map_or(Vec::new(), |dir| segments_of(inodes, dir));
         self.segments.get_or_init(find)
     }
 }
 
 /// Places files, one after the other.
 pub(super) struct Placer<'a> {
-    store: &'a Store,
+    inodes: &'a InodeCache,
     keys: HashMap<Key, KeyState>,
     hints: Hints,
     rewritten: Rewritten,
@@ -100,8 +99,8 @@ pub(super) struct Placer<'a> {
 impl<'a> Placer<'a> {
     /// A placer that continues where others in the same epoch ended, for files that give back what is
     /// `rewritten`.
-    pub(super) fn new(store: &'a Store, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
-        Placer { store, keys: HashMap::default(), hints, rewritten, asked: false }
+    pub(super) fn new(inodes: &'a InodeCache, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
+        Placer { inodes, keys: HashMap::default(), hints, rewritten, asked: false }
     }
 
     /// The same for an epoch that an fsync asks for.
@@ -114,7 +113,7 @@ impl<'a> Placer<'a> {
         &mut self.hints
     }
 
-    /// Places changed pages of a file, all of them if it is small, and adds them to `writes`. Returns
+    /// Places changed pages of a file, all of them if it is small, and adds them to what is written back. Returns
     /// those that are in flight from now on. An urgent one lies with what is urgent. The file's lock
     /// must not be held: its directory is looked at first.
     pub(super) fn place(
@@ -122,8 +121,7 @@ impl<'a> Placer<'a> {
         vnode: &Arc<Vnode>,
         positions: Vec<FileBlock>,
         urgent: bool,
-        writes: &mut WriteSet,
-        epoch: EpochNo,
+        write_back: &mut WriteBack<'_>,
     ) -> Result<Vec<FileBlock>> {
         if positions.is_empty() {
             return Ok(positions);
@@ -131,22 +129,27 @@ impl<'a> Placer<'a> {
         let (own, parent, key, fills_holes) = {
             let file = vnode.state.read();
             let inode = &file.inode;
-            (inode.key, inode.parent, inode.placement_key(), self.store.may_fill_holes(&file))
+            (
+                inode.key,
+                inode.parent,
+                inode.placement_key(),
+                self.inodes.space().may_fill_holes(&file),
+            )
         };
         let rewritten = self.rewritten.get(&key).copied().unwrap_or(0);
-        let find = || KeyState::find(self.store, own, parent, rewritten);
+        let find = || KeyState::find(self.inodes, own, parent, rewritten);
         let known = self.keys.entry(key).or_insert_with(find);
         let (owner, grown) = match urgent {
             true => (Owner::Urgent, false),
             false => (Owner::Key(key), known.grown),
         };
         let neighbours = Neighbours { owner, grown, asked: self.asked };
-        let alloc = &self.store.alloc;
+        let alloc = &self.inodes.alloc;
         if neighbours.grown && fills_holes && !alloc.is_settled(neighbours.owner) {
-            alloc.settle(neighbours.owner, known.segments(self.store));
+            alloc.settle(neighbours.owner, known.segments(self.inodes));
         }
-        let mut file = Locked::new(vnode);
-        let positions = self.store.place_file(&mut file, positions, neighbours, writes, epoch)?;
+        let mut file = VnodeGuard::new(vnode);
+        let positions = write_back.place_file(&mut file, positions, neighbours)?;
         if let (Some(parent), false) = (&known.parent, positions.is_empty()) {
             let first = file.inode.map().and_then(|map| map.iter().next());
             let run = first.map_or(FragRun::default(), |extent| extent.run());
@@ -157,13 +160,14 @@ impl<'a> Placer<'a> {
 }
 
 /// The segments in which the files of a directory lie, from the directory's own sectors.
-fn segments_of(store: &Store, dir: &Arc<Vnode>) -> Vec<u64> {
-    let per_segment = u64::from(store.layout.segment_fragments());
-    let small = store.small_bytes_max() * store.cache.tuning().placing.territory_file_factor;
+fn segments_of(inodes: &InodeCache, dir: &Arc<Vnode>) -> Vec<u64> {
+    let per_segment = u64::from(inodes.layout.segment_fragments());
+    let small =
+        inodes.layout.small_bytes_max() * inodes.cache.tuning().placing.territory_file_factor;
     let state = dir.state.read();
     let mut segments = BTreeSet::new();
     // Files of sectors after one that cannot be read are not counted: they have a place as it is.
-    let _ = scan(store, &state, 0..u32::MAX, |_, entry| {
+    let _ = scan(inodes, &state, 0..u32::MAX, |_, entry| {
         if let Body::Embedded(record) = &entry.body
             && !record.inode.inode_flags().contains(InodeFlags::INLINE)
             && record.inode.size.get() <= small

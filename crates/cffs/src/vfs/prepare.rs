@@ -12,7 +12,7 @@ use crate::cache::WriteSet;
 use crate::error::{Corruption, Result};
 use crate::format::sector;
 use crate::format::{Superblock, index};
-use crate::inode::{Locked, Store, Vnode};
+use crate::inode::{InodeCache, Vnode, VnodeGuard, WriteBack};
 use crate::trace;
 use crate::units::{EpochNo, FileBlock, InodeNo, Key, SectorIndex};
 
@@ -35,7 +35,7 @@ pub(super) enum PageKind {
     Locator,
 }
 
-pub(super) fn page_kind(file: &Locked<'_>) -> PageKind {
+pub(super) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
     match file.inode.ino {
         InodeNo::LOCATOR => PageKind::Locator,
         InodeNo::EXTERNAL | InodeNo::SYSTEM => PageKind::Sectors,
@@ -46,9 +46,8 @@ pub(super) fn page_kind(file: &Locked<'_>) -> PageKind {
 
 /// An epoch that is being prepared, with the gate closed.
 pub(super) struct Preparation<'a> {
-    pub(super) store: &'a Store,
-    pub(super) epoch: EpochNo,
-    pub(super) writes: WriteSet,
+    pub(super) inodes: &'a InodeCache,
+    pub(super) write_back: WriteBack<'a>,
     pub(super) batch: Batch,
     /// Container pages that were given a block in this epoch, in order: nothing on the device leads to them.
     pub(super) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
@@ -68,16 +67,15 @@ impl<'a> Preparation<'a> {
     /// with what is derived or only as much of it as has no room in memory, which is `derived_bytes_max`.
     /// `hints` say what was placed ahead of it.
     pub(super) fn new(
-        store: &'a Store,
+        inodes: &'a InodeCache,
         choice: Option<Choice>,
         hints: Hints,
         with_derived: bool,
         derived_bytes_max: u64,
     ) -> Preparation<'a> {
         Preparation {
-            store,
-            epoch: store.epoch(),
-            writes: store.cache.write_set(),
+            inodes,
+            write_back: WriteBack::new(inodes, inodes.cache.write_set()),
             batch: Batch::default(),
             new_pages: HashMap::new(),
             in_flight: Vec::new(),
@@ -98,28 +96,30 @@ impl<'a> Preparation<'a> {
         self.place()?;
         self.encode()?;
         self.seal()?;
-        self.writes.keep_used(|block| self.store.alloc.used_fragments(block));
-        self.store.alloc.epoch_started();
-        self.store.locator.epoch_started();
+        self.write_back.writes.keep_used(|block| self.inodes.alloc.used_fragments(block));
+        self.inodes.alloc.epoch_started();
+        self.inodes.locator.epoch_started();
         self.mark_busy()?;
-        self.left.iter().for_each(|vnode| self.store.queue(vnode));
-        self.store.next_epoch();
-        let Preparation { epoch, writes, in_flight, left, .. } = self;
+        self.left.iter().for_each(|vnode| self.inodes.queue(vnode));
+        self.inodes.next_epoch();
+        let Preparation { write_back, in_flight, left, .. } = self;
+        let WriteBack { epoch, writes, .. } = write_back;
         let left = left.iter().map(|vnode| vnode.ino).collect();
         Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
     }
 
     /// Lists all that changes in the busy log, ahead of it.
     fn mark_busy(&mut self) -> Result<()> {
-        let Store { busy, alloc, .. } = self.store;
+        let InodeCache { busy, alloc, .. } = self.inodes;
         busy.space(alloc.take_changes(&busy.take_nameless())?);
         // Bitmaps may be all that the clean point writes: they are listed even so.
-        let has_any = !self.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
+        let has_any =
+            !self.write_back.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {
             busy.settling();
         }
         if has_any {
-            busy.write(&mut self.writes);
+            busy.write(&mut self.write_back.writes);
         }
         Ok(())
     }
@@ -127,11 +127,11 @@ impl<'a> Preparation<'a> {
     /// Takes the queue but for files that wait, in the order in which files are to lie.
     fn collect(&mut self) {
         let mut taken = Vec::new();
-        for vnode in self.store.take_queue() {
+        for vnode in self.inodes.take_queue() {
             let rank = {
                 let state = vnode.state.read();
                 let choice = self.choice.as_ref();
-                if choice.is_some_and(|choice| choice.leaves(self.store, vnode.ino, &state)) {
+                if choice.is_some_and(|choice| choice.leaves(self.inodes, vnode.ino, &state)) {
                     self.left.push(vnode.clone());
                     continue;
                 }
@@ -144,7 +144,7 @@ impl<'a> Preparation<'a> {
 
     /// Whether changed pages of derived state take so much memory that they go with this epoch.
     fn many_derived(&self) -> bool {
-        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let base = FileBlock(index::index_base(self.inodes.layout.block_bytes));
         let pages: usize = self
             .batch
             .containers()
@@ -159,7 +159,7 @@ impl<'a> Preparation<'a> {
                 }
             })
             .sum();
-        pages as u64 * u64::from(self.store.layout.block_bytes) > self.derived_bytes_max
+        pages as u64 * u64::from(self.inodes.layout.block_bytes) > self.derived_bytes_max
     }
 
     /// The keys whose small files are urgent and lie side by side: somebody waits for the epoch, and the
@@ -171,28 +171,28 @@ impl<'a> Preparation<'a> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
         for vnode in self.batch.vnodes().filter(|_| self.choice.is_some()) {
             let file = vnode.state.read();
-            let is_small = file.inode.size <= self.store.small_bytes_max();
+            let is_small = file.inode.size <= self.inodes.layout.small_bytes_max();
             if is_small && !vnode.ino.is_system() && !file.inode.is_dir() {
                 *keys.entry(file.inode.placement_key()).or_default() +=
                     file.pages.dirty_count() as u64;
             }
         }
-        let has_log = self.store.cache.device().atomic_bytes_max() > 0;
-        let part = if has_log { self.store.cache.tuning().placing.logged_part } else { 1 };
-        let layout = &self.store.layout;
+        let has_log = self.inodes.cache.device().atomic_bytes_max() > 0;
+        let part = if has_log { self.inodes.cache.tuning().placing.logged_part } else { 1 };
+        let layout = &self.inodes.layout;
         let end = u64::from(layout.segment_bytes / layout.block_bytes) / part;
         keys.retain(|_, pages| (1..end).contains(pages));
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
     fn place(&mut self) -> Result<()> {
-        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let base = FileBlock(index::index_base(self.inodes.layout.block_bytes));
         let joined = self.joined_keys();
-        let rewritten = rewritten(self.store, self.batch.vnodes());
+        let rewritten = rewritten(self.inodes, self.batch.vnodes());
         let hints = std::mem::take(&mut self.hints);
-        let mut placer = Placer::new(self.store, hints, rewritten).asked(self.choice.is_some());
+        let mut placer = Placer::new(self.inodes, hints, rewritten).asked(self.choice.is_some());
         for vnode in self.batch.vnodes() {
-            let mut file = Locked::new(vnode);
+            let mut file = VnodeGuard::new(vnode);
             let range = match page_kind(&file) {
                 PageKind::Sectors if !self.with_derived => FileBlock(0)..base,
                 PageKind::Sectors => FileBlock::ALL,
@@ -204,24 +204,23 @@ impl<'a> Preparation<'a> {
                         continue;
                     }
                     let joins = joined.contains(&file.inode.placement_key())
-                        && file.inode.size <= self.store.small_bytes_max();
+                        && file.inode.size <= self.inodes.layout.small_bytes_max();
                     drop(file);
-                    let placed =
-                        placer.place(vnode, positions, joins, &mut self.writes, self.epoch)?;
+                    let placed = placer.place(vnode, positions, joins, &mut self.write_back)?;
                     self.in_flight.push((vnode.clone(), placed));
                     continue;
                 }
             };
-            let new = self.store.place_blocks(&mut file, range)?;
+            let new = self.write_back.place_blocks(&mut file, range)?;
             self.new_pages.insert(vnode.ino, new);
         }
         for (parent, run) in std::mem::take(placer.hints()) {
             // One that was noted ahead of the epoch may be gone.
-            let Some(vnode) = self.store.peek(parent) else { continue };
-            let mut dir = Locked::new(&vnode);
+            let Some(vnode) = self.inodes.peek(parent) else { continue };
+            let mut dir = VnodeGuard::new(&vnode);
             if dir.inode.is_dir() && dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
                 dir.inode.hint = run;
-                self.store.mark_dirty(&mut dir);
+                self.inodes.mark_dirty(&mut dir);
             }
         }
         self.collect();
@@ -242,15 +241,15 @@ impl<'a> Preparation<'a> {
             match container {
                 _ if waits => self.left.push(vnode.clone()),
                 Some(container) if dirty && !system => {
-                    let holder = self.store.get(container.file)?;
-                    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
+                    let holder = self.inodes.get(container.file)?;
+                    let (mut holder, mut file) = VnodeGuard::with_holder(&holder, vnode);
                     self.encode_into(&mut holder, &mut file, container.sector)?;
                     file.durable = Some(container);
                     file.motion.tags.clear();
                     file.set_encoded();
                 }
                 // An inode without a name stays in memory until nobody uses it.
-                None if dirty => self.store.encode_nameless(vnode, &mut self.writes)?,
+                None if dirty => self.write_back.encode_nameless(vnode)?,
                 _ => {}
             }
         }
@@ -261,26 +260,26 @@ impl<'a> Preparation<'a> {
 
     fn encode_into(
         &mut self,
-        holder: &mut Locked<'_>,
-        file: &mut Locked<'_>,
+        holder: &mut VnodeGuard<'_>,
+        file: &mut VnodeGuard<'_>,
         index: SectorIndex,
     ) -> Result<()> {
         let ino = file.inode.ino;
         let lost = |what| Corruption::Inode { ino, what };
         let (slot, room) = {
-            let image = self.store.sector(holder, index)?;
+            let image = self.inodes.containers().sector(holder, index)?;
             let sector = image.get();
             let entry =
                 sector.find_inode(ino).ok_or(lost("its sector does not have it any more"))?;
             let head = sector::entry_bytes(entry.name.len(), 0);
             (entry.slot, sector.entry_room(entry.slot) - head)
         };
-        let encoded = self.store.encode_to_fit(file, room, &mut self.writes)?;
-        let image = self.store.sector_mut(holder, index)?;
+        let encoded = self.write_back.encode_to_fit(file, room)?;
+        let image = self.inodes.containers().sector_mut(holder, index)?;
         if !sector::replace(image, slot, &sector::Body::Embedded(encoded.record())) {
             return Err(lost("its sector has no room for it").into());
         }
-        let position = FileBlock(u64::from(index.0 / self.store.layout.block_sectors()));
+        let position = FileBlock(u64::from(index.0 / self.inodes.layout.block_sectors()));
         holder.pages.note_causes(position, &file.changes.causes);
         Ok(())
     }

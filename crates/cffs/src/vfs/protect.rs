@@ -73,10 +73,10 @@ impl Volume {
             })?;
             self.protects.store(true, Ordering::Release);
         }
-        self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |inodes, file| {
             file.inode.protection = protection.flags();
-            file.inode.touch(store.clock.now());
-            store.mark_dirty(file);
+            file.inode.touch(inodes.clock.now());
+            inodes.mark_dirty(file);
             Ok(())
         })
     }

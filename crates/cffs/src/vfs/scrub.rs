@@ -53,16 +53,16 @@ impl Volume {
                         run cffs fsck -p on it first";
             return Err(Error::Unsupported(what.into()));
         }
-        let store = self.store();
-        let inodes_total = store.locator.inodes();
+        let inodes = self.inodes();
+        let inodes_total = inodes.locator.inodes();
         let mut progress = ScrubProgress { inodes_total, ..ScrubProgress::default() };
-        let mut scrubber = Scrubber::new(store);
+        let mut scrubber = Scrubber::new(inodes);
         {
             // These change under the lock of epochs alone.
             let _epochs = self.epochs.lock();
             scrubber.superblock();
         }
-        for cg in (0..store.alloc.groups_made()).map(CgIndex) {
+        for cg in (0..inodes.alloc.groups_made()).map(CgIndex) {
             {
                 let _epochs = self.epochs.lock();
                 scrubber.group(cg);
@@ -73,9 +73,9 @@ impl Volume {
             self.scrub_inode(ino, &mut scrubber)?;
         }
         let blocks = {
-            let table = store.system(InodeNo::LOCATOR)?;
+            let table = inodes.system(InodeNo::LOCATOR)?;
             let size = table.state.read().inode.size;
-            size / u64::from(store.layout.block_bytes)
+            size / u64::from(inodes.layout.block_bytes)
         };
         for block in 0..blocks {
             for ino in scrubber.numbers(block).into_iter().filter(|ino| !ino.is_system()) {
@@ -102,7 +102,7 @@ impl Volume {
             scrubber.problems.truncate(known);
             let _epochs = self.epochs.lock();
             let _gate = self.gate.write();
-            let mut again = Scrubber::new(self.store());
+            let mut again = Scrubber::new(self.inodes());
             self.look_at(ino, &mut again);
             scrubber.read_bytes += again.read_bytes;
             scrubber.problems.append(&mut again.problems);
@@ -111,8 +111,8 @@ impl Volume {
     }
 
     fn look_at(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) {
-        let store = self.store();
-        match store.peek(ino).map_or_else(|| store.get(ino), Ok) {
+        let inodes = self.inodes();
+        match inodes.peek(ino).map_or_else(|| inodes.get(ino), Ok) {
             Ok(vnode) => scrubber.inode(&vnode.state.read()),
             // It was deleted meanwhile.
             Err(Error::Stale) => {}

@@ -8,16 +8,16 @@ use crate::cache::{Block, Phase};
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
 use crate::format::{Checksum, index, locator};
-use crate::inode::{Locked, Vnode};
+use crate::inode::{Vnode, VnodeGuard};
 use crate::units::{BlockNo, EpochNo, FileBlock, InodeNo};
 
 impl Preparation<'_> {
     /// Snapshots the pages of containers and of derived state.
     pub(super) fn seal(&mut self) -> Result<()> {
-        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let base = FileBlock(index::index_base(self.inodes.layout.block_bytes));
         let containers: Vec<Arc<Vnode>> = self.batch.containers().cloned().collect();
         for vnode in &containers {
-            let mut file = Locked::new(vnode);
+            let mut file = VnodeGuard::new(vnode);
             let kind = page_kind(&file);
             file.entries.have_left();
             let sectors_end = if kind == PageKind::Sectors { base } else { FileBlock(0) };
@@ -29,36 +29,36 @@ impl Preparation<'_> {
                 } else if self.with_derived {
                     self.seal_derived(&mut file, position, kind)?;
                 } else {
-                    self.store.queue(vnode);
+                    self.inodes.queue(vnode);
                     continue;
                 }
                 taken.push(position);
             }
             if file.changes.dirty {
-                self.store.queue(vnode);
+                self.inodes.queue(vnode);
             }
             self.in_flight.push((vnode.clone(), taken));
         }
         Ok(())
     }
 
-    fn number_of(&self, file: &Locked<'_>, position: FileBlock) -> Result<BlockNo> {
-        let fragments = self.store.layout.block_fragments();
+    fn number_of(&self, file: &VnodeGuard<'_>, position: FileBlock) -> Result<BlockNo> {
+        let fragments = self.inodes.layout.block_fragments();
         let map = file.inode.map();
         let what = "a changed block of it has no place";
         map.and_then(|map| map.block_at(position, fragments))
             .ok_or(Corruption::Inode { ino: file.inode.ino, what }.into())
     }
 
-    fn take_page(&self, file: &mut Locked<'_>, position: FileBlock) -> Option<Arc<Block>> {
-        let epoch = self.epoch;
-        self.store.count_dirty(file, |file| file.pages.start_write(position, epoch))
+    fn take_page(&self, file: &mut VnodeGuard<'_>, position: FileBlock) -> Option<Arc<Block>> {
+        let epoch = self.write_back.epoch;
+        self.inodes.count_dirty(file, |file| file.pages.start_write(position, epoch))
     }
 
-    fn seal_sectors(&mut self, file: &mut Locked<'_>, position: FileBlock) -> Result<()> {
+    fn seal_sectors(&mut self, file: &mut VnodeGuard<'_>, position: FileBlock) -> Result<()> {
         let number = self.number_of(file, position)?;
-        let len = self.store.layout.sector_bytes as usize;
-        let (epoch, checksum) = (self.epoch, self.store.checksum);
+        let len = self.inodes.layout.sector_bytes as usize;
+        let (epoch, checksum) = (self.write_back.epoch, self.inodes.checksum);
         let change = match file.inode.ino {
             InodeNo::EXTERNAL => Phase::Table,
             InodeNo::SYSTEM if self.changes_table() => Phase::Table,
@@ -70,10 +70,14 @@ impl Preparation<'_> {
             .is_some_and(|new| new.binary_search(&position).is_ok());
         let waits = new && self.names_wait(file, position);
         if waits {
-            let empty = self.store.empty_block(file, position);
-            self.writes.put_block(Phase::New, number, sealed(empty, len, epoch, checksum));
+            let empty = self.inodes.containers().empty_block(file, position);
+            self.write_back.writes.put_block(
+                Phase::New,
+                number,
+                sealed(empty, len, epoch, checksum),
+            );
         }
-        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        let Some(page) = self.inodes.dirty_page(file, position) else { return Ok(()) };
         let has = |what: &dyn Fn(Sector<'_>) -> bool| {
             page.chunks_exact(len).any(|image| what(Sector::new(image)))
         };
@@ -96,7 +100,7 @@ impl Preparation<'_> {
                 _ => sector::before_deferred,
             };
             before.chunks_exact_mut(len).for_each(undo);
-            self.writes.put_block(phase, number, sealed(before, len, epoch, checksum));
+            self.write_back.writes.put_block(phase, number, sealed(before, len, epoch, checksum));
         }
         for image in page.chunks_exact_mut(len) {
             sector::settle(image);
@@ -104,7 +108,7 @@ impl Preparation<'_> {
         }
         self.note_causes(file, position, number);
         if let Some(block) = self.take_page(file, position) {
-            self.writes.put_block(last, number, block);
+            self.write_back.writes.put_block(last, number, block);
         }
         Ok(())
     }
@@ -119,14 +123,16 @@ impl Preparation<'_> {
     /// Whether a new block of a directory has to be written without its names first: the inode of
     /// the directory, which leads to it, and those of names that moved here are changed in one
     /// phase, and a name must not be there before the tag that records its move.
-    fn names_wait(&self, dir: &Locked<'_>, position: FileBlock) -> bool {
+    fn names_wait(&self, dir: &VnodeGuard<'_>, position: FileBlock) -> bool {
         let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
         let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
         let moved = |ino| {
-            let vnode = self.store.peek(ino);
-            vnode.is_some_and(|vnode| vnode.state.read().motion.lost_name == Some(self.epoch))
+            let vnode = self.inodes.peek(ino);
+            vnode.is_some_and(|vnode| {
+                vnode.state.read().motion.lost_name == Some(self.write_back.epoch)
+            })
         };
-        page.chunks_exact(self.store.layout.sector_bytes as usize).any(|image| {
+        page.chunks_exact(self.inodes.layout.sector_bytes as usize).any(|image| {
             let mut entries = Sector::new(image).entries();
             entries.any(|entry| match entry.body {
                 sector::Body::Reference { ino, .. } => moved(ino),
@@ -137,34 +143,34 @@ impl Preparation<'_> {
 
     fn seal_derived(
         &mut self,
-        file: &mut Locked<'_>,
+        file: &mut VnodeGuard<'_>,
         position: FileBlock,
         kind: PageKind,
     ) -> Result<()> {
         let number = self.number_of(file, position)?;
-        let checksum = self.store.checksum;
+        let checksum = self.inodes.checksum;
         // A page that is there is changed only when the log lists it.
         let new = self
             .new_pages
             .get(&file.inode.ino)
             .is_some_and(|new| new.binary_search(&position).is_ok());
         let phase = if new { Phase::New } else { Phase::Change };
-        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        let Some(page) = self.inodes.dirty_page(file, position) else { return Ok(()) };
         match kind {
             PageKind::Locator => locator::seal(page, checksum),
             _ => index::seal(page, checksum),
         }
         self.note_causes(file, position, number);
         if let Some(block) = self.take_page(file, position) {
-            self.writes.put_block(phase, number, block);
+            self.write_back.writes.put_block(phase, number, block);
         }
         Ok(())
     }
 
     /// Has the write of a page belong to the operations that changed it.
-    fn note_causes(&mut self, file: &Locked<'_>, position: FileBlock, number: BlockNo) {
+    fn note_causes(&mut self, file: &VnodeGuard<'_>, position: FileBlock, number: BlockNo) {
         if let Some(causes) = file.pages.causes(position) {
-            self.writes.note_causes(number, causes);
+            self.write_back.writes.note_causes(number, causes);
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::device::LogStats;
 use crate::inode::Busy;
 use crate::line::Counter;
 use crate::memory::Kind;
-use crate::namespace::Namespace;
 
 /// The activity of a volume since it was opened, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +90,7 @@ pub(super) struct Calls {
 impl Volume {
     /// The activity of the volume since it was opened.
     pub fn stats(&self) -> Stats {
-        let cache = self.store().cache.stats();
+        let cache = self.inodes().cache.stats();
         Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
@@ -106,8 +105,8 @@ impl Volume {
             epochs_forced: self.calls.epochs_forced.get(),
             early_writes: self.calls.early_writes.get(),
             clean_points: self.calls.clean_points.get(),
-            vnodes: self.store().vnode_count() as u64,
-            dirty_bytes: self.store().dirty_bytes(),
+            vnodes: self.inodes().vnode_count() as u64,
+            dirty_bytes: self.inodes().dirty_bytes(),
             lookups: self.calls.lookups.get(),
             creates: self.calls.creates.get(),
             removes: self.calls.removes.get(),
@@ -116,7 +115,7 @@ impl Volume {
             writes: self.calls.writes.get(),
             dir_reads: self.calls.dir_reads.get(),
             syncs: self.calls.syncs.get(),
-            log: self.store().cache.device().log_stats(),
+            log: self.inodes().cache.device().log_stats(),
         }
     }
 
@@ -131,7 +130,7 @@ impl Volume {
 
     /// How many requests the device was sent.
     pub(super) fn requests_so_far(&self) -> u64 {
-        let cache = self.store().cache.stats();
+        let cache = self.inodes().cache.stats();
         cache.reads + cache.writes + cache.syncs
     }
 
@@ -142,8 +141,8 @@ impl Volume {
 
     /// The memory that the volume uses for its callers, by kind.
     pub fn memory(&self) -> Vec<MemoryUse> {
-        let Namespace { store, .. } = &self.names;
-        let account = &store.memory;
+        let inodes = self.inodes();
+        let account = &inodes.memory;
         let cache_bytes = self.options.cache_bytes;
         Kind::ALL
             .into_iter()
@@ -151,20 +150,20 @@ impl Volume {
                 let charged = account.charged(kind);
                 // What is changed, or being written, cannot go: it is bounded with the other changes.
                 let inodes_max = account.inode_bytes_max() + 2 * account.unwritten_bytes_max();
-                let inodes = (charged, Some(inodes_max));
+                let shared = (charged, Some(inodes_max));
                 let (bytes, bytes_max) = match kind {
-                    Kind::Inodes | Kind::Attributes | Kind::Extents => inodes,
+                    Kind::Inodes | Kind::Attributes | Kind::Extents => shared,
                     Kind::Pages => (charged, Some(account.unwritten_bytes_max())),
                     // Pages, and of some a copy as it was before the deferred changes.
                     Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
-                    Kind::Blocks => (store.cache.resident_bytes(), Some(cache_bytes)),
+                    Kind::Blocks => (inodes.cache.resident_bytes(), Some(cache_bytes)),
                     Kind::Names => {
                         let (bytes, bytes_max) = self.names.recent_bytes();
                         (bytes, Some(bytes_max))
                     }
                     Kind::References => (self.references.memory_bytes(), None),
-                    Kind::Bitmaps => (store.alloc.bitmap_bytes(), None),
-                    Kind::BusyLog => (store.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
+                    Kind::Bitmaps => (inodes.alloc.bitmap_bytes(), None),
+                    Kind::BusyLog => (inodes.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
                 };
                 MemoryUse { kind, bytes, bytes_max }
             })

@@ -74,7 +74,7 @@ fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
 fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() {
     let volume = open(&device(&MkfsOptions::default()));
     let make = |name: &[u8]| volume.make(ROOT, name, &new_file(NewKind::Regular)).unwrap().ino;
-    let tags = |ino| volume.store().peek(ino).unwrap().state.read().motion.tags.len();
+    let tags = |ino| volume.inodes().peek(ino).unwrap().state.read().motion.tags.len();
     let forced = || volume.stats().epochs_forced;
     let (new, _) = (make(b"new"), make(b"replaced"));
     volume.rename(ROOT, b"new", ROOT, b"replaced", RenameMode::Replace).unwrap();
@@ -94,7 +94,7 @@ fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() 
     volume.sync().unwrap();
     volume.link(new, ROOT, b"last").unwrap();
     assert_eq!(forced(), 1, "the device has it no more");
-    assert_eq!(volume.store().peek(new).unwrap().state.read().durable, None);
+    assert_eq!(volume.inodes().peek(new).unwrap().state.read().durable, None);
     volume.close().unwrap();
 }
 

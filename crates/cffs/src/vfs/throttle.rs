@@ -117,7 +117,7 @@ impl Volume {
     /// Whether changes take so much memory that an epoch should be written. Where much is read meanwhile,
     /// the device goes back and forth for each epoch, so that there should be few.
     pub(super) fn is_filling(&self) -> bool {
-        let memory = &self.store().memory;
+        let memory = &self.inodes().memory;
         memory.is_filling() && (memory.is_nearly_full() || !self.is_read_meanwhile())
     }
 
@@ -125,20 +125,20 @@ impl Volume {
     /// meanwhile.
     pub(super) fn is_early_due(&self) -> bool {
         let early_from = self.throttle.early_from.load(Ordering::Relaxed);
-        self.store().dirty_bytes() >= early_from && !self.is_read_meanwhile()
+        self.inodes().dirty_bytes() >= early_from && !self.is_read_meanwhile()
     }
 
     /// Whether much of the device was read while what was changed waited.
     fn is_read_meanwhile(&self) -> bool {
-        let cache = &self.store().cache;
+        let cache = &self.inodes().cache;
         let read_before = self.throttle.read_before.load(Ordering::Relaxed);
         let read = cache.read_bytes().saturating_sub(read_before);
-        read > self.store().dirty_bytes() / cache.tuning().writing.reads_part
+        read > self.inodes().dirty_bytes() / cache.tuning().writing.reads_part
     }
 
     /// Changes were taken over, by an epoch or ahead of it.
     pub(super) fn taken_over(&self) {
-        let from = self.store().dirty_bytes().saturating_add(self.options.early_bytes);
+        let from = self.inodes().dirty_bytes().saturating_add(self.options.early_bytes);
         self.throttle.early_from.store(from, Ordering::Relaxed);
         self.forget_reads();
         self.throttle.let_go();
@@ -146,7 +146,7 @@ impl Volume {
 
     /// Forgets earlier reads: no changes wait next to them.
     pub(super) fn forget_reads(&self) {
-        let read = self.store().cache.read_bytes();
+        let read = self.inodes().cache.read_bytes();
         self.throttle.read_before.store(read, Ordering::Relaxed);
     }
 
@@ -163,7 +163,7 @@ impl Volume {
             return Ok(());
         }
         self.options.waiter.about_to_wait();
-        let until = Instant::now() + self.store().cache.tuning().writing.background_wait_max;
+        let until = Instant::now() + self.inodes().cache.tuning().writing.background_wait_max;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {
             if !self.has_background() || !throttle.taken.wait_until(&mut guard, until) {
@@ -175,6 +175,6 @@ impl Volume {
     }
 
     fn is_full(&self) -> bool {
-        self.store().memory.is_full()
+        self.inodes().memory.is_full()
     }
 }

@@ -56,7 +56,7 @@ impl Volume {
     pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
         let _op = self.enter_volume(OpKind::Maintenance);
         let next = self.rewrite_superblock(|superblock| changes.apply(superblock))?;
-        self.store().alloc.set_reserve(next.reserve.fragments);
+        self.inodes().alloc.set_reserve(next.reserve.fragments);
         self.reserve.set(next.reserve);
         Ok(next)
     }

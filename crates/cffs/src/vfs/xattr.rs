@@ -4,7 +4,7 @@ use super::{Volume, XattrMode, acl, keys};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use crate::inode::{Attributes, Inode, Locked, Store};
+use crate::inode::{Attributes, Inode, InodeCache, VnodeGuard};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -71,8 +71,8 @@ impl Volume {
         if let Some(known) = vnode.state.read().inode.known_attributes() {
             return Ok(look(known));
         }
-        let mut file = Locked::new(&vnode);
-        self.store().load_attributes(&mut file)?;
+        let mut file = VnodeGuard::new(&vnode);
+        self.inodes().load_attributes(&mut file)?;
         Ok(look(file.inode.attributes()))
     }
 
@@ -115,8 +115,8 @@ impl Volume {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
-        self.change_inode_by(spender, ino, |store, file| {
-            store.load_attributes(file)?;
+        self.change_inode_by(spender, ino, |inodes, file| {
+            inodes.load_attributes(file)?;
             let exists = file.inode.attributes().has(name);
             match mode {
                 XattrMode::Create if exists => return Err(Error::Exists),
@@ -124,7 +124,7 @@ impl Volume {
                 _ => {}
             }
             let total = check_size(&file.inode, name, value)?;
-            store.take_xattr_space(file, total)?;
+            inodes.space().take_xattr_space(file, total)?;
             match name {
                 acl::ACCESS => acl::set_access(&mut file.inode, value)?,
                 acl::DEFAULT => {
@@ -138,7 +138,7 @@ impl Volume {
             if name == HINT {
                 file.inode.key = Some(keys::hint_key(value));
             }
-            attributes_changed(store, file);
+            attributes_changed(inodes, file);
             Ok(())
         })
     }
@@ -176,18 +176,18 @@ impl Volume {
 
     /// Removes an attribute; false if there is none of this name.
     pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
-        self.change_inode(ino, |store, file| {
-            store.load_attributes(file)?;
+        self.change_inode(ino, |inodes, file| {
+            inodes.load_attributes(file)?;
             if !file.inode.attributes().has(name) {
                 return Ok(false);
             }
             let bytes = file.inode.attributes().encoded_len();
-            store.take_xattr_space(file, bytes)?;
+            inodes.space().take_xattr_space(file, bytes)?;
             file.inode.attributes_mut().remove(name);
             if name == HINT {
-                file.inode.key = keys::policy_key(store.features.policy, &file.inode, 0);
+                file.inode.key = keys::policy_key(inodes.features.policy, &file.inode, 0);
             }
-            attributes_changed(store, file);
+            attributes_changed(inodes, file);
             Ok(true)
         })
     }
@@ -209,8 +209,8 @@ fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
 }
 
 /// Notes a change of attributes.
-fn attributes_changed(store: &Store, file: &mut Locked<'_>) {
+fn attributes_changed(inodes: &InodeCache, file: &mut VnodeGuard<'_>) {
     file.changes.xattrs = true;
-    file.inode.touch(store.clock.now());
-    store.mark_dirty(file);
+    file.inode.touch(inodes.clock.now());
+    inodes.mark_dirty(file);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
-use crate::inode::{Inode, Locked};
+use crate::inode::{Inode, VnodeGuard};
 use crate::units::{Container, SectorIndex};
 
 /// What a table may take that is as small as can be.
@@ -15,7 +15,7 @@ fn table() -> (VnodeTable, Arc<Memory>) {
 /// Enters a vnode as the store does.
 fn enter(table: &VnodeTable, memory: &Arc<Memory>, number: u64) -> Arc<Vnode> {
     let vnode = vnode(number);
-    Locked::new(&vnode).open_account(memory);
+    VnodeGuard::new(&vnode).open_account(memory);
     let vnode = table.insert(vnode);
     table.make_room();
     vnode

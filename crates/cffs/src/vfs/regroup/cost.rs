@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::inode::Store;
+use crate::inode::InodeCache;
 use crate::runs;
 
 /// The figures of a device, in blocks.
@@ -17,9 +17,9 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    pub fn of(store: &Store) -> Cost {
-        let tuning = store.cache.tuning();
-        let block_bytes = u64::from(store.layout.block_bytes);
+    pub fn of(inodes: &InodeCache) -> Cost {
+        let tuning = inodes.cache.tuning();
+        let block_bytes = u64::from(inodes.layout.block_bytes);
         let access_bytes = tuning.device.break_even_bytes;
         let kept_bytes = tuning.device.cache_bytes / tuning.reading.window_cache_part;
         let request_bytes = tuning.reading.request_bytes.min(kept_bytes.max(access_bytes));

@@ -40,7 +40,7 @@ use crate::cache::{Kept, WriteSet};
 use crate::device::{Failure, Patient};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::inode::{Locked, Neighbours, Vnode, VnodeState};
+use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::units::{FileBlock, InodeNo, Key};
 
@@ -142,7 +142,7 @@ impl Volume {
         regroup: impl FnOnce(&mut Regrouping<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<RegroupProgress> {
         let _op = self.enter_volume(OpKind::Regroup);
-        if !self.store().features.policy.groups() {
+        if !self.inodes().features.policy.groups() {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
         }
         if !options.dry_run {
@@ -154,7 +154,7 @@ impl Volume {
         let progress = RegroupProgress::default();
         let mut work = Regrouping { volume: self, options, progress, watch };
         let ended = regroup(&mut work);
-        self.store().alloc.end_moving()?;
+        self.inodes().alloc.end_moving()?;
         ended.map(|_| work.progress)
     }
 }
@@ -194,7 +194,7 @@ struct Regrouping<'a> {
 impl Regrouping<'_> {
     /// Goes through trees. What is pending when it is ended is left there, to go on with.
     fn tree(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
-        let mut unit = Unit::new(self.volume.store());
+        let mut unit = Unit::new(self.volume.inodes());
         // The directories with files in the unit.
         let mut begun = Vec::new();
         let put_back = |pending: &mut Vec<Pending>, begun: Vec<InodeNo>| {
@@ -242,7 +242,7 @@ impl Regrouping<'_> {
     }
 
     fn files(&mut self, files: &[InodeNo]) -> Result<ControlFlow<()>> {
-        let mut unit = Unit::new(self.volume.store());
+        let mut unit = Unit::new(self.volume.inodes());
         let mut seen = std::collections::HashSet::new();
         for ino in files.iter().filter(|ino| seen.insert(**ino)) {
             let Some(candidate) = self.candidate(*ino, None)? else { continue };
@@ -289,7 +289,7 @@ impl Regrouping<'_> {
             self.progress.protected += 1;
             return Ok(None);
         }
-        Ok(Candidate::new(&self.volume.store().layout, &file))
+        Ok(Candidate::new(&self.volume.inodes().layout, &file))
     }
 
     /// Moves a unit if that is worth it, and begins the next one.
@@ -341,7 +341,7 @@ impl Regrouping<'_> {
         let volume = self.volume;
         let mut vnodes = Vec::new();
         let mut lost = 0;
-        let cache = &volume.store().cache;
+        let cache = &volume.inodes().cache;
         let mut kept = Kept::default();
         for file in unit.in_order_of_device() {
             if (self.watch)(&self.progress).is_break() {
@@ -382,7 +382,7 @@ impl Volume {
     /// Whether a file has contents that may be written anew elsewhere. One that changes in memory is
     /// about to be placed anyway.
     fn may_move(&self, file: &VnodeState) -> bool {
-        let most = self.store().cache.tuning().placing.medium_bytes_max;
+        let most = self.inodes().cache.tuning().placing.medium_bytes_max;
         let is_written = |map: &crate::inode::ExtentMap| !map.is_empty() && !map.has_unwritten();
         file.inode.file_type == FileType::Regular
             && (1..=most).contains(&file.inode.size)
@@ -401,23 +401,22 @@ impl Volume {
         let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
         self.check_writable()?;
-        let store = self.store();
-        let epoch = store.epoch();
-        let mut writes = WriteSet::default();
+        let inodes = self.inodes();
+        let mut write_back = WriteBack::new(inodes, WriteSet::default());
         let mut in_flight = Vec::new();
         let mut moved = Moved::default();
         {
             let _gate = self.gate.write();
-            if !store.alloc.reserve_moved(fragments)? {
+            if !inodes.alloc.reserve_moved(fragments)? {
                 return Ok(None);
             }
             for vnode in vnodes {
-                let mut file = Locked::new(&vnode);
+                let mut file = VnodeGuard::new(&vnode);
                 // It may have been written to, or protected, since it was looked at.
                 if !self.may_move(&file) || Protection::of(file.inode.protection).any() {
                     continue;
                 }
-                match store.move_whole(&mut file) {
+                match inodes.writer().move_whole(&mut file) {
                     Ok(()) => {}
                     // What is left has no promise of space: it stays.
                     Err(Error::NoSpace) => break,
@@ -430,20 +429,20 @@ impl Volume {
                 let key = file.inode.placement_key();
                 let positions = file.pages.dirty_in(FileBlock::ALL).collect();
                 let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
-                let placed = store.place_file(&mut file, positions, neighbours, &mut writes, epoch);
+                let placed = write_back.place_file(&mut file, positions, neighbours);
                 drop(file);
                 let placed = placed.and_then(|placed| {
-                    store.alloc.forget(Owner::Key(key))?;
+                    inodes.alloc.forget(Owner::Key(key))?;
                     Ok(placed)
                 });
                 in_flight.push((vnode, placed.inspect_err(|error| self.latch(error))?));
             }
-            writes.keep_used(|block| store.alloc.used_fragments(block));
+            write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
         }
         if !in_flight.is_empty() {
             progress.early.is_in_motion = true;
-            store.write_ahead(writes).inspect_err(|error| self.latch(error))?;
-            finish_writes(in_flight, epoch);
+            inodes.write_ahead(write_back.writes).inspect_err(|error| self.latch(error))?;
+            finish_writes(in_flight, write_back.epoch);
             self.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         Ok(Some(moved))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cost::Cost;
 use crate::format::Layout;
-use crate::inode::{Store, VnodeState};
+use crate::inode::{InodeCache, VnodeState};
 use crate::units::{InodeNo, SectorIndex};
 
 /// A file that may be moved.
@@ -57,9 +57,9 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    pub fn new(store: &Store) -> Unit {
-        let cost = Cost::of(store);
-        let per_block = u64::from(store.layout.block_fragments());
+    pub fn new(inodes: &InodeCache) -> Unit {
+        let cost = Cost::of(inodes);
+        let per_block = u64::from(inodes.layout.block_fragments());
         let fragments_max = u32::try_from(cost.request * per_block).unwrap_or(u32::MAX);
         Unit { files: Vec::new(), fragments: 0, fragments_max, per_block, cost, ranks: 0 }
     }

@@ -1,25 +1,29 @@
-//! The store: all vnodes in use, the queue for the next epoch, and access to sectors.
+//! The inode cache: all vnodes in use, the queue of those that the next epoch writes, and its number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::decode::Decoder;
 use super::table::VnodeTable;
-use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
+use super::{
+    Attributes, Busy, Containers, Content, Contents, DirtyLevel, ExtentMap, Inode, Locator,
+    LocatorTable, PageWriter, SpacePlan, Vnode, VnodeGuard, VnodeState, body_bytes_max,
+};
 use crate::alloc::Allocator;
 use crate::cache::{Block, BufferCache, WriteSet};
 use crate::clock::Clock;
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::Extent;
 use crate::format::inode::{DISK_INODE_BYTES, FileType};
-use crate::format::sector::{self, Sector};
+use crate::format::sector;
 use crate::format::superblock::{Incompat, Policy, RoCompat};
-use crate::format::{Checksum, Layout, LiveLayout, NAME_BYTES_MAX, Superblock};
+use crate::format::{Checksum, LiveLayout, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::memory::{Held, Kind, Memory};
 use crate::trace;
-use crate::units::{Container, EpochNo, FileBlock, InodeNo, SectorIndex};
+use crate::units::{Container, EpochNo, FileBlock, FileFrag, InodeNo};
 
-/// What mkfs decided, in the form that is asked for.
+/// The features that mkfs chose, decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
     /// Inodes lie in their directory.
@@ -36,23 +40,16 @@ pub struct Features {
     pub hash_seed: [u8; 16],
 }
 
-/// The longest body of an entry: as much as leaves room in a sector for a name of any length, so
-/// that no file is too large for its own name to change.
-pub fn body_bytes_max(layout: &Layout) -> usize {
-    let fixed = sector::SECTOR_HEADER_BYTES + sector::entry_bytes(NAME_BYTES_MAX, 0);
-    (layout.sector_bytes as usize).saturating_sub(fixed)
-}
-
 /// Numbers up to that of the last inode of the volume itself.
 const SYSTEM_INODES: usize = InodeNo::SYSTEM.0 as usize + 1;
 
-/// Owns all vnodes and the way to the device.
-pub struct Store {
-    /// Where things lie.
+/// Owns all vnodes, and knows which of them differ from the device.
+pub struct InodeCache {
+    /// The layout of the volume.
     pub layout: LiveLayout,
     /// The volume's checksum.
     pub checksum: Checksum,
-    /// What mkfs decided.
+    /// The features that mkfs chose.
     pub features: Features,
     /// The buffer cache.
     pub cache: Arc<BufferCache>,
@@ -62,58 +59,29 @@ pub struct Store {
     pub clock: Arc<dyn Clock>,
     /// The state of the inode locator table.
     pub locator: Locator,
-    /// What changed since the last clean point.
+    /// The busy log: changes since the last clean point.
     pub busy: Busy,
-    /// The account of the memory that callers cause to be taken.
+    /// The account of the memory that is taken on behalf of callers.
     pub memory: Arc<Memory>,
     vnodes: VnodeTable,
-    /// Those of the volume itself, which are in the table as well.
+    /// The vnodes of the system inodes, which are in the table too.
     system: [OnceLock<Arc<Vnode>>; SYSTEM_INODES],
     queue: Mutex<Vec<Arc<Vnode>>>,
     epoch: AtomicU64,
 }
 
-/// A sector of a container, with the block that holds it.
-pub struct SectorImage {
-    block: Arc<Block>,
-    at: usize,
-    len: usize,
-}
-
-impl SectorImage {
-    /// The sector, to read.
-    pub fn get(&self) -> Sector<'_> {
-        Sector::new(&self.block[self.at..self.at + self.len])
-    }
-}
-
-/// The sectors of one block of a container, with the block that holds them.
-pub struct SectorImages {
-    block: Arc<Block>,
-    first: SectorIndex,
-    len: usize,
-}
-
-impl SectorImages {
-    /// The sectors, to read, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = (SectorIndex, Sector<'_>)> {
-        let images = self.block.chunks_exact(self.len).map(Sector::new);
-        (self.first.0..).map(SectorIndex).zip(images)
-    }
-}
-
-impl Store {
-    /// The store of a volume, with the system's own inodes in it.
+impl InodeCache {
+    /// The cache of a volume, with the system's own inodes in it.
     pub fn open(
         cache: Arc<BufferCache>,
         superblock: &Superblock,
         clock: Arc<dyn Clock>,
         memory: Arc<Memory>,
-    ) -> Result<Store> {
+    ) -> Result<InodeCache> {
         let layout = cache.layout().clone();
         let inline = superblock.incompat.contains(Incompat::INLINE);
         let contents_max = body_bytes_max(&layout).saturating_sub(DISK_INODE_BYTES);
-        let store = Store {
+        let inodes = InodeCache {
             checksum: superblock.checksum(),
             features: Features {
                 embed: superblock.incompat.contains(Incompat::EMBED),
@@ -139,8 +107,8 @@ impl Store {
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             layout,
         };
-        store.open_system()?;
-        Ok(store)
+        inodes.open_system()?;
+        Ok(inodes)
     }
 
     fn open_system(&self) -> Result<()> {
@@ -162,7 +130,7 @@ impl Store {
         let state = system.state.read();
         for ino in [InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
             let container = self.layout.system_container(ino);
-            let image = self.sector(&state, container.sector)?;
+            let image = self.containers().sector(&state, container.sector)?;
             let entry = image
                 .get()
                 .find_inode(ino)
@@ -181,6 +149,36 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// The reader of contents.
+    pub fn contents(&self) -> Contents<'_> {
+        Contents::new(self)
+    }
+
+    /// The writer of pages.
+    pub fn writer(&self) -> PageWriter<'_> {
+        PageWriter::new(self)
+    }
+
+    /// The plan of space for files.
+    pub fn space(&self) -> SpacePlan<'_> {
+        SpacePlan::new(self)
+    }
+
+    /// Access to the sectors of container files.
+    pub fn containers(&self) -> Containers<'_> {
+        Containers::new(self)
+    }
+
+    /// The locator table.
+    pub fn locator_table(&self) -> LocatorTable<'_> {
+        LocatorTable::new(self)
+    }
+
+    /// The decoder of inodes.
+    pub(super) fn decoder(&self) -> Decoder<'_> {
+        Decoder::new(self)
     }
 
     /// The vnode if the inode is in use.
@@ -207,13 +205,12 @@ impl Store {
         self.vnodes.remove(ino);
     }
 
-    /// How many vnodes are in memory.
+    /// The count of vnodes in memory.
     pub fn vnode_count(&self) -> usize {
         self.vnodes.len()
     }
 
-    /// Whether an inode is in use that has no name, or lost its last one. For a moment at which no
-    /// change is under way.
+    /// Whether an inode without a name is in use. For a moment at which no change is under way.
     pub fn has_nameless(&self) -> bool {
         !self.nameless().is_empty()
     }
@@ -267,31 +264,30 @@ impl Store {
         queue
     }
 
-    /// What waits for the next epoch, in the order in which it was changed first.
+    /// The vnodes that wait for the next epoch, in the order of their first change.
     pub fn queued(&self) -> Vec<Arc<Vnode>> {
         self.queue.lock().clone()
     }
 
-    /// How many vnodes wait for the next epoch.
+    /// The count of vnodes that wait for the next epoch.
     pub fn queue_len(&self) -> u64 {
         self.memory.queue_len()
     }
 
-    /// Marks an inode as changed, in whatever way.
-    pub fn mark_dirty(&self, file: &mut Locked<'_>) {
-        self.mark_changed(file, Changed::Anything);
+    /// Marks an inode as changed in names, space or attributes.
+    pub fn mark_dirty(&self, file: &mut VnodeGuard<'_>) {
+        self.mark_changed(file, DirtyLevel::Anything);
     }
 
-    /// Marks an inode as changed in this way.
-    pub fn mark_changed(&self, file: &mut Locked<'_>, changed: Changed) {
+    /// Marks an inode as changed, up to this level.
+    pub fn mark_changed(&self, file: &mut VnodeGuard<'_>, changed: DirtyLevel) {
         file.changes.note(changed);
         file.changes.causes.note(trace::cause());
         self.queue(file.vnode);
         self.weigh(file);
     }
 
-    /// Charges a vnode with what it takes now, and makes room if that is more than before and too
-    /// much for all of them.
+    /// Charges a vnode with its current memory, and evicts others if it grew and all of them take too much.
     pub fn weigh(&self, file: &mut VnodeState) {
         if file.weigh() {
             self.vnodes.make_room();
@@ -336,50 +332,7 @@ impl Store {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The sector of a container file, verified.
-    pub fn sector(&self, file: &VnodeState, index: SectorIndex) -> Result<SectorImage> {
-        let per_block = self.layout.block_sectors();
-        let block = self.container_block(file, FileBlock(u64::from(index.0 / per_block)))?;
-        let len = self.layout.sector_bytes as usize;
-        Ok(SectorImage { block, at: (index.0 % per_block) as usize * len, len })
-    }
-
-    /// The sectors of a block of a container file, verified.
-    pub fn sectors(&self, file: &VnodeState, position: FileBlock) -> Result<SectorImages> {
-        let block = self.container_block(file, position)?;
-        let first = SectorIndex(position.0 as u32 * self.layout.block_sectors());
-        Ok(SectorImages { block, first, len: self.layout.sector_bytes as usize })
-    }
-
-    /// The sector of a container file, to change it.
-    pub fn sector_mut<'a>(
-        &self,
-        file: &'a mut Locked<'_>,
-        index: SectorIndex,
-    ) -> Result<&'a mut [u8]> {
-        let per_block = self.layout.block_sectors();
-        let position = FileBlock(u64::from(index.0 / per_block));
-        let holder = file.inode.ino;
-        self.queue(file.vnode);
-        let (block, made_dirty) = self
-            .dirty_page_or(file, position, |inode| self.clean_container_block(inode, position))?;
-        // After a clean point no page is dirty, so the first change of one is seen here.
-        if made_dirty {
-            self.busy.container(holder, position, Some(block));
-        }
-        let len = self.layout.sector_bytes as usize;
-        let at = (index.0 % per_block) as usize * len;
-        Ok(&mut block[at..at + len])
-    }
-
-    /// Notes in the busy log what a block of a container is before it changes.
-    pub(super) fn note_container(&self, file: &VnodeState, position: FileBlock) -> Result<()> {
-        let block = self.container_block(file, position)?;
-        self.busy.container(file.inode.ino, position, Some(&block));
-        Ok(())
-    }
-
-    /// A page that is in memory, dirty from now on.
+    /// Marks a page that is in memory as dirty, and returns it.
     pub fn dirty_page<'a>(
         &self,
         file: &'a mut VnodeState,
@@ -390,8 +343,8 @@ impl Store {
         Some(block)
     }
 
-    /// A page, dirty from now on, and whether it was not before; `load` brings it if it is not in
-    /// memory.
+    /// Marks a page as dirty and returns it, and whether it was clean before. `load` reads a page that is not
+    /// in memory.
     pub fn dirty_page_or<'a>(
         &self,
         file: &'a mut VnodeState,
@@ -410,65 +363,25 @@ impl Store {
         }
     }
 
-    fn container_block(&self, file: &VnodeState, position: FileBlock) -> Result<Arc<Block>> {
-        match file.pages.get(position) {
-            Some(block) => Ok(block.clone()),
-            None => self.clean_container_block(&file.inode, position),
-        }
+    /// Frees all space of an inode without names and users, and its number.
+    pub fn destroy(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
+        self.writer().drop_pages(file, FileBlock::ALL);
+        self.space().settle_spill(file);
+        self.space().free_tree(file);
+        self.space().unmap(file, FileFrag::ALL);
+        file.inode.content = Content::Map(ExtentMap::default());
+        self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
+        self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
+        self.drop_inode(file);
+        self.locator_table().free(file.inode.ino, file.inode.generation)?;
+        self.remove(file.inode.ino);
+        Ok(())
     }
 
-    /// The block of a container as the device has it.
-    fn clean_container_block(&self, inode: &Inode, position: FileBlock) -> Result<Arc<Block>> {
-        let per_block = self.layout.block_sectors();
-        let first = SectorIndex(position.0 as u32 * per_block);
-        let number = inode
-            .map()
-            .and_then(|map| map.block_at(position, self.layout.block_fragments()))
-            .ok_or(Corruption::Inode {
-                ino: inode.ino,
-                what: "a sector of the container has no whole block",
-            })?;
-        let block = self.read_whole(number)?;
-        block.verify_as(inode.ino, |bytes| {
-            let sectors = bytes.chunks_exact(self.layout.sector_bytes as usize);
-            (first.0..).zip(sectors).try_for_each(|(index, bytes)| {
-                let container = Container { file: inode.ino, sector: SectorIndex(index) };
-                sector::verify(bytes, container, inode.generation, self.checksum)
-            })
-        })?;
-        Ok(block)
-    }
-
-    /// How many sectors a container file has.
-    pub fn sector_count(&self, file: &VnodeState) -> u32 {
-        (file.inode.size / u64::from(self.layout.sector_bytes)) as u32
-    }
-
-    /// The block of a container at this position, with empty sectors.
-    pub fn empty_block(&self, file: &VnodeState, position: FileBlock) -> Block {
-        let mut block = Block::zeroed(self.layout.block_bytes as usize);
-        let first = position.0 as u32 * self.layout.block_sectors();
-        let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);
-        for (index, image) in (first..).zip(sectors) {
-            let container = Container { file: file.inode.ino, sector: SectorIndex(index) };
-            sector::init(image, container, file.inode.generation);
-        }
-        block
-    }
-
-    /// Appends a block of empty sectors to a container and returns the first.
-    pub fn append_sectors(&self, file: &mut Locked<'_>) -> Result<SectorIndex> {
-        let first = SectorIndex(self.sector_count(file));
-        self.promise_block(file)?;
-        let position = self.layout.file_block(file.inode.size);
-        let block = self.empty_block(file, position);
-        block.trust_as(file.inode.ino);
-        self.busy.container(file.inode.ino, position, None);
-        self.count_dirty(file, |file| {
-            file.pages.insert(position, Arc::new(block));
-        });
-        file.inode.size += u64::from(self.layout.block_bytes);
-        self.mark_dirty(file);
-        Ok(first)
+    /// Makes sure that nothing of a destroyed inode is written or kept.
+    fn drop_inode(&self, file: &mut VnodeState) {
+        file.inode.attributes = Some(Attributes::default());
+        (file.changes.dirty, file.changes.xattrs) = (false, false);
+        self.weigh(file);
     }
 }
