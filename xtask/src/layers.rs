@@ -54,7 +54,7 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 16] = [
+const LAYERS: [(&str, Uses); 19] = [
     ("device", Uses::Below),
     ("trace", Uses::Only(&["device"])),
     // Codecs do no I/O, so they do not even see a device.
@@ -62,14 +62,17 @@ const LAYERS: [(&str, Uses); 16] = [
     ("log", Uses::Only(&["device", "format"])),
     ("memory", Uses::Only(&[])),
     ("host", Uses::Only(&["format"])),
+    ("options", Uses::Only(&["format", "host", "trace"])),
     ("cache", Uses::Below),
     ("alloc", Uses::Below),
     ("inode", Uses::Below),
     ("namespace", Uses::Below),
     ("readahead", Uses::Below),
+    ("epoch", Uses::Below),
     ("mkfs", Uses::Only(&["device", "format", "log"])),
     // It never trusts the allocator that it audits, nor anything that does.
     ("fsck", Uses::Only(&["device", "format", "log"])),
+    ("admin", Uses::Below),
     ("vfs", Uses::Below),
     ("open", Uses::Below),
     ("files", Uses::Below),

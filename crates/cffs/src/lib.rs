@@ -1,10 +1,12 @@
 //! The co-locating fast file system.
 
+pub mod admin;
 pub mod alloc;
 pub mod cache;
 pub mod caller;
 pub mod clock;
 pub mod device;
+pub mod epoch;
 pub mod error;
 pub mod files;
 pub mod format;
@@ -18,6 +20,7 @@ pub mod memory;
 pub mod mkfs;
 pub mod namespace;
 pub mod open;
+pub mod options;
 mod readahead;
 mod runs;
 mod stretch;

@@ -140,7 +140,7 @@ fn check_fits(volume: &Volume) -> Result<()> {
 /// [`Report::recovered`]): nothing on the device says whose the space of such files is.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
     check_fits(volume)?;
-    let report = volume.hold_still(|device, has_unnamed| {
+    let report = volume.freeze(|device, has_unnamed| {
         let options = CheckOptions {
             force: true,
             contents,

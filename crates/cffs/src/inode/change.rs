@@ -1,8 +1,8 @@
 //! Changing the contents of files in memory: writing, cutting off, punching holes, preallocating.
 //!
-//! A change goes to a page; the epoch places the page on the device. A page that is in memory is complete: the
-//! part that the change does not cover was read first. Bytes after the end of the file are zero in every page
-//! and in every mapped fragment.
+//! A change goes to a page; the epoch places the page on the device. A page that is in memory is complete:
+//! the part that the change does not cover was read first. Bytes after the end of the file are zero in every
+//! page and in every mapped fragment.
 
 use std::ops::Range;
 use std::sync::Arc;

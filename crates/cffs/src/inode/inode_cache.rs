@@ -68,6 +68,8 @@ pub struct InodeCache {
     system: [OnceLock<Arc<Vnode>>; SYSTEM_INODES],
     queue: Mutex<Vec<Arc<Vnode>>>,
     epoch: AtomicU64,
+    /// See [`InodeCache::concerns_unchanged`].
+    concerns_unchanged: AtomicU64,
 }
 
 impl InodeCache {
@@ -105,6 +107,7 @@ impl InodeCache {
             memory,
             queue: Mutex::new(Rank::Leaf, Vec::new()),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
+            concerns_unchanged: AtomicU64::new(0),
             layout,
         };
         inodes.open_system()?;
@@ -330,6 +333,18 @@ impl InodeCache {
     /// Opens the next epoch.
     pub fn next_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether this epoch or a later one has a change that an fsync of an unchanged file makes durable:
+    /// a directory was given another name, so that files below it have another path; or a name was given that
+    /// another file had before, and that file's new name is in an epoch before.
+    pub fn concerns_unchanged(&self, epoch: EpochNo) -> bool {
+        self.concerns_unchanged.load(Ordering::Acquire) >= epoch.0
+    }
+
+    /// Notes that the open epoch has such a change.
+    pub fn note_concerns_unchanged(&self) {
+        self.concerns_unchanged.store(self.epoch().0, Ordering::Release);
     }
 
     /// Marks a page that is in memory as dirty, and returns it.

@@ -19,7 +19,6 @@ mod rename;
 mod scan;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use entry::Found;
 pub use listing::Visited;
@@ -32,7 +31,7 @@ use crate::format::checksum::name_hash;
 use crate::format::sector::Body;
 use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::lock::Rule;
-use crate::units::{Container, EpochNo, InodeNo};
+use crate::units::{Container, InodeNo};
 use recent::RecentNames;
 
 /// What has to hold of a directory, and of a file that is to lose its name there, both locked.
@@ -41,29 +40,15 @@ pub type MayTake<'a> = &'a dyn Fn(&VnodeState, &VnodeState) -> Result<()>;
 /// The names of a volume.
 pub struct Namespace {
     /// The inodes that have them.
-    pub inodes: InodeCache,
+    pub inodes: Arc<InodeCache>,
     recent: RecentNames,
-    /// See [`Namespace::concerns_unchanged`].
-    concerns_unchanged: AtomicU64,
 }
 
 impl Namespace {
     /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
-    pub fn new(inodes: InodeCache, recent_max: usize) -> Namespace {
+    pub fn new(inodes: Arc<InodeCache>, recent_max: usize) -> Namespace {
         let recent = RecentNames::new(recent_max);
-        Namespace { inodes, recent, concerns_unchanged: AtomicU64::new(0) }
-    }
-
-    /// Whether this epoch or a later one has a change that an fsync of an unchanged file makes durable:
-    /// a directory was given another name, so that files below it have another path; or a name was given that
-    /// another file had before, and that file's new name is in an epoch before.
-    pub fn concerns_unchanged(&self, epoch: EpochNo) -> bool {
-        self.concerns_unchanged.load(Ordering::Acquire) >= epoch.0
-    }
-
-    /// Notes that the open epoch has such a change.
-    pub fn note_concerns_unchanged(&self) {
-        self.concerns_unchanged.store(self.inodes.epoch().0, Ordering::Release);
+        Namespace { inodes, recent }
     }
 
     /// What the names at hand take in memory, and what they take at most, in bytes.

@@ -118,7 +118,7 @@ impl Namespace {
         }
         self.move_entry(names, &source, &source_vnode, target.as_ref())?;
         if moves_dir {
-            self.note_concerns_unchanged();
+            self.inodes.note_concerns_unchanged();
         }
         let now = self.inodes.clock.now();
         for vnode in [names.from, names.to] {
@@ -397,7 +397,7 @@ impl Namespace {
         ];
         let across = names.from.ino != names.to.ino;
         if [&source, &target].into_iter().any(|found| found.file_type == FileType::Directory) {
-            self.note_concerns_unchanged();
+            self.inodes.note_concerns_unchanged();
         }
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = VnodeGuard::new(dir_vnode);

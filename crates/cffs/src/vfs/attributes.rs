@@ -19,7 +19,7 @@ impl Volume {
     pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
         let inode = &file.inode;
         let layout = &self.inodes().layout;
-        // What an epoch does by itself must not change the sum, since nobody is notified of it: contents
+        // An epoch must not change the sum by itself, since no front end is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
         let waiting = file.promised.blocks * u64::from(layout.block_fragments());
         let fragments = contents_fragments(layout, file) + waiting;
@@ -138,7 +138,7 @@ impl Volume {
         }
         let len = state.inode.size as usize;
         let mut target = Vec::with_capacity(len);
-        self.noted(
+        self.writer.noted(
             self.inodes().contents().read(&state, 0, len, &mut |piece| target.extend(piece)),
         )?;
         Ok(target)

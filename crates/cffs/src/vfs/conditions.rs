@@ -1,8 +1,8 @@
 //! Changes that are made if a condition holds in the moment of the change.
 //!
-//! Offers [`Volume::provided`], for front ends whose protocol has such conditions, or that decide
-//! themselves what a user may do. Looked at before, a condition may have ceased to hold when the change is
-//! made; so it is looked at with the files of the change locked.
+//! Offers [`Volume::provided`], for front ends whose protocol has such conditions, or that check permissions
+//! themselves. A condition that was checked before the change may no longer hold when it is made; so it is
+//! checked with the files of the change locked.
 
 use super::{Attr, RenameMode, SetAttr, Volume};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub struct Provided<'a, C> {
     condition: C,
 }
 
-/// What has to hold of a file that is to change.
+/// A condition on a file that is about to change.
 pub(super) type MayChange<'a> = &'a dyn Fn(&VnodeState) -> Result<()>;
 
 impl Volume {
@@ -62,7 +62,7 @@ impl<C: Fn(&Attr, &Attr) -> bool> Provided<'_, C> {
     }
 
     /// See [`Volume::rename`]. The condition is about the old directory and the file, and then about the
-    /// new directory and the file that has the new name, if there is one.
+    /// new directory and the file that has the new name, if any.
     ///
     /// # Errors
     ///

@@ -154,8 +154,9 @@ impl Volume {
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
-            let read =
-                self.noted_contents(self.inodes().contents().read(&state, offset, len, take));
+            let read = self
+                .writer
+                .noted_contents(self.inodes().contents().read(&state, offset, len, take));
             (read?, access == Access::Noted && self.wants_atime(&state))
         };
         if stale_atime {
@@ -176,12 +177,12 @@ impl Volume {
         self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         check_regular(&state.inode)?;
-        self.noted_contents(self.inodes().contents().fetch(&state))
+        self.writer.noted_contents(self.inodes().contents().fetch(&state))
     }
 
-    /// Brings the contents of files into the cache that are read next, in the order of the device (by
+    /// Prefetches the contents of the given files, in the order of the device (by
     /// [`device_offset`](Volume::device_offset)): those of the first of them, as many as there is room for.
-    /// Returns how many these are: one at least, if there are any. What cannot be read is left to the reader.
+    /// Returns how many these are: one at least, if there are any. Errors are left to the read that follows.
     pub fn fetch_batch(&self, files: impl IntoIterator<Item = InodeNo>) -> usize {
         let mut files = files.into_iter().peekable();
         let Some(first) = files.peek() else { return 0 };
@@ -190,7 +191,7 @@ impl Volume {
         self.readahead.before_batch(self.inodes(), vnodes).max(1)
     }
 
-    /// Does `work` with some threads beside it that prefetch for sequential readers, so that the device
+    /// Does `work` while some threads prefetch for sequential readers, so that the device
     /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
     /// at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
@@ -208,7 +209,7 @@ impl Volume {
                     || inode.atime.seconds + DAY_SECONDS <= self.inodes().clock.now().seconds
             }
         };
-        is_stale && self.check_changeable().is_ok()
+        is_stale && self.writer.check_changeable().is_ok()
     }
 
     /// Notes an access. If an epoch is about to start, or changes take all the memory that they may,
@@ -217,7 +218,7 @@ impl Volume {
         if self.changed_bytes() >= self.options.dirty_bytes_max {
             return;
         }
-        let Some(_gate) = self.gate.try_read() else { return };
+        let Some(_gate) = self.writer.gate.try_read() else { return };
         let Ok(vnode) = self.vnode(ino) else { return };
         let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 {
@@ -467,7 +468,7 @@ impl Volume {
     ///
     /// `EINVAL` for an empty range; `EISDIR` and `EINVAL` as of [`write`](Volume::write); `EFBIG`
     /// if the range ends above the largest size of a file; `ENOSPC` if not all of it finds space,
-    /// and then none of it is reserved, though what was to be zeroed is; `EPERM` if the file is
+    /// and then none of it is reserved, though the range to be zeroed is; `EPERM` if the file is
     /// immutable or append-only; those of [changes](super#errors).
     pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
         self.allocate_by(Spender::Privileged, ino, offset, len, mode)

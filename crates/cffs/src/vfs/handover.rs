@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An inode without a name exists in memory alone, hence the names. If no successor comes, they stay:
-//! the next handover removes them, and so may anybody who is allowed to.
+//! the next handover removes them, and so may any user with the permission to.
 
 use super::{NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`Error::Latched`] if an earlier write failed: what is in memory would be lost.
+    /// [`Error::Latched`] if an earlier write failed: the changes in memory would be lost.
     /// [`Error::Exists`] if the root has an entry of the name `.cffs-handover` that no handover made.
     /// Others as of `close`. Unless the error is from closing, the volume stays open.
     pub fn close_for_successor(&self) -> Result<Handover> {
@@ -60,7 +60,7 @@ impl Volume {
         Ok(Handover { references, has_nameless })
     }
 
-    /// Takes over what was in use when the volume was closed for this one.
+    /// Takes over the files that were in use when the volume was closed for this one.
     ///
     /// # Errors
     ///

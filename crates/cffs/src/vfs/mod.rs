@@ -16,7 +16,7 @@
 //! # Errors
 //!
 //! Functions document the errors of their own by errno, which [`errno()`] gives for each [`Error`].
-//! Beside these:
+//! In addition:
 //!
 //! | of | errno | when |
 //! | --- | --- | --- |
@@ -34,38 +34,21 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod acl;
+mod admin;
 mod attributes;
-mod batch;
-mod clean;
 mod conditions;
 mod copy;
-mod damage;
 mod data;
-mod discard;
-mod early;
-mod epoch;
+mod durable;
 pub mod errno;
-mod explain;
-mod freed;
-mod fsync;
-mod grow;
 mod handover;
-mod health;
 mod keys;
-pub mod mark;
 mod names;
-mod placing;
-mod prepare;
-mod progress;
 mod protect;
 mod references;
 mod regroup;
 mod reserve;
-mod scrub;
-mod seal;
 mod stats;
-mod throttle;
-mod tune;
 pub mod types;
 pub(crate) mod xattr;
 
@@ -73,49 +56,42 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+pub use crate::epoch::Trimmed;
 pub use conditions::Provided;
-pub use discard::Trimmed;
 pub use errno::errno;
-pub use explain::{Piece, Placement};
 pub use handover::Handover;
 pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use reserve::{AsUser, MaySetGid};
-pub use scrub::ScrubProgress;
 pub use stats::{MemoryUse, Stats};
-pub use tune::SetVolume;
 pub use types::*;
 
+pub use crate::admin::{Piece, Placement, ScrubProgress, SetVolume};
 use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::BlockDevice;
+use crate::epoch::EpochWriter;
+pub use crate::epoch::mark;
+pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
-use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
-use crate::format::{Layout, Superblock};
+use crate::format::Layout;
+use crate::format::superblock::{Incompat, State};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
-use crate::line::Line;
-use crate::lock::{self, Rank, Rule};
 use crate::log;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
 use crate::trace::{OpKind, Operation, Recorder};
 use crate::tuning::{self, Tuning};
-use crate::units::{EpochNo, InodeNo};
-use damage::DamageRecord;
-use health::Health;
+use crate::units::InodeNo;
 use references::References;
 use reserve::ReserveUsers;
 use stats::Calls;
-use throttle::Throttle;
 
 /// Names that are kept at hand, per MiB of cache.
 const NAMES_PER_MIB: u64 = 256;
-
-/// Epochs that one call waits for before it fails; it takes one or two without other threads.
-const EPOCHS_FORCED_MAX: u32 = 64;
 
 /// How long a call that finds no space waits for the kernel to let go of files that were just removed,
 /// and how often it looks.
@@ -125,48 +101,15 @@ const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 /// An open volume.
 pub struct Volume {
     names: Namespace,
-    options: OpenOptions,
-    superblock: lock::Mutex<Superblock>,
-    gate: Line<lock::RwLock<()>>,
-    epochs: lock::Mutex<progress::Progress>,
-    callers: fsync::Callers,
-    throttle: Throttle,
+    options: Arc<OpenOptions>,
+    writer: EpochWriter,
     references: References,
     reserve: ReserveUsers,
     readahead: ReadAhead,
     /// Whether any file may be protected.
     protects: AtomicBool,
-    health: Health,
-    damage: DamageRecord,
     calls: Calls,
     appends: data::Appends,
-}
-
-/// Reads the superblock from the start of a device.
-///
-/// # Errors
-///
-/// [`Error::Unsupported`] if the device is too short for the volume, or for any;
-/// [`Error::Corruption`] if there is no superblock, or one that contradicts the format;
-/// [`Error::Io`] if the device cannot be read.
-pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
-    let geometry = device.geometry();
-    let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
-    if geometry.size_bytes < len as u64 {
-        let what = format!("not a C-FFS volume (only {} bytes long)", geometry.size_bytes);
-        return Err(Error::Unsupported(what));
-    }
-    let mut bytes = vec![0; len];
-    device.read_at(0, &mut bytes)?;
-    let superblock = Superblock::decode(&bytes, 0)?;
-    let size = superblock.blocks * u64::from(superblock.block_bytes);
-    if size > geometry.size_bytes {
-        return Err(Error::Unsupported(format!(
-            "the volume has {size} bytes, the device only {}: it was cut off; restore all of it",
-            geometry.size_bytes
-        )));
-    }
-    Ok(superblock)
 }
 
 impl Volume {
@@ -179,8 +122,8 @@ impl Volume {
     ///
     /// [`Error::InUse`] if another process has it open for writing; [`Error::Unsupported`] if it
     /// has features that this program does not know, or, for writing, was not left clean; those of
-    /// [`read_superblock`]; [`Error::Corruption`] if what leads to the root directory and to the
-    /// tables is damaged.
+    /// [`read_superblock`]; [`Error::Corruption`] if the inodes of the root directory or of the tables are
+    /// damaged.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -226,19 +169,12 @@ impl Volume {
             Arc::new(BufferCache::new(device, layout, tuning, groups, options.waiter.clone()));
         let memory = Arc::new(Memory::new(options.cache_bytes, options.dirty_bytes_max));
         let names_max = ((options.cache_bytes >> 20).max(1) * NAMES_PER_MIB) as usize;
-        let inodes = InodeCache::open(cache, &superblock, clock, memory)?;
-        let done = EpochNo(inodes.epoch().0.saturating_sub(1));
-        let throttle = Throttle::new(options.early_bytes);
+        let inodes = Arc::new(InodeCache::open(cache, &superblock, clock, memory)?);
+        let options = Arc::new(options);
         let volume = Volume {
-            names: Namespace::new(inodes, names_max),
-            health: Health::new(options.read_only),
-            damage: DamageRecord::new(&superblock, options.errors),
+            names: Namespace::new(inodes.clone(), names_max),
+            writer: EpochWriter::new(inodes, options.clone(), superblock),
             options,
-            superblock: lock::Mutex::new(Rank::Leaf, superblock),
-            gate: Line(lock::RwLock::new(Rank::Gate, ())),
-            epochs: lock::Mutex::new(Rank::Epochs, progress::Progress::new(done)),
-            callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
-            throttle,
             references: References::default(),
             appends: data::Appends::default(),
             reserve: ReserveUsers::new(reserve),
@@ -247,7 +183,7 @@ impl Volume {
             calls: Calls::default(),
         };
         if !volume.options.read_only {
-            volume.mark_mounted()?;
+            volume.writer.mark_mounted()?;
             let inodes = volume.inodes();
             inodes.alloc.fill_pool()?;
             inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
@@ -265,85 +201,38 @@ impl Volume {
         self.enter(kind, InodeNo::ROOT)
     }
 
-    /// What records operations and the requests that they cause.
+    /// The recorder of operations and the requests that they cause.
     pub fn recorder(&self) -> &Recorder {
         &self.options.recorder
+    }
+
+    /// Writes the changes to the device.
+    pub fn writer(&self) -> &EpochWriter {
+        &self.writer
     }
 
     fn inodes(&self) -> &InodeCache {
         &self.names.inodes
     }
 
-    /// The superblock as of now.
-    pub fn superblock(&self) -> Superblock {
-        Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
-    }
-
-    /// What is being done to bring changes to the device, in words; `None` if nothing is.
-    pub fn step(&self) -> Option<&'static str> {
-        self.inodes().cache.step.get().map(|step| step.describe())
-    }
-
     fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
-        self.check_open()?;
+        self.writer.check_open()?;
         if ino.is_system() && ino != InodeNo::ROOT {
             return Err(Error::Stale);
         }
-        self.noted(self.inodes().get(ino))
+        self.writer.noted(self.inodes().get(ino))
     }
 
-    /// Runs a change. If it finds no space, what earlier changes freed or promised is settled by an
-    /// epoch, and the change is tried once more; so it is if its order needs that.
+    /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.check_changeable()?;
-        let run = || {
-            let _gate = Rule::GateForChanges.holds().then(|| self.gate.read());
-            change(&self.names)
-        };
-        let result = self.noted(self.retry(run));
-        self.after_change()?;
-        result
+        let hope = || self.gains_space_by_removed_files();
+        self.writer.change(|| change(&self.names), &hope)
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.check_changeable()?;
-        let run = || {
-            let is_alone = Rule::GateAlone.holds();
-            let _alone = is_alone.then(|| self.gate.write());
-            let _shared = (!is_alone).then(|| self.gate.read());
-            change(&self.names)
-        };
-        let result = self.noted(self.retry(run));
-        self.after_change()?;
-        result
-    }
-
-    fn retry<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
-        let mut hopes = [Volume::may_gain_space, Volume::gains_space_by_removed_files].into_iter();
-        let mut is_after_epoch = false;
-        // Other threads may bring about anew what an epoch settled, but not for ever.
-        for _ in 0..EPOCHS_FORCED_MAX {
-            match run() {
-                Err(Error::EpochNeeded) => {
-                    self.calls.epochs_forced.count();
-                    is_after_epoch = true;
-                }
-                Err(Error::NoSpace) if hopes.any(|is_there| is_there(self)) => {}
-                other => {
-                    if is_after_epoch {
-                        self.names.note_concerns_unchanged();
-                    }
-                    return other;
-                }
-            }
-            self.commit()?;
-        }
-        Err(Error::EpochNeeded)
-    }
-
-    fn may_gain_space(&self) -> bool {
-        self.inodes().queue_len() > 0 || self.inodes().alloc.has_freed()
+        let hope = || self.gains_space_by_removed_files();
+        self.writer.change_alone(|| change(&self.names), &hope)
     }
 
     /// Waits for the deletion of files that have just lost their last name, if there are any. The kernel

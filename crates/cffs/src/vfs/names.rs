@@ -56,14 +56,14 @@ impl Volume {
         self.calls.lookups.count();
         let parent = self.vnode(dir)?;
         self.readahead.before_read(self.inodes(), &parent);
-        let vnode = self.noted(self.names.lookup(&parent, name))?;
+        let vnode = self.writer.noted(self.names.lookup(&parent, name))?;
         self.references.take(vnode.ino);
         let (attr, is_away) = {
             let state = vnode.state.read();
             (self.attr_of(&state), is_away(&state))
         };
         if is_away {
-            self.bring_home(&parent, name, &vnode);
+            self.re_embed(&parent, name, &vnode);
         }
         Ok(attr)
     }
@@ -83,12 +83,15 @@ impl Volume {
 
     /// An inode that lost its other names returns to its directory, now that it is known which one
     /// is left. If a change is hard to make just now, a later lookup will do.
-    fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
-        if !self.inodes().features.embed || vnode.is_queued() || self.check_changeable().is_err() {
+    fn re_embed(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
+        if !self.inodes().features.embed
+            || vnode.is_queued()
+            || self.writer.check_changeable().is_err()
+        {
             return;
         }
-        let Some(_gate) = self.gate.try_read() else { return };
-        if let Err(error) = self.noted(self.names.return_to_directory(parent, name)) {
+        let Some(_gate) = self.writer.gate.try_read() else { return };
+        if let Err(error) = self.writer.noted(self.names.return_to_directory(parent, name)) {
             tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
         }
     }
@@ -138,7 +141,7 @@ impl Volume {
         self.make_with(Spender::Privileged, dir, name, new, |_| {})
     }
 
-    /// Makes a file of which `adjust` sets what it has from the first moment on.
+    /// Makes a file; `adjust` changes its inode before it has a name.
     pub(super) fn make_with(
         &self,
         spender: Spender,
@@ -358,22 +361,22 @@ impl Volume {
     }
 
     /// Notes that a file has lost its last name, if it has, within the change that took one. Returns its
-    /// number if nobody uses it, so that it is to be deleted then.
+    /// number if it is unused, for the caller to delete it.
     fn note_unnamed(&self, vnode: &Arc<Vnode>) -> Option<InodeNo> {
         let is_unnamed = vnode.state.read().inode.nlink == 0;
         (is_unnamed && self.references.orphan(vnode.ino)).then_some(vnode.ino)
     }
 
-    /// Frees all that a file has, if it has no name left and nobody uses it. If somebody does, the
-    /// last reference takes it along.
+    /// Frees a file and its number, if it has no name left and is unused. Otherwise the release of the last
+    /// reference does so.
     pub(super) fn delete(&self, ino: InodeNo) -> Result<()> {
         let Some(vnode) = self.inodes().peek(ino) else { return Ok(()) };
-        let _gate = self.gate.read();
+        let _gate = self.writer.gate.read();
         let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 || !self.references.take_unused(ino) {
             return Ok(());
         }
-        self.noted(self.inodes().destroy(&mut file))
+        self.writer.noted(self.inodes().destroy(&mut file))
     }
 
     /// Gives references back that lookups and the like took. A file without a name is deleted with
@@ -381,7 +384,7 @@ impl Volume {
     pub fn release(&self, ino: InodeNo, references: u64) {
         let _op = self.enter(OpKind::Release, ino);
         if self.references.release(ino, references)
-            && self.check_writable().is_ok()
+            && self.writer.check_writable().is_ok()
             && let Err(error) = self.delete(ino)
         {
             tracing::warn!("inode {ino} could not be deleted: {error}");
@@ -477,8 +480,8 @@ impl Volume {
         for _ in 0..EXCHANGE_TRIES {
             let moved = self.change_alone(|namespace| namespace.prepare_exchange(names, may))?;
             if moved {
-                self.calls.epochs_forced.count();
-                self.commit()?;
+                self.writer.counts.epochs_forced.count();
+                self.writer.commit()?;
             }
             if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names, may))? {
                 return Ok(changed);
@@ -551,7 +554,7 @@ impl Volume {
             if !plus.is_some_and(|wants_attr| wants_attr(&entry)) {
                 return Ok(visit(&entry));
             }
-            // The reference comes before the visit, so that nobody deletes the file in between.
+            // The reference comes before the visit, so that no other thread deletes the file in between.
             let file = self.names.vnode_visited(visited)?;
             entry.attr = Some(self.attr_with_reference(&file));
             let taken = visit(&entry);
@@ -560,7 +563,7 @@ impl Volume {
             }
             Ok(taken)
         });
-        self.noted(listed)?;
+        self.writer.noted(listed)?;
         let stale_atime = access == Access::Noted && self.wants_atime(&state);
         drop(state);
         if stale_atime {

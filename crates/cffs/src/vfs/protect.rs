@@ -24,7 +24,7 @@ use crate::namespace::Names;
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
-/// What is kept from changing about a file.
+/// The protection of a file against changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
     /// Nothing of it changes.
@@ -67,7 +67,7 @@ impl Volume {
             return Err(Error::NotSupported);
         }
         if protection.any() && !self.protects.load(Ordering::Acquire) {
-            self.rewrite_superblock(|superblock| {
+            self.writer.rewrite_superblock(|superblock| {
                 superblock.incompat.insert(Incompat::PROTECTION);
                 Ok(())
             })?;
@@ -90,7 +90,7 @@ impl Volume {
         }
     }
 
-    /// Fails if nothing of the file may change but what is appended.
+    /// Fails if the file may not change except by appends.
     pub(super) fn check_unprotected(&self, ino: InodeNo) -> Result<()> {
         refuse_if(self.protection_of(&self.vnode(ino)?).any())
     }

@@ -2,7 +2,7 @@
 //!
 //! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that
 //! were made together have numbers side by side, so counts are kept by stretches of numbers, a byte
-//! each. What does not fit a byte is kept beside them.
+//! each. The excess over a byte is kept in a table of its own.
 
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
@@ -60,8 +60,8 @@ impl Counts {
         }
     }
 
-    /// Takes `fewer` off a count, or all of it if it has not so many. What is left; none if there was
-    /// nothing.
+    /// Takes `fewer` off a count, or all of it if it is smaller. Returns the rest; `None` if there was no
+    /// count.
     fn decrease(&mut self, ino: InodeNo, fewer: u64) -> Option<u64> {
         let (stretch, at) = Counts::place(ino);
         let Entry::Occupied(mut counts) = self.stretches.entry(stretch) else { return None };

@@ -2,8 +2,8 @@
 //! not keep the administrator from working on it.
 //!
 //! Offers [`Volume::as_user`], through which a front end makes the changes that take space. Calls on
-//! [`Volume`] itself may use all of it, as the library's user owns the image. Nobody is kept from what
-//! frees space, nor from changing what lies where it stays.
+//! [`Volume`] itself may use all of it, as the library's user owns the image. No user is kept from freeing
+//! space, nor from overwriting contents in place.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,7 +26,8 @@ pub struct AsUser<'a> {
     spender: Spender,
 }
 
-/// The users who may use the reserve beside root: read by every change of a user, and so without a lock.
+/// The users other than root who may use the reserve. Every change of a user reads this, and so without a
+/// lock.
 #[derive(Debug, Default)]
 pub(super) struct ReserveUsers {
     uid: AtomicU32,
@@ -45,7 +46,7 @@ impl ReserveUsers {
         self.gid.store(reserve.gid, Ordering::Relaxed);
     }
 
-    /// In both fields 0 stands for nobody but root.
+    /// In both fields 0 stands for root alone.
     fn is_for(&self, uid: u32, gid: u32) -> bool {
         let group = self.gid.load(Ordering::Relaxed);
         uid == 0 || uid == self.uid.load(Ordering::Relaxed) || group != 0 && group == gid

@@ -81,10 +81,6 @@ pub(super) struct Calls {
     pub writes: Counter,
     pub dir_reads: Counter,
     pub syncs: Counter,
-    pub epochs: Counter,
-    pub epochs_forced: Counter,
-    pub early_writes: Counter,
-    pub clean_points: Counter,
 }
 
 impl Volume {
@@ -101,10 +97,10 @@ impl Volume {
             device_syncs: cache.syncs,
             device_discards: cache.discards,
             device_discarded_bytes: cache.discarded_bytes,
-            epochs: self.calls.epochs.get(),
-            epochs_forced: self.calls.epochs_forced.get(),
-            early_writes: self.calls.early_writes.get(),
-            clean_points: self.calls.clean_points.get(),
+            epochs: self.writer.counts.epochs.get(),
+            epochs_forced: self.writer.counts.epochs_forced.get(),
+            early_writes: self.writer.counts.early_writes.get(),
+            clean_points: self.writer.counts.clean_points.get(),
             vnodes: self.inodes().vnode_count() as u64,
             dirty_bytes: self.inodes().dirty_bytes(),
             lookups: self.calls.lookups.get(),
@@ -119,7 +115,7 @@ impl Volume {
         }
     }
 
-    /// How many calls there were that users make, and how many of them changed what lies where.
+    /// The count of calls by users, and of those that changed files.
     pub(super) fn calls_so_far(&self) -> (u64, u64) {
         let sum = |counters: &[&Counter]| counters.iter().map(|counter| counter.get()).sum::<u64>();
         let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
@@ -148,7 +144,8 @@ impl Volume {
             .into_iter()
             .map(|kind| {
                 let charged = account.charged(kind);
-                // What is changed, or being written, cannot go: it is bounded with the other changes.
+                // Changed inodes, and those being written, cannot be evicted: they are bounded with the other
+                // changes.
                 let inodes_max = account.inode_bytes_max() + 2 * account.unwritten_bytes_max();
                 let shared = (charged, Some(inodes_max));
                 let (bytes, bytes_max) = match kind {

@@ -1,17 +1,11 @@
-//! What the facade takes and gives: attributes, changes of them, new files, directory entries.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! The types of the facade: attributes, changes of them, new files, directory entries.
 
 use super::Protection;
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
-use crate::host::Host;
-use crate::trace::Recorder;
-use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES};
+pub use crate::options::{AtimeMode, OpenOptions, StableLog};
 use crate::units::InodeNo;
-use crate::waiter::{InPlace, Waiter};
 
 /// The attributes of a file, as `stat` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +40,7 @@ pub struct Attr {
     pub btime: Timestamp,
     /// Counts changes of the file.
     pub change: u64,
-    /// What is kept from changing about it.
+    /// Its protection against changes.
     pub protection: Protection,
 }
 
@@ -83,20 +77,20 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode, if not now.
     pub ctime: Option<Timestamp>,
-    /// Clears set-id bits as a write or a change of owner does by somebody without privileges.
+    /// Clears set-id bits as a write or a change of owner by an unprivileged user does.
     pub clear_privileges: Option<Unprivileged>,
 }
 
-/// Somebody without the privilege to change a file that has set-id bits and leave them on.
+/// A user without the privilege to change a file and keep its set-id bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprivileged {
     /// A member of the file's group: clears set-user-ID, and set-group-ID if the group may execute.
     Member,
-    /// Anybody else: clears both.
+    /// Any other user: clears both.
     Stranger,
 }
 
-/// What a new file is to be.
+/// The kind of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKind<'a> {
     /// An empty regular file.
@@ -121,7 +115,7 @@ pub enum NewKind<'a> {
 /// umask if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFile<'a> {
-    /// What it is to be.
+    /// Its kind.
     pub kind: NewKind<'a>,
     /// The lower 12 bits of the mode that the caller asked for, before the umask.
     pub permissions: u32,
@@ -133,10 +127,10 @@ pub struct NewFile<'a> {
     pub gid: u32,
 }
 
-/// What a rename does with the new name.
+/// How a rename treats the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replaces what had the name.
+    /// Replaces the file that had the name.
     Replace,
     /// Fails if the name exists.
     NoReplace,
@@ -165,7 +159,7 @@ pub enum AllocateMode {
     },
 }
 
-/// What `seek` looks for.
+/// The object of a `seek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekFor {
     /// The next byte that has data.
@@ -225,18 +219,6 @@ pub struct StatFs {
     pub name_bytes_max: u32,
 }
 
-/// When a read sets the access time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtimeMode {
-    /// If it is before the last change, or more than a day old.
-    #[default]
-    Relative,
-    /// Always.
-    Strict,
-    /// Never.
-    Never,
-}
-
 /// Whether a read counts as an access, which may set the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -244,104 +226,4 @@ pub enum Access {
     Noted,
     /// It does not, as with `O_NOATIME`.
     Unnoted,
-}
-
-impl AtimeMode {
-    /// The mount option that asks for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            AtimeMode::Relative => "relatime",
-            AtimeMode::Strict => "strictatime",
-            AtimeMode::Never => "noatime",
-        }
-    }
-}
-
-/// What becomes of the stable log of a volume that is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StableLog {
-    /// Epochs go through it.
-    #[default]
-    On,
-    /// It is made empty, and each epoch takes its phases.
-    Off,
-    /// The same, and if it lies on another device, that need not be there: the volume is opened without
-    /// it if there is nothing in it.
-    None,
-}
-
-/// How a volume is opened.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// No change is accepted and nothing is written to the device.
-    pub read_only: bool,
-    /// The bytes of the cache for what is on the device too.
-    pub cache_bytes: u64,
-    /// The bytes of changes in memory at which an epoch goes to the device at once.
-    pub dirty_bytes_max: u64,
-    /// The bytes of new contents of files at which the background begins to write them, ahead of
-    /// their epoch; [`u64::MAX`] for never.
-    pub early_bytes: u64,
-    /// An fsync of one file leaves what others have of new contents in memory for the next epoch, if
-    /// they have more bytes of them than this; [`u64::MAX`] for never.
-    pub fsync_leaves_bytes: u64,
-    /// What the device streams in the time of an access elsewhere, in bytes: what is read, placed and
-    /// written at once is a multiple of it ([`Tuning`](crate::tuning::Tuning)).
-    pub break_even_bytes: u64,
-    /// How long changes stay in memory before the background epoch.
-    pub epoch_interval: Duration,
-    /// How long nothing is changed before the background writes what is derived and marks the volume
-    /// as clean; [`Duration::MAX`] for never.
-    pub clean_after: Duration,
-    /// How long a volume that is changed all the time goes without a clean point, at which all that
-    /// is derived is written, so that a crash leaves little to recover.
-    pub clean_every: Duration,
-    /// The most time that these clean points may take, in percent.
-    pub clean_share_percent: u32,
-    /// When a read sets the access time.
-    pub atime: AtimeMode,
-    /// Every change is durable before its call returns.
-    pub sync: bool,
-    /// What epochs have freed is discarded, once they are on the device.
-    pub discard: bool,
-    /// What becomes of the stable log, if the volume has one.
-    pub stable: StableLog,
-    /// What happens when damage is met; by default what the superblock says, and else it goes on.
-    pub errors: ErrorsPolicy,
-    /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
-    /// another process keeps it from being opened. `None` for no mark, and none is looked for.
-    pub host: Option<Arc<dyn Host>>,
-    /// Opens the volume for writing though another process has it, or may have it.
-    pub take_over: bool,
-    /// Learns when a thread that called is about to wait.
-    pub waiter: Arc<dyn Waiter>,
-    /// Records operations, and the requests that they cause of a
-    /// [`RecordedDevice`](crate::trace::RecordedDevice) of the same recorder.
-    pub recorder: Arc<Recorder>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions {
-            read_only: false,
-            cache_bytes: 256 << 20,
-            dirty_bytes_max: 64 << 20,
-            early_bytes: EARLY_BYTES,
-            fsync_leaves_bytes: FSYNC_LEAVES_BYTES,
-            break_even_bytes: BREAK_EVEN_BYTES,
-            epoch_interval: Duration::from_secs(5),
-            clean_after: Duration::from_secs(10),
-            clean_every: Duration::from_secs(30),
-            clean_share_percent: 10,
-            atime: AtimeMode::default(),
-            sync: false,
-            discard: false,
-            stable: StableLog::On,
-            errors: ErrorsPolicy::Default,
-            host: None,
-            take_over: false,
-            waiter: Arc::new(InPlace),
-            recorder: Arc::default(),
-        }
-    }
 }

@@ -280,7 +280,7 @@ pub fn run<M: Medium>(
     for (step, op) in workload.iter().enumerate() {
         let promise = op.apply(&volume, step as u8 + 100);
         if discards_at_once {
-            volume.discard_freed().map_err(|error| format!("call {step}: {error}"))?;
+            volume.writer().discard_freed().map_err(|error| format!("call {step}: {error}"))?;
         }
         run.history.push(Tree::of(&volume)?);
         run.crash_in(&mut record).map_err(|why| format!("in call {step}: {why}"))?;

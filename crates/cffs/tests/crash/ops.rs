@@ -239,21 +239,21 @@ impl Op {
                 return Some(Promise::Everything);
             }
             Op::WriteEarly => {
-                volume.write_early().expect("written");
+                volume.writer().write_early().expect("written");
             }
             Op::Regroup => {
                 regroup(volume)?;
                 return Some(Promise::Everything);
             }
             Op::CleanPoint => {
-                volume.clean_point().expect("clean point");
+                volume.writer().mark_clean().expect("clean point");
                 return Some(Promise::Everything);
             }
             Op::Trim => {
                 volume.trim(0..u64::MAX, 0).expect("trimmed");
                 return Some(Promise::Everything);
             }
-            Op::Discard => volume.discard_freed().map(drop).expect("discarded"),
+            Op::Discard => volume.writer().discard_freed().map(drop).expect("discarded"),
             Op::Grow => return grow(volume),
             Op::Scrub => {
                 let found = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
@@ -266,7 +266,7 @@ impl Op {
                 return Some(Promise::Everything);
             }
             Op::Checkpoint => {
-                volume.checkpoint().expect("checkpoint");
+                volume.writer().checkpoint().expect("checkpoint");
                 return Some(Promise::Everything);
             }
         }

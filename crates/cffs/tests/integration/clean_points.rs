@@ -75,14 +75,14 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
     let device = made(&MkfsOptions::default(), 1);
     let volume = open(device.clone());
     make(&volume, b"file", &[1; 9000]);
-    assert!(volume.clean_point().expect("a clean point"));
+    assert!(volume.writer().mark_clean().expect("a clean point"));
     assert_eq!(volume.stats().clean_points, 1);
 
     let crashed = Arc::new(crashed(&device));
     assert_eq!(state(&*crashed), State::Clean);
     assert_sound(&*crashed, "after the crash");
     let reads = volume.stats().device_reads;
-    assert!(volume.clean_point().expect("nothing to do"));
+    assert!(volume.writer().mark_clean().expect("nothing to do"));
     assert_eq!(volume.stats().clean_points, 1, "it was one already");
     assert_eq!(volume.stats().device_reads, reads);
 
@@ -97,7 +97,7 @@ fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
     let device = made(&MkfsOptions::default(), 2);
     let volume = open(device.clone());
     make(&volume, b"before", &[1; 3000]);
-    assert!(volume.clean_point().expect("a clean point"));
+    assert!(volume.writer().mark_clean().expect("a clean point"));
     device.take_images();
     make(&volume, b"after", &[2; 3000]);
     assert_eq!(state(&crashed(&device)), State::Clean, "a change in memory alone");
@@ -117,20 +117,20 @@ fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
     let volume = open(device.clone());
     let held = volume.make(ROOT, b"held", &FILE).expect("make").ino;
     volume.write(held, 0, &[3; 20_000]).expect("write");
-    assert!(volume.clean_point().expect("a clean point"));
+    assert!(volume.writer().mark_clean().expect("a clean point"));
 
     volume.unlink(ROOT, b"held").expect("unlink");
-    assert!(!volume.clean_point().expect("no clean point"));
+    assert!(!volume.writer().mark_clean().expect("no clean point"));
     assert_eq!(state(&crashed(&device)), State::InUse);
     volume.release(held, 1);
-    assert!(volume.clean_point().expect("a clean point"));
+    assert!(volume.writer().mark_clean().expect("a clean point"));
     assert_sound(&crashed(&device), "after its last user");
 
     let unnamed = volume.make_unnamed(ROOT, &FILE).expect("make").ino;
-    assert!(!volume.clean_point().expect("no clean point"));
+    assert!(!volume.writer().mark_clean().expect("no clean point"));
     volume.link(unnamed, ROOT, b"named").expect("link");
     volume.release(unnamed, 2);
-    assert!(volume.clean_point().expect("a clean point"));
+    assert!(volume.writer().mark_clean().expect("a clean point"));
     assert_sound(&crashed(&device), "after it got a name");
 }
 
@@ -175,15 +175,15 @@ fn a_volume_that_is_held_still_can_be_checked() {
     for number in 0..50 {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
     }
-    assert!(volume.clean_point().expect("a clean point"));
-    let report = volume.hold_still(|device, _| check(device)).expect("held");
+    assert!(volume.writer().mark_clean().expect("a clean point"));
+    let report = volume.freeze(|device, _| check(device)).expect("held");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert!(!report.recovery, "at a clean point");
     assert_eq!(report.inodes, 50);
     make(&volume, b"and on", &[5; 5000]);
-    let state_held = volume.hold_still(|device, _| state(device)).expect("held");
+    let state_held = volume.freeze(|device, _| state(device)).expect("held");
     assert_eq!(state_held, State::InUse, "looking does not make it clean");
-    assert_eq!(volume.hold_still(|device, _| check(device)).expect("held").inodes, 51);
+    assert_eq!(volume.freeze(|device, _| check(device)).expect("held").inodes, 51);
     volume.close().expect("close");
     assert_sound(&crashed(&device), "at the end");
 }
@@ -261,7 +261,7 @@ fn an_image_that_says_it_is_clean_is_so() {
             match random.below(8) {
                 0 => used.drain(..).for_each(|ino| volume.release(ino, 1)),
                 1 => volume.sync().expect("sync"),
-                2 | 3 => drop(volume.clean_point().expect("clean point")),
+                2 | 3 => drop(volume.writer().mark_clean().expect("clean point")),
                 _ => {}
             }
             for image in device.take_images() {

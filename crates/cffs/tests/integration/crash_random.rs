@@ -241,7 +241,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             true
         }
         2 => {
-            volume.discard_freed().expect("discarded");
+            volume.writer().discard_freed().expect("discarded");
             false
         }
         3 => {
@@ -266,7 +266,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             true
         }
         _ => {
-            volume.clean_point().expect("clean point");
+            volume.writer().mark_clean().expect("clean point");
             true
         }
     }

@@ -174,12 +174,16 @@ fn with_the_option_deleted_space_goes_back_by_itself() {
     let early = volume.stats().device_discarded_bytes;
     volume.sync().expect("synced");
     assert_eq!(volume.stats().device_discarded_bytes, early, "fsync and sync do not wait for it");
-    let discarded = volume.discard_freed().expect("discarded");
+    let discarded = volume.writer().discard_freed().expect("discarded");
     assert!(discarded.bytes > 40 * MIB, "{discarded:?}");
     assert_eq!(volume.stats().device_discarded_bytes, early + discarded.bytes);
     let left = device.snapshot().resident_bytes();
     assert!(left < 3 * MIB, "{left}");
-    assert_eq!(volume.discard_freed().expect("discarded").requests, 0, "all was discarded");
+    assert_eq!(
+        volume.writer().discard_freed().expect("discarded").requests,
+        0,
+        "all was discarded"
+    );
     volume.close().expect("closed");
     assert_sound(&*device);
 }
@@ -208,7 +212,7 @@ fn blocks_written_meanwhile_are_not_discarded() {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 volume.trim(0..u64::MAX, 0).expect("trimmed");
-                volume.discard_freed().expect("discarded");
+                volume.writer().discard_freed().expect("discarded");
             }
         });
         let writers: Vec<_> = (0..2)
@@ -258,7 +262,7 @@ fn a_failed_discard_loses_nothing() {
     volume.sync().expect("synced");
     let target = Target::discards();
     device.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
-    volume.discard_freed().expect("not an error of the volume");
+    volume.writer().discard_freed().expect("not an error of the volume");
     volume.trim(0..u64::MAX, 0).expect_err("the trim failed");
     device.disarm();
     assert!(volume.latched().is_none());

@@ -53,7 +53,7 @@ fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64) {
 }
 
 fn early(volume: &Volume) -> u64 {
-    volume.write_early().expect("written early")
+    volume.writer().write_early().expect("written early")
 }
 
 fn is_sound(volume: &Volume, device: &Device) {

@@ -125,8 +125,8 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
     let volume = volume.expect("open");
     let calls: [&(dyn Fn(&Volume) + Sync); 3] = [
         &|volume| volume.sync().expect("synced"),
-        &|volume| volume.checkpoint().expect("written"),
-        &|volume| assert!(volume.clean_point().expect("written")),
+        &|volume| volume.writer().checkpoint().expect("written"),
+        &|volume| assert!(volume.writer().mark_clean().expect("written")),
     ];
     for (number, call) in calls.iter().enumerate() {
         make(&volume, &format!("file {number}"));

@@ -115,7 +115,7 @@ fn a_clean_volume_that_is_open_keeps_its_mark() {
     let device = made();
     let volume = open(device.clone(), options(TestHost::new(1))).expect("it opens");
     make_file(&volume, b"f").expect("made");
-    assert!(volume.clean_point().expect("reached"));
+    assert!(volume.writer().mark_clean().expect("reached"));
     assert_eq!(read_superblock(&device).expect("readable").state, State::Clean);
     refusal(open(device.clone(), options(TestHost::new(2))));
     volume.close().expect("closed");
@@ -190,7 +190,7 @@ fn a_writer_that_was_taken_over_stops() {
     second.sync().expect("durable");
 
     let before = bytes(&device);
-    let error = first.clean_point().expect_err("it is another's");
+    let error = first.writer().mark_clean().expect_err("it is another's");
     assert!(error.to_string().contains("host host2 (process 100) has taken"), "{error}");
     assert!(matches!(make_file(&first, b"h"), Err(Error::Latched(_))));
     assert!(first.close().is_err(), "what it had in memory is lost");
@@ -204,7 +204,7 @@ fn a_writer_that_was_taken_over_stops() {
 fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
     let device = made();
     let first = open(device.clone(), options(TestHost::new(1))).expect("it opens");
-    assert!(first.clean_point().expect("reached"));
+    assert!(first.writer().mark_clean().expect("reached"));
     let forced = OpenOptions { take_over: true, ..options(TestHost::new(2)) };
     open(device.clone(), forced).expect("taken over").close().expect("closed");
     let before = bytes(&device);
@@ -218,7 +218,7 @@ fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
 fn an_idle_volume_asks_nothing_of_its_device() {
     let device = Arc::new(TraceDevice::new(made()));
     let volume = open(device.clone(), options(TestHost::new(1))).expect("it opens");
-    assert!(volume.clean_point().expect("reached"));
+    assert!(volume.writer().mark_clean().expect("reached"));
     let before = device.counts();
     for _ in 0..100 {
         volume.background().expect("nothing to do");

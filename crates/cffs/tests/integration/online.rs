@@ -137,7 +137,7 @@ fn damage_is_found_and_left_alone() {
         device.write_at(offset, &[IoSlice::new(&[byte[0] ^ 0x10])]).expect("written");
     };
     volume
-        .hold_still(|_, _| {
+        .freeze(|_, _| {
             flip(&device);
             let options = CheckOptions { force: true, settled: true, ..CheckOptions::default() };
             let report = check(&*device, &options, &()).expect("checked");

@@ -195,7 +195,7 @@ fn reads_for_an_epoch_are_patient() {
     volume.write(other, 0, &[2; 40_000]).expect("written");
     device.go(0);
     volume.sync().expect("it waits");
-    volume.clean_point().expect("it waits");
+    volume.writer().mark_clean().expect("it waits");
     assert!(device.patient.load(Ordering::SeqCst) > 0, "nothing was read");
     assert_eq!(device.failed.load(Ordering::SeqCst), 0);
     device.come_back();

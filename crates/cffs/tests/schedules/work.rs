@@ -209,9 +209,9 @@ pub fn take_care(volume: &Volume) {
     for _ in 0..CARES {
         match random(8) {
             0 | 1 => volume.sync().expect("synced"),
-            2 => volume.checkpoint().expect("written"),
-            3 => drop(volume.clean_point().expect("written")),
-            4 => drop(volume.write_early().expect("written")),
+            2 => volume.writer().checkpoint().expect("written"),
+            3 => drop(volume.writer().mark_clean().expect("written")),
+            4 => drop(volume.writer().write_early().expect("written")),
             5 => {
                 let scrubbed = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
                 assert_eq!(scrubbed.problems, Vec::<String>::new(), "a scrub finds damage");

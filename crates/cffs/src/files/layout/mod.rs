@@ -109,7 +109,7 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
 ///
 /// As of [`survey`], and of [`sync`](Volume::sync).
 pub fn survey_in_use(volume: &Volume, dir: InodeNo) -> Result<Layout> {
-    volume.hold_still(|device, _| survey(Arc::clone(device), dir))?
+    volume.freeze(|device, _| survey(Arc::clone(device), dir))?
 }
 
 /// Counts what a cold scan takes, directory by directory.

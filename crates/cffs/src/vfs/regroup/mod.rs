@@ -31,8 +31,8 @@ use std::sync::Arc;
 pub use self::idle::IdleRegrouping;
 pub use self::turns::Turns;
 use self::unit::{Candidate, Unit};
-use super::progress::{EpochKind, finish_writes};
 use super::{Access, Volume, protect::Protection};
+use crate::epoch::{EpochKind, finish_writes};
 use serde::{Deserialize, Serialize};
 
 use crate::alloc::Owner;
@@ -146,9 +146,9 @@ impl Volume {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
         }
         if !options.dry_run {
-            self.check_writable()?;
+            self.writer.check_writable()?;
             // What is in memory alone gets its place first.
-            self.commit()?;
+            self.writer.commit()?;
         }
         let options = *options;
         let progress = RegroupProgress::default();
@@ -399,14 +399,14 @@ impl Volume {
         fragments: u32,
     ) -> Result<Option<Moved>> {
         let _patient = Patient::begin();
-        let mut progress = self.epochs.lock();
-        self.check_writable()?;
+        let mut progress = self.writer.epochs.lock();
+        self.writer.check_writable()?;
         let inodes = self.inodes();
         let mut write_back = WriteBack::new(inodes, WriteSet::default());
         let mut in_flight = Vec::new();
         let mut moved = Moved::default();
         {
-            let _gate = self.gate.write();
+            let _gate = self.writer.gate.write();
             if !inodes.alloc.reserve_moved(fragments)? {
                 return Ok(None);
             }
@@ -435,15 +435,15 @@ impl Volume {
                     inodes.alloc.forget(Owner::Key(key))?;
                     Ok(placed)
                 });
-                in_flight.push((vnode, placed.inspect_err(|error| self.latch(error))?));
+                in_flight.push((vnode, placed.inspect_err(|error| self.writer.latch(error))?));
             }
             write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
         }
         if !in_flight.is_empty() {
             progress.early.is_in_motion = true;
-            inodes.write_ahead(write_back.writes).inspect_err(|error| self.latch(error))?;
+            inodes.write_ahead(write_back.writes).inspect_err(|error| self.writer.latch(error))?;
             finish_writes(in_flight, write_back.epoch);
-            self.run_epoch(&mut progress, EpochKind::Plain)?;
+            self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         Ok(Some(moved))
     }

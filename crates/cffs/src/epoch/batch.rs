@@ -7,12 +7,12 @@ use crate::inode::Vnode;
 
 /// The vnodes of an epoch, each once.
 #[derive(Default)]
-pub(super) struct Batch(Vec<(Rank, Arc<Vnode>)>);
+pub(crate) struct Batch(Vec<(Rank, Arc<Vnode>)>);
 
 impl Batch {
     /// Adds vnodes, of which the batch may have some. They mostly come in the order in which they are to
     /// lie, for which this sort takes little.
-    pub(super) fn add(&mut self, more: Vec<(Rank, Arc<Vnode>)>) {
+    pub(crate) fn add(&mut self, more: Vec<(Rank, Arc<Vnode>)>) {
         if !more.is_empty() {
             self.0.extend(more);
             self.0.sort_by_key(|(rank, _)| *rank);
@@ -21,13 +21,13 @@ impl Batch {
     }
 
     /// All of them.
-    pub(super) fn vnodes(&self) -> impl Iterator<Item = &Arc<Vnode>> {
+    pub(crate) fn vnodes(&self) -> impl Iterator<Item = &Arc<Vnode>> {
         self.0.iter().map(|(_, vnode)| vnode)
     }
 
-    /// Those whose pages are sectors or derived state: directories and what is the volume's own. Files are
-    /// many more, and are not looked at.
-    pub(super) fn containers(&self) -> impl Iterator<Item = &Arc<Vnode>> {
+    /// The vnodes whose pages are sectors or derived state: directories and system inodes. Regular files are
+    /// many more, and are not locked.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &Arc<Vnode>> {
         let is_container = |(rank, vnode): &&(Rank, Arc<Vnode>)| {
             let (_, is_file, _) = *rank;
             is_file == 0 || vnode.ino.is_system()

@@ -1,6 +1,6 @@
 //! Where the contents of files go: each near the files of its key, which for most is its directory.
 //!
-//! Called with the gate closed, by an epoch and by what is written ahead of one (`early`).
+//! Runs with the gate closed, for an epoch and for writes ahead of one (`early`).
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,22 +20,22 @@ use crate::namespace::scan;
 use crate::units::{FileBlock, FragRun, InodeNo, Key};
 
 /// The directories of which files were placed in the open epoch, and where the first of them lies.
-pub(super) type Hints = BTreeMap<InodeNo, FragRun>;
+pub(crate) type Hints = BTreeMap<InodeNo, FragRun>;
 
 /// In which order files are to lie: each directory before its files, directories and files in the order
 /// in which they were made.
-pub(super) type Rank = (u64, u8, InodeNo);
+pub(crate) type Rank = (u64, u8, InodeNo);
 
 /// The rank of a file.
-pub(super) fn rank(file: &VnodeState) -> Rank {
+pub(crate) fn rank(file: &VnodeState) -> Rank {
     (file.inode.placement_key().0, u8::from(!file.inode.is_dir()), file.inode.ino)
 }
 
 /// How many fragments the small files of each key give back that are placed together.
-pub(super) type Rewritten = HashMap<Key, u64>;
+pub(crate) type Rewritten = HashMap<Key, u64>;
 
 /// Per key: fragments that the small files placed in this epoch will free.
-pub(super) fn rewritten<'a>(
+pub(crate) fn rewritten<'a>(
     inodes: &InodeCache,
     files: impl Iterator<Item = &'a Arc<Vnode>>,
 ) -> Rewritten {
@@ -62,10 +62,10 @@ struct KeyState {
 }
 
 impl KeyState {
-    /// What is known of the key of a file that has `own` as its own key and lies in `parent`.
+    /// The state of the key of a file that has `own` as its own key and lies in `parent`.
     ///
-    /// A directory of which most is written anew is as good as a new one, and lies near what is
-    /// written with it rather than where it was.
+    /// A directory whose files are mostly rewritten counts as a new one: its files go near those that are
+    /// written with them, rather than to their old places.
     fn find(inodes: &InodeCache, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
         let policy = inodes.features.policy;
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
@@ -88,7 +88,7 @@ impl KeyState {
 }
 
 /// Places files, one after the other.
-pub(super) struct Placer<'a> {
+pub(crate) struct Placer<'a> {
     inodes: &'a InodeCache,
     keys: HashMap<Key, KeyState>,
     hints: Hints,
@@ -97,26 +97,26 @@ pub(super) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// A placer that continues where others in the same epoch ended, for files that give back what is
-    /// `rewritten`.
-    pub(super) fn new(inodes: &'a InodeCache, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
+    /// A placer that continues where others in the same epoch ended, for files that free the `rewritten`
+    /// fragments.
+    pub(crate) fn new(inodes: &'a InodeCache, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
         Placer { inodes, keys: HashMap::default(), hints, rewritten, asked: false }
     }
 
     /// The same for an epoch that an fsync asks for.
-    pub(super) fn asked(self, asked: bool) -> Placer<'a> {
+    pub(crate) fn asked(self, asked: bool) -> Placer<'a> {
         Placer { asked, ..self }
     }
 
     /// The hints of all that was placed in the open epoch.
-    pub(super) fn hints(&mut self) -> &mut Hints {
+    pub(crate) fn hints(&mut self) -> &mut Hints {
         &mut self.hints
     }
 
-    /// Places changed pages of a file, all of them if it is small, and adds them to what is written back. Returns
-    /// those that are in flight from now on. An urgent one lies with what is urgent. The file's lock
-    /// must not be held: its directory is looked at first.
-    pub(super) fn place(
+    /// Places changed pages of a file, all of them if it is small, and adds them to what is written back.
+    /// Returns those that are in flight from now on. An urgent file goes near other urgent ones. The file's
+    /// lock must not be held: its directory is looked at first.
+    pub(crate) fn place(
         &mut self,
         vnode: &Arc<Vnode>,
         positions: Vec<FileBlock>,

@@ -1,20 +1,20 @@
 //! Holding back threads that change more than the device takes.
 //!
-//! Changes gather in memory. When contents are enough to write in one go, the background is called to
-//! do that ahead of their epoch (`early`). When changes take half of what they may, or nearly all if much is
-//! read meanwhile (decision 002), it is called to write an epoch, and changes go on; when they take all of
-//! it, a thread that makes more waits until an epoch has begun that takes them over. So a stream of changes
-//! keeps the device busy and is not stopped for the time of a write. Without a background, the thread that
-//! reaches the limit writes the epoch.
+//! Changes gather in memory. When there are enough contents for one long write, the background is woken to
+//! write them ahead of their epoch (`early`). When changes take half of their memory limit, or nearly all of
+//! it if much is read meanwhile (decision 002), the background is woken to write an epoch, and changes go on;
+//! when they reach the limit, a thread that makes more waits until an epoch has taken them over. So a stream
+//! of changes keeps the device busy and is not stopped for the time of a write. Without a background, the
+//! thread that reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Volume;
+use super::EpochWriter;
 use crate::error::Result;
 use crate::lock::{self, Condvar, Mutex, Rank};
 
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     /// Whether the background is called. Kept outside of the lock, since every change looks.
     is_called: AtomicBool,
     /// How many threads wait to be called.
@@ -30,7 +30,7 @@ pub(super) struct Throttle {
 
 impl Throttle {
     /// For a volume that has no changes in memory.
-    pub(super) fn new(early_bytes: u64) -> Throttle {
+    pub(crate) fn new(early_bytes: u64) -> Throttle {
         Throttle {
             is_called: AtomicBool::new(false),
             backgrounds: AtomicUsize::new(0),
@@ -51,22 +51,22 @@ impl Throttle {
         }
     }
 
-    /// Has the background called, as soon as it has ended if it runs. Until then every change calls.
-    pub(super) fn call(&self) {
+    /// Wakes the background, or makes it run again right after its present run.
+    pub(crate) fn call(&self) {
         if !self.is_called.load(Ordering::Acquire) && !self.is_called.swap(true, Ordering::AcqRel) {
             drop(self.lock.lock());
             self.called.notify_all();
         }
     }
 
-    /// Some of what was changed has been taken over, or nothing will be any more.
-    pub(super) fn let_go(&self) {
+    /// Wakes the threads that wait for memory: an epoch has taken changes over, or none will any more.
+    pub(crate) fn let_go(&self) {
         drop(self.lock.lock());
         self.taken.notify_all();
     }
 }
 
-/// Ends a background when the work beside it ends, in whatever way.
+/// Ends a background when its work ends, also by a panic.
 struct End<'a> {
     throttle: &'a Throttle,
     ended: &'a AtomicBool,
@@ -81,8 +81,8 @@ impl Drop for End<'_> {
     }
 }
 
-impl Volume {
-    /// Does `work` with a thread beside it that calls [`Volume::background`] every `interval`, or as often
+impl EpochWriter {
+    /// Does `work` while another thread calls [`EpochWriter::background`] every `interval`, or as often
     /// as epochs are due if that is more often, and whenever changes take much memory. `observe` learns how
     /// each call went.
     pub fn with_background<T>(
@@ -116,42 +116,42 @@ impl Volume {
 
     /// Whether changes take so much memory that an epoch should be written. Where much is read meanwhile,
     /// the device goes back and forth for each epoch, so that there should be few.
-    pub(super) fn is_filling(&self) -> bool {
-        let memory = &self.inodes().memory;
+    pub(crate) fn is_filling(&self) -> bool {
+        let memory = &self.inodes.memory;
         memory.is_filling() && (memory.is_nearly_full() || !self.is_read_meanwhile())
     }
 
     /// Whether contents should be written ahead of their epoch: there are enough, and little is read
     /// meanwhile.
-    pub(super) fn is_early_due(&self) -> bool {
+    pub(crate) fn is_early_due(&self) -> bool {
         let early_from = self.throttle.early_from.load(Ordering::Relaxed);
-        self.inodes().dirty_bytes() >= early_from && !self.is_read_meanwhile()
+        self.inodes.dirty_bytes() >= early_from && !self.is_read_meanwhile()
     }
 
-    /// Whether much of the device was read while what was changed waited.
+    /// Whether much was read from the device while changes waited.
     fn is_read_meanwhile(&self) -> bool {
-        let cache = &self.inodes().cache;
+        let cache = &self.inodes.cache;
         let read_before = self.throttle.read_before.load(Ordering::Relaxed);
         let read = cache.read_bytes().saturating_sub(read_before);
-        read > self.inodes().dirty_bytes() / cache.tuning().writing.reads_part
+        read > self.inodes.dirty_bytes() / cache.tuning().writing.reads_part
     }
 
     /// Changes were taken over, by an epoch or ahead of it.
-    pub(super) fn taken_over(&self) {
-        let from = self.inodes().dirty_bytes().saturating_add(self.options.early_bytes);
+    pub(crate) fn taken_over(&self) {
+        let from = self.inodes.dirty_bytes().saturating_add(self.options.early_bytes);
         self.throttle.early_from.store(from, Ordering::Relaxed);
         self.forget_reads();
         self.throttle.let_go();
     }
 
     /// Forgets earlier reads: no changes wait next to them.
-    pub(super) fn forget_reads(&self) {
-        let read = self.inodes().cache.read_bytes();
+    pub(crate) fn forget_reads(&self) {
+        let read = self.inodes.cache.read_bytes();
         self.throttle.read_before.store(read, Ordering::Relaxed);
     }
 
     /// Holds a change back that is done, as far as needed.
-    pub(super) fn after_change(&self) -> Result<()> {
+    pub(crate) fn after_change(&self) -> Result<()> {
         if self.options.sync {
             return self.commit();
         }
@@ -163,7 +163,7 @@ impl Volume {
             return Ok(());
         }
         self.options.waiter.about_to_wait();
-        let until = Instant::now() + self.inodes().cache.tuning().writing.background_wait_max;
+        let until = Instant::now() + self.inodes.cache.tuning().writing.background_wait_max;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {
             if !self.has_background() || !throttle.taken.wait_until(&mut guard, until) {
@@ -175,6 +175,6 @@ impl Volume {
     }
 
     fn is_full(&self) -> bool {
-        self.inodes().memory.is_full()
+        self.inodes.memory.is_full()
     }
 }

@@ -1,9 +1,9 @@
 //! Epochs: how changes go to the device (DESIGN: epochs).
 //!
 //! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put
-//! into their sectors, and a snapshot is taken of all that is to be written. Then the gate opens,
+//! into their sectors, and a snapshot is taken of all writes. Then the gate opens,
 //! and the snapshot is written, phase by phase, while new changes go on in the next epoch. Many new
-//! contents go to the device before that ([`Volume::write_contents_first`]).
+//! contents go to the device before that ([`EpochWriter::write_contents_first`]).
 //!
 //! ```text
 //!   gate closed            gate open
@@ -13,7 +13,7 @@
 
 use std::time::Instant;
 
-use super::Volume;
+use super::EpochWriter;
 use super::discard::Trimmed;
 use super::fsync::Choice;
 use super::prepare::{Preparation, Prepared};
@@ -25,13 +25,13 @@ use crate::lock::Rule;
 use crate::trace::OpKind;
 use crate::units::BlockNo;
 
-impl Volume {
+impl EpochWriter {
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
-    /// thread of the front end calls this about once a second ([`Volume::with_background`]).
+    /// thread of the front end calls this about once a second ([`EpochWriter::with_background`]).
     ///
     /// # Errors
     ///
-    /// Those of the [device](super#errors), which latch the volume. On a volume that refuses
+    /// Those of the [device](crate::vfs#errors), which latch the volume. On a volume that refuses
     /// changes there is nothing to do, which is no error.
     pub fn background(&self) -> Result<()> {
         let _op = self.enter_volume(OpKind::Background);
@@ -45,39 +45,39 @@ impl Volume {
             None => return Ok(()),
         };
         self.save_damage()?;
-        if self.inodes().queue_len() == 0 {
+        if self.inodes.queue_len() == 0 {
             progress.waited_from = Instant::now();
             self.forget_reads();
         }
         let is_due = progress.waited_from.elapsed() >= self.options.epoch_interval;
         if !is_due && self.is_early_due() {
             let written = self.run_early(&mut progress)?;
-            // What came meanwhile can go ahead as well, since an epoch waits for the device more than once.
-            // Those who wait for one can have the lock in between.
+            // Newer contents can be written ahead as well, since an epoch waits for the device more than
+            // once. Callers that wait for an epoch can take the lock in between.
             if written >= self.options.early_bytes && self.is_early_due() {
                 self.throttle.call();
                 return Ok(());
             }
         }
-        if (is_due || self.is_filling()) && self.inodes().queue_len() > 0 {
+        if (is_due || self.is_filling()) && self.inodes.queue_len() > 0 {
             self.run_epoch(&mut progress, EpochKind::Plain)?;
         }
-        if self.is_clean_point_due(&progress) {
-            self.reach_clean_point(&mut progress)?;
-        } else if self.is_busy_clean_point_due(&progress) {
-            self.pass_clean_point(&mut progress)?;
+        if self.is_mark_due(&progress) {
+            self.try_mark_clean(&mut progress)?;
+        } else if self.is_checkpoint_due(&progress) {
+            self.run_checkpoint(&mut progress)?;
         }
         self.discard_some(&mut progress, &mut Trimmed::default());
         Ok(())
     }
 
-    pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
+    pub(crate) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let _patient = Patient::begin();
         let started = Instant::now();
-        let has_changes = self.inodes().queue_len() > 0;
+        let has_changes = self.inodes.queue_len() > 0;
         let result = self.try_epoch(progress, kind);
-        self.inodes().cache.step.set(None);
-        // What was left behind has waited since an epoch before.
+        self.inodes.cache.step.set(None);
+        // Files that were left behind have waited since an earlier epoch.
         if progress.complete == progress.done {
             progress.waited_from = started;
         }
@@ -91,8 +91,8 @@ impl Volume {
     }
 
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
-        let step = &self.inodes().cache.step;
-        // An fsync leaves behind what others stream, which is not known before the gate is closed.
+        let step = &self.inodes.cache.step;
+        // An fsync leaves behind the streams of other files, which are only known once the gate is closed.
         if kind != EpochKind::Wanted {
             step.set(Some(Step::Writing(Phase::New)));
             self.write_contents_first(progress)?;
@@ -102,7 +102,7 @@ impl Volume {
             let _gate = self.gate.write();
             step.set(Some(Step::Preparing));
             match kind {
-                EpochKind::CleanPoint => self.prepare_clean_point(progress, |_| {})?,
+                EpochKind::Checkpoint => self.prepare_checkpoint(progress, |_| {})?,
                 _ => self.prepare(progress, kind)?,
             }
         };
@@ -111,34 +111,34 @@ impl Volume {
     }
 
     /// With the gate closed, writes an epoch with everything that is derived.
-    pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
+    pub(crate) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         let _patient = Patient::begin();
         progress.waited_from = Instant::now();
         let prepared = self.prepare(progress, EpochKind::Derived)?;
         self.complete(progress, prepared)
     }
 
-    pub(super) fn prepare(&self, progress: &mut Progress, kind: EpochKind) -> Result<Prepared> {
+    pub(crate) fn prepare(&self, progress: &mut Progress, kind: EpochKind) -> Result<Prepared> {
         assert!(self.gate.is_locked_exclusive(), "no change is under way");
         let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
-        let derived_bytes_max = self.inodes().cache.tuning().writing.derived_bytes_max;
+        let derived_bytes_max = self.inodes.cache.tuning().writing.derived_bytes_max;
         let choice = (kind == EpochKind::Wanted).then_some(Choice { wanted, leaves_bytes });
         let hints = std::mem::take(&mut progress.early.hints);
-        let with_derived = matches!(kind, EpochKind::Derived | EpochKind::CleanPoint);
+        let with_derived = matches!(kind, EpochKind::Derived | EpochKind::Checkpoint);
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
-        Preparation::new(self.inodes(), choice, hints, with_derived, derived_bytes_max).run()
+        Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max).run()
     }
 
     /// Writes an epoch that was prepared.
-    pub(super) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
-        let inodes = self.inodes();
+    pub(crate) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
+        let inodes = &*self.inodes;
         let Prepared { epoch, mut writes, mut in_flight, left, superblock } = prepared;
         if !Rule::PagesStay.holds() {
             finish_writes(std::mem::take(&mut in_flight), epoch);
         }
         if !writes.is_empty() {
-            // What the first phase writes is nobody's yet, so the mark may be in motion with it.
+            // Nothing points to the blocks of the first phase yet, so the mark may be written with them.
             let mark = self.in_use();
             if let Some(mark) = &mark {
                 self.check_mark()?;
@@ -170,7 +170,7 @@ impl Volume {
             progress.complete = epoch;
         }
         self.callers.reached(epoch, left);
-        self.calls.epochs.count();
+        self.counts.epochs.count();
         Ok(())
     }
 }

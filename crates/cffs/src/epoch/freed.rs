@@ -2,21 +2,21 @@
 
 use crate::units::FragRun;
 
-/// Freed runs that are remembered until they are discarded. What comes beyond is left to the next
-/// trim: a volume that frees faster than its device discards must not fill the memory.
+/// Freed runs that are remembered until they are discarded. More of them are left to the next trim: a volume
+/// that frees faster than its device discards must not fill the memory.
 const FREED_RUNS_MAX: usize = 1 << 16;
 
 /// Freed space that has not been discarded yet.
 #[derive(Debug, Default)]
-pub(super) struct Freed {
-    pub(super) runs: Vec<FragRun>,
+pub(crate) struct Freed {
+    pub(crate) runs: Vec<FragRun>,
     /// The device failed a discard: it is asked for no more of them.
-    pub(super) has_failed: bool,
+    pub(crate) has_failed: bool,
 }
 
 impl Freed {
-    /// Adds what an epoch has freed.
-    pub(super) fn add(&mut self, mut runs: Vec<FragRun>) {
+    /// Adds the runs that an epoch has freed.
+    pub(crate) fn add(&mut self, mut runs: Vec<FragRun>) {
         if self.has_failed {
             return;
         }
@@ -28,7 +28,7 @@ impl Freed {
     }
 
     /// Puts runs that touch into one.
-    pub(super) fn merge(&mut self) {
+    pub(crate) fn merge(&mut self) {
         self.runs.sort_unstable();
         self.runs.dedup_by(|next, last| {
             let len = next.end().max(last.end()).0 - last.start.0;

@@ -16,7 +16,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Volume;
+use super::EpochWriter;
 use crate::device::Failure;
 use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
@@ -25,7 +25,7 @@ use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
 /// The record of damage of an open volume.
-pub(super) struct DamageRecord {
+pub(crate) struct DamageRecord {
     policy: ErrorsPolicy,
     state: Mutex<State>,
     refuses_changes: AtomicBool,
@@ -35,7 +35,7 @@ pub(super) struct DamageRecord {
 struct State {
     /// As it goes with the next superblock.
     damage: Option<Damage>,
-    /// What was met first since the volume was opened, in words.
+    /// The first damage since the volume was opened, in words.
     first: Option<String>,
     /// No superblock on the device says that damage was met since the volume was opened.
     is_unsaved: bool,
@@ -86,17 +86,17 @@ impl DamageRecord {
     }
 }
 
-/// Whether an error is to be looked at. Most are a caller's, such as a name that is not there.
+/// Whether an error may be damage. Most errors are a caller's, such as a name that does not exist.
 #[inline]
 fn may_be_damage(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::Corruption(_))
 }
 
-impl Volume {
+impl EpochWriter {
     /// Passes a result on, and remembers the damage that it reports. Metadata that the device failed to
     /// read counts as damage: the device may have lost more. An answer that did not come does not.
     #[inline]
-    pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             if may_be_damage(error) {
                 self.note_error(error);
@@ -106,7 +106,7 @@ impl Volume {
 
     /// The same for contents. The caller gets the error, and a check could do nothing about it.
     #[inline]
-    pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             if may_be_damage(error) {
                 self.note_error_of_contents(error);
@@ -133,24 +133,23 @@ impl Volume {
         }
     }
 
-    pub(super) fn note_damage(&self, corruption: &Corruption) {
+    pub(crate) fn note_damage(&self, corruption: &Corruption) {
         self.remember_damage(corruption.code(), corruption.ino(), &corruption.to_string());
     }
 
-    /// Remembers that damage was found: the number of its kind in `docs/FSCK.md`, the inode that has
-    /// it (0 for none), and what it is, in words. A volume that is open read-only remembers it as long
-    /// as it is open.
+    /// Remembers that damage was found: the number of its kind in `docs/FSCK.md`, the inode that has it (0
+    /// for none), and a description. A volume that is open read-only remembers it as long as it is open.
     pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
         // A read that is still under way when the volume is closed finds no device.
         if self.health.is_closed() {
             return;
         }
-        let now = self.inodes().clock.now().seconds.max(0) as u64;
+        let now = self.inodes.clock.now().seconds.max(0) as u64;
         self.damage.add(code, ino, now, what);
     }
 
     /// Writes the superblock if damage was met that is not in it; under the lock of epochs.
-    pub(super) fn save_damage(&self) -> Result<()> {
+    pub(crate) fn save_damage(&self) -> Result<()> {
         let is_unsaved = std::mem::take(&mut self.damage.state.lock().is_unsaved);
         if self.options.read_only || !is_unsaved {
             return Ok(());
@@ -159,9 +158,9 @@ impl Volume {
         written.inspect_err(|error| self.latch(error))
     }
 
-    /// As [`Volume::check_writable`], for changes: those are refused after damage, too, if the volume
-    /// is to do that. What was changed before still goes to the device.
-    pub(super) fn check_changeable(&self) -> Result<()> {
+    /// As [`EpochWriter::check_writable`], for changes: those are also refused after damage, if the volume's
+    /// policy says so. Earlier changes still go to the device.
+    pub(crate) fn check_changeable(&self) -> Result<()> {
         self.check_writable()?;
         self.damage.check()
     }

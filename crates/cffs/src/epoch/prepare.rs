@@ -1,5 +1,5 @@
 //! Preparing an epoch: in memory alone, with the gate closed, changed pages are placed, inodes are put into
-//! their sectors, and a snapshot is taken of all that is to be written (`seal`).
+//! their sectors, and a snapshot is taken of all writes (`seal`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::inode::{InodeCache, Vnode, VnodeGuard, WriteBack};
 use crate::trace;
 use crate::units::{EpochNo, FileBlock, InodeNo, Key, SectorIndex};
 
-/// An epoch that was prepared: what to write, and which pages are in flight.
-pub(super) struct Prepared {
-    pub(super) epoch: EpochNo,
-    pub(super) writes: WriteSet,
-    pub(super) in_flight: InFlight,
+/// A prepared epoch: its writes, and the pages in flight.
+pub(crate) struct Prepared {
+    pub(crate) epoch: EpochNo,
+    pub(crate) writes: WriteSet,
+    pub(crate) in_flight: InFlight,
     /// The files that wait for a later epoch.
-    pub(super) left: HashSet<InodeNo>,
+    pub(crate) left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
-    pub(super) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<Superblock>,
 }
 
-/// What becomes of a vnode's pages.
+/// The kind of a vnode's pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PageKind {
+pub(crate) enum PageKind {
     Data,
     Sectors,
     Locator,
 }
 
-pub(super) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
+pub(crate) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
     match file.inode.ino {
         InodeNo::LOCATOR => PageKind::Locator,
         InodeNo::EXTERNAL | InodeNo::SYSTEM => PageKind::Sectors,
@@ -45,28 +45,28 @@ pub(super) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
 }
 
 /// An epoch that is being prepared, with the gate closed.
-pub(super) struct Preparation<'a> {
-    pub(super) inodes: &'a InodeCache,
-    pub(super) write_back: WriteBack<'a>,
-    pub(super) batch: Batch,
-    /// Container pages that were given a block in this epoch, in order: nothing on the device leads to them.
-    pub(super) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
-    pub(super) in_flight: InFlight,
-    /// What was placed ahead of the epoch.
+pub(crate) struct Preparation<'a> {
+    pub(crate) inodes: &'a InodeCache,
+    pub(crate) write_back: WriteBack<'a>,
+    pub(crate) batch: Batch,
+    /// Container pages that were given a block in this epoch, in order: nothing on the device points to them.
+    pub(crate) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
+    pub(crate) in_flight: InFlight,
+    /// The hints of files that were placed ahead of the epoch.
     hints: Hints,
     /// Which files wait for a later epoch; none if there is no choice.
     choice: Option<Choice>,
     left: Vec<Arc<Vnode>>,
-    pub(super) with_derived: bool,
+    pub(crate) with_derived: bool,
     /// Changed pages of derived state that may stay in memory.
     derived_bytes_max: u64,
 }
 
 impl<'a> Preparation<'a> {
-    /// The preparation of an epoch that takes all that was changed but for what `choice` leaves behind,
-    /// with what is derived or only as much of it as has no room in memory, which is `derived_bytes_max`.
-    /// `hints` say what was placed ahead of it.
-    pub(super) fn new(
+    /// Prepares an epoch with all changes but for the files that `choice` leaves behind. It takes derived
+    /// state if `with_derived`, or if more than `derived_bytes_max` of it is in memory. `hints` are those of
+    /// files that were placed ahead of it.
+    pub(crate) fn new(
         inodes: &'a InodeCache,
         choice: Option<Choice>,
         hints: Hints,
@@ -87,9 +87,9 @@ impl<'a> Preparation<'a> {
         }
     }
 
-    /// Takes what was changed, and prepares its writes.
-    pub(super) fn run(mut self) -> Result<Prepared> {
-        // What changes here is the work of the operations before.
+    /// Takes the changes, and prepares their writes.
+    pub(crate) fn run(mut self) -> Result<Prepared> {
+        // These writes belong to the operations that made the changes.
         let _on_behalf = trace::hide();
         self.collect();
         self.with_derived |= self.many_derived();
@@ -162,11 +162,11 @@ impl<'a> Preparation<'a> {
         pages as u64 * u64::from(self.inodes.layout.block_bytes) > self.derived_bytes_max
     }
 
-    /// The keys whose small files are urgent and lie side by side: somebody waits for the epoch, and the
-    /// arm would have to go to each key's own place for a few blocks. Empty if there is but one.
+    /// The keys whose small files are urgent and go to one place: callers wait for the epoch, and the disk
+    /// would seek to the place of each key for a few blocks. Empty if there is only one such key.
     ///
-    /// Where a log takes the epoch, nobody waits for that way, but for the log to be brought home: only what
-    /// would make many places of it is joined.
+    /// If a log takes the epoch, callers do not wait for these seeks, but the checkpoint of the log makes
+    /// them later: only keys with very few pages are joined.
     fn joined_keys(&self) -> HashSet<Key> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
         for vnode in self.batch.vnodes().filter(|_| self.choice.is_some()) {
@@ -248,7 +248,7 @@ impl<'a> Preparation<'a> {
                     file.motion.tags.clear();
                     file.set_encoded();
                 }
-                // An inode without a name stays in memory until nobody uses it.
+                // An inode without a name stays in memory until its last reference goes.
                 None if dirty => self.write_back.encode_nameless(vnode)?,
                 _ => {}
             }

@@ -1,10 +1,10 @@
 //! The mark of the process that has a volume open for writing (FORMAT: superblock; decision 009).
 //!
-//! Locks keep the programs of one host apart. The mark in the superblock is for what no lock covers:
-//! another host that reaches the same device, and a second path to it that the system does not show.
+//! Locks keep the programs of one host apart. The mark in the superblock covers the cases that no lock
+//! covers: another host that reaches the same device, and a second path to it that the system does not show.
 //!
 //! ```text
-//!            nobody ── claim: write, sync, read again ──▶ this process ── close: cleared ──▶ nobody
+//!            no mark ─ claim: write, sync, read again ──▶ this process ── close: cleared ──▶ no mark
 //!               ▲                                             │
 //!               │ gone: this host was booted since, or        │ crash
 //!               │ its process is not alive                    ▼
@@ -14,7 +14,8 @@
 //! Nothing is read or written for it while a volume is idle. A writer that was taken over notices before
 //! its next clean point, and before it next writes the superblock, and stops.
 
-use super::{Volume, read_superblock};
+use super::EpochWriter;
+use super::superblock::read_superblock;
 use crate::clock::Timestamp;
 use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
@@ -70,8 +71,8 @@ pub fn release(device: &dyn BlockDevice, host: &dyn Host) -> Result<()> {
     Ok(())
 }
 
-/// Says who has the volume open for writing, or may have it, beside this process. `is_exclusive` says
-/// that no other program of this host has the device itself.
+/// Describes the other process that has the volume open for writing, or may have it. `is_exclusive` says that
+/// no other program of this host has the device itself.
 pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Option<String> {
     let mark = superblock.holder.as_ref()?;
     let Holder { pid, started, .. } = mark;
@@ -95,9 +96,9 @@ pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Opt
     }
 }
 
-impl Volume {
+impl EpochWriter {
     /// Before much is written: stops the volume for good if another process has taken it over.
-    pub(super) fn latch_if_overtaken(&self) -> Result<()> {
+    pub(crate) fn latch_if_overtaken(&self) -> Result<()> {
         let _patient = Patient::begin();
         let checked = self.check_mark();
         if let Err(error) = &checked {
@@ -107,16 +108,16 @@ impl Volume {
     }
 
     /// Fails if another process has taken the volume over: that one owns all that lies there now.
-    pub(super) fn check_mark(&self) -> Result<()> {
+    pub(crate) fn check_mark(&self) -> Result<()> {
         let own = self.superblock.lock().holder.clone();
         if own.is_none() {
             return Ok(());
         }
-        match read_now(self.inodes().cache.device()) {
+        match read_now(self.inodes.cache.device()) {
             Ok(superblock) if superblock.holder != own => {
                 Err(overtaken(superblock.holder.as_ref()))
             }
-            // One that cannot be read names nobody, and is about to be written anew.
+            // A superblock that cannot be read has no mark, and is about to be written again.
             Ok(_) | Err(Error::Corruption(_)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,5 +1,5 @@
-//! Sealing: the last step of an epoch's preparation. What is to be written of sectors and derived pages is
-//! put into its phase, with epoch and checksum.
+//! Sealing: the last step of an epoch's preparation. Sectors and derived pages are put into their phase, with
+//! epoch and checksum.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::units::{BlockNo, EpochNo, FileBlock, InodeNo};
 
 impl Preparation<'_> {
     /// Snapshots the pages of containers and of derived state.
-    pub(super) fn seal(&mut self) -> Result<()> {
+    pub(crate) fn seal(&mut self) -> Result<()> {
         let base = FileBlock(index::index_base(self.inodes.layout.block_bytes));
         let containers: Vec<Arc<Vnode>> = self.batch.containers().cloned().collect();
         for vnode in &containers {
@@ -113,15 +113,15 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Whether the external inode table changes. Its inode leads to its sectors, and lies in the system area.
-    /// That of the root directory lies there, too, and needs to be there no earlier than those of other
+    /// Whether the external inode table changes. Its inode points to its sectors, and lies in the system
+    /// area. That of the root directory lies there, too, and needs to be there no earlier than those of other
     /// directories, which lie among names.
     fn changes_table(&self) -> bool {
         self.batch.containers().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
     }
 
     /// Whether a new block of a directory has to be written without its names first: the inode of
-    /// the directory, which leads to it, and those of names that moved here are changed in one
+    /// the directory, which points to it, and those of names that moved here are changed in one
     /// phase, and a name must not be there before the tag that records its move.
     fn names_wait(&self, dir: &VnodeGuard<'_>, position: FileBlock) -> bool {
         let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
@@ -149,7 +149,7 @@ impl Preparation<'_> {
     ) -> Result<()> {
         let number = self.number_of(file, position)?;
         let checksum = self.inodes.checksum;
-        // A page that is there is changed only when the log lists it.
+        // A page that is on the device is overwritten only after the busy log lists it.
         let new = self
             .new_pages
             .get(&file.inode.ino)
@@ -167,7 +167,7 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Has the write of a page belong to the operations that changed it.
+    /// Attributes the write of a page to the operations that changed it.
     fn note_causes(&mut self, file: &VnodeGuard<'_>, position: FileBlock, number: BlockNo) {
         if let Some(causes) = file.pages.causes(position) {
             self.write_back.writes.note_causes(number, causes);

@@ -1,18 +1,18 @@
 //! Writing contents ahead of their epoch, so that the device works while changes still come.
 //!
-//! What a file gets is placed and written while the epoch is open; its inode goes with the epoch, which
-//! alone makes the contents part of the file. Until then nothing on the device leads to them, or they
-//! lie where contents are overwritten without a promise of order, just as in an epoch's first phase.
-//! No barrier stands before the epoch's next phase but the one that this phase has anyway.
+//! Contents are placed and written while the epoch is open; the inode goes with the epoch, which makes the
+//! contents part of the file. Until then nothing on the device points to them, or they overwrite contents in
+//! place without a promise of order, just as in an epoch's first phase. No barrier stands before the epoch's
+//! next phase but the one that this phase has anyway.
 //!
 //! Contents that may change or go soon are left alone, and so are those that would lie in pieces because
-//! the rest of them comes later ([`Volume::choose`]). When the epoch is due, all that is left goes first
-//! ([`Volume::write_contents_first`]), so that the device has work while inodes and names are prepared.
+//! the rest of them comes later ([`EpochWriter::choose`]). When the epoch is due, all that is left goes first
+//! ([`EpochWriter::write_contents_first`]), so that the device has work while inodes and names are prepared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Volume;
+use super::EpochWriter;
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
@@ -29,14 +29,14 @@ struct Chosen {
     positions: Vec<FileBlock>,
 }
 
-impl Volume {
+impl EpochWriter {
     /// Writes contents ahead of their epoch, as the background does when enough of them are new. They
     /// are no more durable than before. Returns how many bytes.
     ///
     /// # Errors
     ///
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
-    /// [device](super#errors), which latch the volume.
+    /// [device](crate::vfs#errors), which latch the volume.
     pub fn write_early(&self) -> Result<u64> {
         let _op = self.enter_volume(OpKind::Background);
         self.check_writable()?;
@@ -44,7 +44,7 @@ impl Volume {
         self.run_early(&mut progress)
     }
 
-    pub(super) fn run_early(&self, progress: &mut Progress) -> Result<u64> {
+    pub(crate) fn run_early(&self, progress: &mut Progress) -> Result<u64> {
         let _patient = Patient::begin();
         let result = self.try_early(progress);
         if let Err(error) = &result {
@@ -56,29 +56,29 @@ impl Volume {
     fn try_early(&self, progress: &mut Progress) -> Result<u64> {
         let pages = self.write_chosen(progress, || self.choose())?;
         if pages > 0 {
-            self.calls.early_writes.count();
+            self.counts.early_writes.count();
         }
-        Ok(pages as u64 * u64::from(self.inodes().layout.block_bytes))
+        Ok(pages as u64 * u64::from(self.inodes.layout.block_bytes))
     }
 
     /// Writes the contents that an epoch is about to take, if they are enough to keep the device busy while
     /// the rest of it is prepared.
-    pub(super) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
-        let piece = self.inodes().cache.tuning().writing.piece_bytes;
+    pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
+        let piece = self.inodes.cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
-        if self.inodes().dirty_bytes() >= least {
+        if self.inodes.dirty_bytes() >= least {
             self.write_chosen(progress, || self.choose_all(least))?;
         }
         Ok(())
     }
 
-    /// Places and writes what `choose` finds with the gate closed. Returns how many pages.
+    /// Places and writes the files that `choose` finds with the gate closed. Returns the count of pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,
         choose: impl FnOnce() -> Vec<Chosen>,
     ) -> Result<usize> {
-        let inodes = self.inodes();
+        let inodes = &*self.inodes;
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();
         {
@@ -104,13 +104,13 @@ impl Volume {
         Ok(pages)
     }
 
-    /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
-    /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
-    /// a few mebibytes is placed when all of it is there, since its parts would break up space that
-    /// directories need. Of small files whole ones, in the older half of those that were changed, if none of
-    /// their key is in the younger half, or if they make a long piece; and none where keys take turns.
+    /// The files to write ahead, in the order of their places. Of large files the runs of new pages that are
+    /// long enough: a program writes them from one end to the other. A file of a few mebibytes is placed when
+    /// all of it is in memory, since its parts would break up space that directories need. Of small files
+    /// whole ones, in the older half of those that were changed, if none of their key is in the younger half,
+    /// or if they make a long piece; and none where keys take turns.
     fn choose(&self) -> Vec<Chosen> {
-        let inodes = self.inodes();
+        let inodes = &*self.inodes;
         let writing = &inodes.cache.tuning().writing;
         let piece = writing.piece_bytes.min(self.options.early_bytes);
         let whole_max = piece.max(inodes.layout.small_bytes_max());
@@ -142,7 +142,7 @@ impl Volume {
 
     /// All new contents, in the order in which they are to lie; none if they are less than `least` bytes.
     fn choose_all(&self, least: u64) -> Vec<Chosen> {
-        let inodes = self.inodes();
+        let inodes = &*self.inodes;
         let mut chosen = Vec::new();
         let mut pages = 0;
         for vnode in inodes.queued() {
@@ -186,8 +186,8 @@ fn ready(
             pages.remove(&key);
         }
     }
-    // One directory is being filled. Where more are, they are filled by turns, and what went now would lie
-    // apart from what follows, each in many places.
+    // One directory may be incomplete. If more are, they are being filled in turns, and the files written now
+    // would lie apart from those that follow.
     let unfinished = (keys - pages.len()).saturating_sub(1);
     if unfinished * writing.turns_part > keys {
         pages.clear();

@@ -1,9 +1,9 @@
 //! Making changes durable on demand: all of them, or those of one file.
 //!
-//! Offers [`Volume::sync`], which writes an epoch with everything, and [`Volume::sync_file`], which
-//! writes one that leaves out what others have of new contents ([`EpochKind::Wanted`]): an fsync of a
-//! file of a few kilobytes does not wait for what a neighbour streams. Names, directories and small
-//! changes always go, since they cost next to nothing compared with the rest.
+//! Offers [`EpochWriter::commit`], which writes an epoch with everything, and [`EpochWriter::sync_files`],
+//! which leaves out the new contents of other files ([`EpochKind::Wanted`]): an fsync of a file of a few
+//! kilobytes does not wait for the stream of another program. Names, directories and small changes always go,
+//! since they cost next to nothing compared with the rest.
 //!
 //! Group commit: a caller first enters the file that it waits for. The next epoch takes all that were
 //! entered, so callers that come while an epoch is written share the one after it. The leader, which
@@ -11,30 +11,30 @@
 //! ([`Callers`]).
 //!
 //! Invariants: a file is left out only while the device has it, under its name, whole, and on
-//! space that is still its own ([`Choice::leaves`]); so a name is never durable before the contents
-//! that it was given with, and what a file gave back is not given out while the inode on the device
-//! leads there. What is left out stays dirty and queued, for the next epoch that takes
-//! everything: that of the background at the latest.
+//! space that is still its own ([`Choice::leaves`]); so a name is never durable before the contents that it
+//! was given with, and freed space is not allocated while the inode on the device points there. A file that
+//! is left out stays dirty and queued, for the next epoch that takes everything: that of the background at
+//! the latest.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Volume;
+use super::EpochWriter;
 use super::progress::{EpochKind, Progress};
 use crate::error::Result;
 use crate::inode::{DirtyLevel, InodeCache, Vnode, VnodeState};
 use crate::lock::{Condvar, Mutex, Rank, Rule};
-use crate::trace::OpKind;
 use crate::units::{EpochNo, InodeNo};
 
 #[cfg(test)]
 mod tests;
 
 /// The files for which an fsync waits.
-pub(super) type Wanted = HashSet<InodeNo>;
+pub(crate) type Wanted = HashSet<InodeNo>;
 
 /// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
-pub(super) struct Callers {
+pub(crate) struct Callers {
     state: Mutex<State>,
     /// A caller came, for which the leader may be waiting.
     came: Condvar,
@@ -65,7 +65,7 @@ struct Reached {
 }
 
 impl Reached {
-    /// Whether the device has what was changed of a file before a moment of the epoch `since`.
+    /// Whether the device has the changes of a file that were made before a moment of the epoch `since`.
     fn has(&self, ino: InodeNo, since: EpochNo) -> bool {
         self.complete >= since || self.done >= since && !self.left.contains(&ino)
     }
@@ -83,19 +83,19 @@ struct LastGroup {
 impl Callers {
     /// No callers yet, on a device that has all epochs up to `done`. A leader waits for others no longer
     /// than `wait_max`.
-    pub(super) fn new(done: EpochNo, wait_max: Duration) -> Callers {
+    pub(crate) fn new(done: EpochNo, wait_max: Duration) -> Callers {
         let reached = Reached { done, complete: done, left: HashSet::new() };
         let state = Mutex::new(Rank::Leaf, State { reached, ..State::default() });
         Callers { state, came: Condvar::default(), ended: Condvar::default(), wait_max }
     }
 
-    /// Takes what all of them wait for.
-    pub(super) fn take(&self) -> Wanted {
+    /// Takes the files that all of them wait for.
+    pub(crate) fn take(&self) -> Wanted {
         std::mem::take(&mut self.state.lock().wanted)
     }
 
     /// The device has an epoch, without the files that it `left` out.
-    pub(super) fn reached(&self, epoch: EpochNo, left: HashSet<InodeNo>) {
+    pub(crate) fn reached(&self, epoch: EpochNo, left: HashSet<InodeNo>) {
         let mut state = self.state.lock();
         state.reached.done = epoch;
         if left.is_empty() {
@@ -112,7 +112,7 @@ impl Callers {
     }
 
     /// No epoch will end any more.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         drop(self.state.lock());
         self.ended.notify_all();
     }
@@ -156,17 +156,17 @@ impl Drop for Lead<'_> {
 }
 
 /// Which files an epoch leaves out.
-pub(super) struct Choice {
+pub(crate) struct Choice {
     /// Files for which an fsync waits.
-    pub(super) wanted: Wanted,
+    pub(crate) wanted: Wanted,
     /// The bytes of new contents up to which a file is taken in any case.
-    pub(super) leaves_bytes: u64,
+    pub(crate) leaves_bytes: u64,
 }
 
 impl Choice {
     /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, and nothing was
     /// changed of it but its contents since the device has it where it lies.
-    pub(super) fn leaves(&self, inodes: &InodeCache, ino: InodeNo, file: &VnodeState) -> bool {
+    pub(crate) fn leaves(&self, inodes: &InodeCache, ino: InodeNo, file: &VnodeState) -> bool {
         let new_bytes = file.pages.dirty_count() as u64 * u64::from(inodes.layout.block_bytes);
         new_bytes > self.leaves_bytes
             && !file.inode.is_dir()
@@ -178,8 +178,8 @@ impl Choice {
 
     /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: no fsync waits for
     /// it, and only its times were changed, or those of a directory in which names came and went.
-    /// What lies in the external table has its names counted in recovery, so it goes.
-    pub(super) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {
+    /// An inode in the external table goes, since recovery counts its names.
+    pub(crate) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {
         let is_embedded = file.container.is_some_and(|place| place.file != InodeNo::EXTERNAL);
         is_embedded
             && (!ino.is_system() || ino == InodeNo::ROOT)
@@ -189,80 +189,32 @@ impl Choice {
     }
 }
 
-/// Whether the device has the inode where it is in memory.
+/// Whether the inode on the device is at the same place as in memory.
 fn is_in_place(file: &VnodeState) -> bool {
     file.container.is_some() && file.container == file.durable
 }
 
-impl Volume {
-    /// Makes everything that was changed before the call durable.
+impl EpochWriter {
+    /// Makes files durable together, with their names and those of the directories above them.
     ///
     /// # Errors
     ///
-    /// `EROFS` if an earlier write failed; `ESTALE` once the volume is closed; those of the
-    /// [device](super#errors), which latch the volume: what was changed is not durable, and reads
-    /// see it until the volume is closed.
-    pub fn sync(&self) -> Result<()> {
-        let _op = self.enter_volume(OpKind::Sync);
-        self.calls.syncs.count();
-        self.check_open()?;
-        if self.options.read_only { Ok(()) } else { self.commit() }
-    }
-
-    /// Makes one file durable, with its names and those of the directories above them. `data_only` leaves
-    /// out what is not needed to read the contents back: if only times were changed, nothing is written.
-    /// Nor is it if the device has all this already.
-    ///
-    /// # Errors
-    ///
-    /// As of [`sync`](Volume::sync); `ESTALE` also if there is no such inode.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use cffs::error::{Error, Result};
-    /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
-    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
-    /// # cffs::mkfs::make(&device, &Default::default())?;
-    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
-    /// volume.write(file, 0, b"kept")?;
-    /// volume.sync_file(file, false)?;
-    /// volume.close()?;
-    /// assert!(matches!(volume.sync(), Err(Error::Stale)));
-    /// # Ok::<(), Error>(())
-    /// ```
-    pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
-        self.sync_files(&[ino], data_only)
-    }
-
-    /// Makes several files durable together, as [`sync_file`](Volume::sync_file) does each: what they share
-    /// of an epoch is written once.
-    ///
-    /// # Errors
-    ///
-    /// As of [`sync_file`](Volume::sync_file).
-    pub fn sync_files(&self, files: &[InodeNo], data_only: bool) -> Result<()> {
-        let _op = self.enter(OpKind::Sync, files.first().copied().unwrap_or(InodeNo::ROOT));
-        self.calls.syncs.count();
-        let vnodes = files.iter().map(|ino| self.vnode(*ino)).collect::<Result<Vec<_>>>()?;
-        if self.options.read_only {
-            return Ok(());
-        }
+    /// [`Error::Latched`](crate::error::Error::Latched) if a write failed; those of the device.
+    pub fn sync_files(&self, vnodes: &[Arc<Vnode>], data_only: bool) -> Result<()> {
         // While the gate is open no epoch is being prepared: the file is in an earlier one, or waits
         // for one that is not older than `since`.
         let (since, is_taken) = {
             let _gate = self.gate.read();
-            let since = self.inodes().epoch();
+            let since = self.inodes.epoch();
             // Names above the file may change without it, and the name that it had before.
             let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
-            (since, all_taken && !self.names.concerns_unchanged(since))
+            (since, all_taken && !self.inodes.concerns_unchanged(since))
         };
         if is_taken {
             return self.await_epochs_before(since);
         }
-        if let Some(_lead) = self.callers.ask(files, since) {
+        let files: Vec<InodeNo> = vnodes.iter().map(|vnode| vnode.ino).collect();
+        if let Some(_lead) = self.callers.ask(&files, since) {
             let mut progress = self.epochs.lock();
             if progress.complete < since {
                 self.write_epoch(&mut progress, EpochKind::Wanted)?;
@@ -283,8 +235,8 @@ impl Volume {
 
     /// Writes an epoch with all that was changed before the call. If another thread wrote one
     /// meanwhile that began after the call, that one served.
-    pub(super) fn commit(&self) -> Result<()> {
-        let since = self.inodes().epoch();
+    pub(crate) fn commit(&self) -> Result<()> {
+        let since = self.inodes.epoch();
         let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());
         let mut progress = self.epochs.lock();
         if progress.complete >= since {
@@ -296,9 +248,9 @@ impl Volume {
     /// Writes an epoch, with a clean point if the busy log calls for one.
     fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         self.check_writable()?;
-        let is_high = self.inodes().busy.fill().is_high();
-        if is_high && self.is_busy_clean_point_due(progress) {
-            return self.pass_clean_point(progress);
+        let is_high = self.inodes.busy.fill().is_high();
+        if is_high && self.is_checkpoint_due(progress) {
+            return self.run_checkpoint(progress);
         }
         self.run_epoch(progress, kind)
     }

@@ -1,16 +1,15 @@
-//! Where a file lies, and what reading it cold costs.
+//! The places of a file, and the requests that reading it cold takes.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
-use super::Volume;
+use crate::epoch::EpochWriter;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
-use crate::inode::Content;
+use crate::inode::{Content, InodeCache, Vnode};
 use crate::namespace::scan;
-use crate::trace::OpKind;
-use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo, Key};
+use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo};
 
 /// A run of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +50,28 @@ pub struct Placement {
 /// More neighbours than this are not listed.
 const NEIGHBOURS_MAX: usize = 1000;
 
-impl Volume {
+/// Tells where files lie.
+pub(crate) struct Explain<'a> {
+    inodes: &'a InodeCache,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> Explain<'a> {
+    pub(crate) fn new(writer: &'a EpochWriter) -> Explain<'a> {
+        Explain { inodes: &writer.inodes, writer }
+    }
+}
+
+impl Explain<'_> {
     /// The places of a file, its neighbours, and the cost of reading it cold.
     ///
     /// # Errors
     ///
-    /// Those of [reading](super#errors).
-    pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
-        let _op = self.enter(OpKind::Stat, ino);
-        let inodes = self.inodes();
+    /// Those of [reading](crate::vfs#errors).
+    pub(crate) fn placement(&self, vnode: &Vnode) -> Result<Placement> {
+        let ino = vnode.ino;
+        let inodes = self.inodes;
         let layout = &inodes.layout;
-        let vnode = self.vnode(ino)?;
         let (container, parent, inline, pieces, unplaced_bytes) = {
             let state = vnode.state.read();
             let fragment_bytes = u64::from(layout.fragment_bytes);
@@ -81,7 +91,7 @@ impl Volume {
             (state.container, state.inode.parent, inline, pieces, unplaced)
         };
         let container_block = match container {
-            Some(container) => self.noted(self.block_of(container))?,
+            Some(container) => self.writer.noted(self.block_of(container))?,
             None => None,
         };
         let per_segment = u64::from(layout.segment_blocks());
@@ -110,42 +120,15 @@ impl Volume {
         })
     }
 
-    /// The bytes of the device in which the contents of a file lie, or of a directory its names, in the
-    /// order of the file; none for what lies in the inode or in memory alone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [reading](super#errors).
-    pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
-        let _op = self.enter(OpKind::Stat, ino);
-        let fragment_bytes = u64::from(self.inodes().layout.fragment_bytes);
-        let vnode = self.vnode(ino)?;
-        let state = vnode.state.read();
-        let written = state.inode.map().into_iter().flat_map(|map| map.iter());
-        let written = written.filter(|extent| !extent.unwritten).map(|extent| extent.run());
-        let places = written.map(|run| run.start.0 * fragment_bytes..run.end().0 * fragment_bytes);
-        Ok(places.collect())
-    }
-
-    /// The key by which a file is placed: the files of one key lie together.
-    ///
-    /// # Errors
-    ///
-    /// Those of [reading](super#errors).
-    pub fn placement_key(&self, ino: InodeNo) -> Result<Key> {
-        Ok(self.vnode(ino)?.state.read().inode.placement_key())
-    }
-
     /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
     /// place yet, where the inode lies, and 0 if that has no place either. So files in the order of this
     /// number are in the order of the device.
     ///
     /// # Errors
     ///
-    /// Those of [reading](super#errors).
-    pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
-        let layout = &self.inodes().layout;
-        let vnode = self.vnode(ino)?;
+    /// Those of [reading](crate::vfs#errors).
+    pub(crate) fn device_offset(&self, vnode: &Vnode) -> Result<u64> {
+        let layout = &self.inodes.layout;
         let container = {
             let state = vnode.state.read();
             let first = state.inode.map().and_then(|map| map.iter().next());
@@ -155,15 +138,15 @@ impl Volume {
             state.container
         };
         let block = match container {
-            Some(container) => self.noted(self.block_of(container))?,
+            Some(container) => self.writer.noted(self.block_of(container))?,
             None => None,
         };
         Ok(block.map_or(0, |block| block.0 * u64::from(layout.block_bytes)))
     }
 
     fn block_of(&self, container: Container) -> Result<Option<BlockNo>> {
-        let layout = &self.inodes().layout;
-        let holder = self.inodes().get(container.file)?;
+        let layout = &self.inodes.layout;
+        let holder = self.inodes.get(container.file)?;
         let state = holder.state.read();
         let position = FileBlock(u64::from(container.sector.0 / layout.block_sectors()));
         let fragments = layout.block_fragments();
@@ -172,7 +155,7 @@ impl Volume {
     }
 
     fn neighbours(&self, parent: InodeNo, ino: InodeNo, segments: &[u64]) -> Result<Vec<InodeNo>> {
-        let inodes = self.inodes();
+        let inodes = self.inodes;
         let per_segment = u64::from(inodes.layout.segment_fragments());
         let Ok(dir) = inodes.get(parent) else { return Ok(Vec::new()) };
         let state = dir.state.read();

@@ -3,11 +3,11 @@
 
 use std::ops::ControlFlow;
 
-use super::Volume;
 use crate::device::Failure;
+use crate::epoch::EpochWriter;
 use crate::error::{Error, Result};
 use crate::format::superblock::State;
-use crate::inode::Scrubber;
+use crate::inode::{InodeCache, Scrubber};
 use crate::trace::OpKind;
 use crate::units::{CgIndex, InodeNo};
 
@@ -29,45 +29,46 @@ pub struct ScrubProgress {
     pub problems: Vec<String>,
 }
 
-impl Volume {
-    /// Verifies the checksums of all metadata and of the contents of small files against the device,
-    /// while the volume goes on being used. Changes nothing.
-    ///
-    /// After each inode `watch` learns how far it is; there the caller waits, to keep the pace that
-    /// it wants, or ends the scrub.
-    ///
-    /// # Errors
-    ///
-    /// `ESTALE` once the volume is closed; [`Error::Unsupported`] for a volume that was opened read-only
-    /// and not left clean; those of [reading](super#errors) where not even the
-    /// tables that lead to the inodes can be read, or where the device cannot be asked. Damage of a file
-    /// is no error but a problem that the result lists.
-    pub fn scrub(
+/// Scrubs a volume that is in use.
+pub(crate) struct Scrub<'a> {
+    inodes: &'a InodeCache,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> Scrub<'a> {
+    pub(crate) fn new(writer: &'a EpochWriter) -> Scrub<'a> {
+        Scrub { inodes: &writer.inodes, writer }
+    }
+}
+
+impl Scrub<'_> {
+    /// Verifies everything that has a checksum; see [`Volume::scrub`](crate::vfs::Volume::scrub).
+    pub(crate) fn run(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
     ) -> Result<ScrubProgress> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        self.check_open()?;
-        if self.options.read_only && self.superblock().state != State::Clean {
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.check_open()?;
+        if self.writer.options.read_only && self.writer.superblock().state != State::Clean {
             let what = "the volume was not left clean, so its tables are not those of its files; \
                         run cffs fsck -p on it first";
             return Err(Error::Unsupported(what.into()));
         }
-        let inodes = self.inodes();
+        let inodes = self.inodes;
         let inodes_total = inodes.locator.inodes();
         let mut progress = ScrubProgress { inodes_total, ..ScrubProgress::default() };
         let mut scrubber = Scrubber::new(inodes);
         {
             // These change under the lock of epochs alone.
-            let _epochs = self.epochs.lock();
+            let _epochs = self.writer.epochs.lock();
             scrubber.superblock();
         }
         for cg in (0..inodes.alloc.groups_made()).map(CgIndex) {
             {
-                let _epochs = self.epochs.lock();
+                let _epochs = self.writer.epochs.lock();
                 scrubber.group(cg);
             }
-            progress.take(self, &mut scrubber)?;
+            progress.take(self.writer, &mut scrubber)?;
         }
         for ino in [InodeNo::SYSTEM, InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
             self.scrub_inode(ino, &mut scrubber)?;
@@ -81,28 +82,28 @@ impl Volume {
             for ino in scrubber.numbers(block).into_iter().filter(|ino| !ino.is_system()) {
                 self.scrub_inode(ino, &mut scrubber)?;
                 progress.inodes += 1;
-                progress.take(self, &mut scrubber)?;
+                progress.take(self.writer, &mut scrubber)?;
                 if watch(&progress).is_break() {
                     return Ok(progress);
                 }
             }
         }
-        progress.take(self, &mut scrubber)?;
+        progress.take(self.writer, &mut scrubber)?;
         let _ = watch(&progress);
         Ok(progress)
     }
 
-    /// Looks at one inode; what seems to be wrong is looked at again while no epoch and no change
-    /// is under way, and only then counts.
+    /// Verifies one inode. A problem counts only if it is found again while no epoch and no change is under
+    /// way.
     fn scrub_inode(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) -> Result<()> {
-        self.check_open()?;
+        self.writer.check_open()?;
         let known = scrubber.problems.len();
         self.look_at(ino, scrubber);
         if scrubber.problems.len() > known {
             scrubber.problems.truncate(known);
-            let _epochs = self.epochs.lock();
-            let _gate = self.gate.write();
-            let mut again = Scrubber::new(self.inodes());
+            let _epochs = self.writer.epochs.lock();
+            let _gate = self.writer.gate.write();
+            let mut again = Scrubber::new(self.inodes);
             self.look_at(ino, &mut again);
             scrubber.read_bytes += again.read_bytes;
             scrubber.problems.append(&mut again.problems);
@@ -111,7 +112,7 @@ impl Volume {
     }
 
     fn look_at(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) {
-        let inodes = self.inodes();
+        let inodes = self.inodes;
         match inodes.peek(ino).map_or_else(|| inodes.get(ino), Ok) {
             Ok(vnode) => scrubber.inode(&vnode.state.read()),
             // It was deleted meanwhile.
@@ -126,8 +127,8 @@ impl ScrubProgress {
     ///
     /// # Errors
     ///
-    /// That of a device that could not be asked: what it has was not verified.
-    fn take(&mut self, volume: &Volume, scrubber: &mut Scrubber<'_>) -> Result<()> {
+    /// The error of a device that could not be asked: its blocks were not verified.
+    fn take(&mut self, writer: &EpochWriter, scrubber: &mut Scrubber<'_>) -> Result<()> {
         self.read_bytes = scrubber.read_bytes;
         for problem in scrubber.problems.drain(..) {
             if let Error::Io(error) = &problem
@@ -136,13 +137,13 @@ impl ScrubProgress {
                 return Err(problem);
             }
             let text = problem.to_string();
-            // What lies in a bad sector is met again with every inode in it.
+            // A bad sector is met again with every inode in it.
             if self.problems.contains(&text) {
                 continue;
             }
             tracing::error!("scrub: {text}");
             if let Error::Corruption(corruption) = &problem {
-                volume.note_damage(corruption);
+                writer.note_damage(corruption);
             }
             self.problem_count += 1;
             if self.problems.len() < PROBLEMS_KEPT_MAX {

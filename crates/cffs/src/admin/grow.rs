@@ -1,4 +1,4 @@
-//! Growing: a volume takes in what its device gained, while it is open and used (FORMAT: growing).
+//! Growing: a volume takes in the blocks that its device gained, while it is in use (FORMAT: growing).
 //!
 //! ```text
 //!   copies beyond the old end │ the other copies │ bitmap of the last group │ block 0 │ old last copy
@@ -9,11 +9,11 @@
 //! in what it gains: data is placed under the lock of epochs alone, which growing holds. What is
 //! reserved there meanwhile becomes part of the volume only with a later epoch.
 
-use super::Volume;
-use super::progress::{EpochKind, Progress};
 use crate::device::Patient;
+use crate::epoch::{EpochKind, EpochWriter, Progress};
 use crate::error::{Error, Result};
 use crate::format::{Layout, Superblock};
+use crate::inode::InodeCache;
 use crate::mkfs;
 use crate::trace::OpKind;
 use crate::units::BlockNo;
@@ -25,23 +25,25 @@ const GAIN_BLOCKS_MIN: u64 = 2;
 /// Epochs that are written until nothing is left to place; it takes one.
 const EPOCHS_MAX: u32 = 16;
 
-impl Volume {
-    /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended
-    /// first. Returns the size that it has then: less where the last cylinder group would be too short
-    /// for its own structures, and the old size if there is nothing to gain.
-    ///
-    /// The volume can be used meanwhile. After a crash it has its old size or its new one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if the volume would shrink, the device is too short, or the size is more
-    /// than a volume can have; the volume is as it was then. [`Error::Io`] if the device could not be
-    /// extended; if it failed a write, the volume is [latched](Volume::latched) besides.
-    pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        self.check_writable()?;
-        let device = self.inodes().cache.device();
-        let old = self.superblock();
+/// Makes a volume larger.
+pub(crate) struct Grow<'a> {
+    inodes: &'a InodeCache,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> Grow<'a> {
+    pub(crate) fn new(writer: &'a EpochWriter) -> Grow<'a> {
+        Grow { inodes: &writer.inodes, writer }
+    }
+}
+
+impl Grow<'_> {
+    /// Makes the volume larger; see [`Volume::grow`](crate::vfs::Volume::grow).
+    pub(crate) fn run(&self, size_bytes: Option<u64>) -> Result<u64> {
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.check_writable()?;
+        let device = self.inodes.cache.device();
+        let old = self.writer.superblock();
         let old_bytes = old.blocks * u64::from(old.block_bytes);
         if let Some(wanted) = size_bytes.filter(|wanted| *wanted < old_bytes) {
             return Err(Error::Unsupported(format!(
@@ -57,52 +59,35 @@ impl Volume {
                 "the device has {there} bytes, less than {wanted}; make it larger first"
             )));
         }
-        let mut progress = self.epochs.lock();
+        let mut progress = self.writer.epochs.lock();
         let _patient = Patient::begin();
         let grown = self.try_grow(&mut progress, wanted);
         if let Err(error) = &grown
             && !matches!(error, Error::Unsupported(_) | Error::EpochNeeded)
         {
-            self.latch(error);
+            self.writer.latch(error);
         }
         grown
     }
 
     fn try_grow(&self, progress: &mut Progress, size_bytes: u64) -> Result<u64> {
-        let old = self.superblock();
+        let old = self.writer.superblock();
         let next = grown(&old, size_bytes)?;
         if next.blocks >= old.blocks + GAIN_BLOCKS_MIN {
-            self.write_copies(&next, |copy| copy.0 >= old.blocks)?;
-            self.write_copies(&next, |copy| copy.0 < old.blocks - GAIN_BLOCKS_MIN)?;
+            self.writer.write_copies(&next, |copy| copy.0 >= old.blocks)?;
+            self.writer.write_copies(&next, |copy| copy.0 < old.blocks - GAIN_BLOCKS_MIN)?;
             self.take_in(progress, &next)?;
             self.erase_copy(&old)?;
             tracing::info!(from = old.blocks, to = next.blocks, "the volume has grown, in blocks");
         }
-        let now = self.superblock();
+        let now = self.writer.superblock();
         Ok(now.blocks * u64::from(now.block_bytes))
     }
 
-    /// Writes copies of the superblock and of the system area, and waits for them.
-    pub(super) fn write_copies(
-        &self,
-        superblock: &Superblock,
-        is_wanted: impl Fn(&BlockNo) -> bool,
-    ) -> Result<()> {
-        let cache = &self.inodes().cache;
-        let block = self.superblock_block(superblock);
-        let system_area = cache.read(self.inodes().layout.system_area())?;
-        let copy = [&block[..], &system_area[..]].concat();
-        let copies = Layout::new(superblock).superblock_copies();
-        for at in copies.into_iter().filter(is_wanted) {
-            cache.write_uncached(at, &copy)?;
-        }
-        cache.sync()
-    }
-
-    /// Erases what was the last copy of the superblock, in what is free space now: a search for a
+    /// Erases the old last copy of the superblock, which lies in free space now: a search for a
     /// copy one day must not find a volume of the old size.
     fn erase_copy(&self, old: &Superblock) -> Result<()> {
-        let cache = &self.inodes().cache;
+        let cache = &self.inodes.cache;
         let zeros = vec![0; GAIN_BLOCKS_MIN as usize * old.block_bytes as usize];
         cache.write_uncached(BlockNo(old.blocks - GAIN_BLOCKS_MIN), &zeros)?;
         cache.sync()
@@ -110,25 +95,25 @@ impl Volume {
 
     /// Reaches a clean point at which the volume has its new size.
     fn take_in(&self, progress: &mut Progress, next: &Superblock) -> Result<()> {
-        // What takes long is done while changes go on.
-        self.run_epoch(progress, EpochKind::Derived)?;
+        // The long part runs while changes go on.
+        self.writer.run_epoch(progress, EpochKind::Derived)?;
         let prepared = {
-            let _gate = self.gate.write();
+            let _gate = self.writer.gate.write();
             for _ in 0..EPOCHS_MAX {
-                self.write_all(progress)?;
-                if self.inodes().queue_len() == 0 {
+                self.writer.write_all(progress)?;
+                if self.inodes.queue_len() == 0 {
                     break;
                 }
             }
-            if self.inodes().queue_len() > 0 {
+            if self.inodes.queue_len() > 0 {
                 return Err(Error::EpochNeeded);
             }
-            self.inodes().alloc.grow(next.blocks)?;
-            self.prepare_clean_point(progress, |superblock| {
+            self.inodes.alloc.grow(next.blocks)?;
+            self.writer.prepare_checkpoint(progress, |superblock| {
                 superblock.blocks = next.blocks;
             })?
         };
-        self.complete(progress, prepared)
+        self.writer.complete(progress, prepared)
     }
 }
 

@@ -1,19 +1,19 @@
 //! Whether an open volume serves changes: it refuses them where it is read-only, after a failed write
 //! of metadata (it is *latched*), and once it is closed.
 //!
-//! Invariants: what is latched stays so until the volume is opened again; a volume that is latched
-//! writes nothing more but the record of damage.
+//! Invariants: a volume stays latched until it is opened again; a latched volume writes nothing more but the
+//! record of damage.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Volume;
+use super::EpochWriter;
 use crate::device::Failure;
 use crate::error::{Error, Result};
 use crate::lock::{Mutex, Rank};
 
-/// Whether a volume serves changes, and what is lost if it does no longer.
-pub(super) struct Health {
+/// Whether a volume accepts changes, and how much is lost if it stopped to.
+pub(crate) struct Health {
     latched: Mutex<Option<Latched>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
@@ -63,34 +63,34 @@ impl Health {
     }
 }
 
-impl Volume {
+impl EpochWriter {
     /// Why the volume refuses changes, if a failed write is the reason.
     pub fn latched(&self) -> Option<String> {
         self.health.latched.lock().as_ref().map(|latched| latched.why.clone())
     }
 
-    /// What the failed write says about the device, if a failed write is why the volume refuses changes.
+    /// The kind of failure of the device, if a failed write is why the volume refuses changes.
     pub fn latched_by(&self) -> Option<Failure> {
         self.health.latched.lock().as_ref().map(|latched| latched.failure)
     }
 
-    /// If changes are lost because a write failed, how old the oldest of them may be: what was changed
-    /// before that is on the device, and so is what an fsync made durable since. Until the volume is
-    /// closed, what is lost can still be read.
+    /// The age of the oldest change that may be lost, if changes are lost because a write failed: earlier
+    /// changes are on the device, and so is all that an fsync made durable since. Until the volume is closed,
+    /// lost changes can still be read.
     pub fn lost(&self) -> Option<Duration> {
         let is_over = self.health.latched.lock().is_some() || self.health.is_closed();
         let loses =
-            self.health.loses_changes.load(Ordering::Acquire) || self.inodes().queue_len() > 0;
+            self.health.loses_changes.load(Ordering::Acquire) || self.inodes.queue_len() > 0;
         (is_over && loses).then(|| self.health.durable_until.lock().elapsed())
     }
 
-    /// Has the volume refuse changes and write nothing more, as after a failed write: for a front end in
-    /// which a call panicked, since what is in memory may be half changed.
+    /// Latches the volume, so that it refuses changes and writes nothing more: for a front end in which a
+    /// call panicked, since the state in memory may be half changed.
     pub fn distrust(&self, why: &str) {
         self.latch(&Error::Latched(why.to_owned()));
     }
 
-    pub(super) fn latch(&self, error: &Error) {
+    pub(crate) fn latch(&self, error: &Error) {
         let mut latched = self.health.latched.lock();
         if latched.is_none() {
             tracing::error!("{error}; the volume is read-only from now on");
@@ -103,8 +103,7 @@ impl Volume {
         }
         drop(latched);
         if let Error::Corruption(corruption) = error {
-            // The device works: it can still learn what ended the changes. If it does not, that is
-            // said in the log.
+            // The device works, so the record of damage can still be written. If that fails, the log says so.
             self.note_damage(corruption);
             let _ = self.save_damage();
         }
@@ -114,11 +113,11 @@ impl Volume {
         self.callers.give_up();
     }
 
-    pub(super) fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.health.is_closed() { Err(Error::Stale) } else { Ok(()) }
     }
 
-    pub(super) fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if !self.health.refuses_changes.load(Ordering::Acquire) {
             return Ok(());

@@ -1,0 +1,88 @@
+//! Trim: discards all free space, so that an image gives its space back to the host, and an SSD or a thin
+//! volume has less to keep.
+//!
+//! Free space is looked up and discarded under one hold of the lock of epochs (`epoch::discard`).
+
+use std::ops::Range;
+
+use crate::epoch::{BATCH_RUNS, EpochWriter, Trimmed};
+use crate::error::Result;
+use crate::inode::InodeCache;
+use crate::trace::OpKind;
+use crate::units::{BlockNo, CgIndex, FragRun};
+
+/// Discards the free space of a volume.
+pub(crate) struct Trim<'a> {
+    inodes: &'a InodeCache,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> Trim<'a> {
+    pub(crate) fn new(writer: &'a EpochWriter) -> Trim<'a> {
+        Trim { inodes: &writer.inodes, writer }
+    }
+}
+
+impl Trim<'_> {
+    /// Discards the free space of a range; see [`Volume::trim`](crate::vfs::Volume::trim).
+    pub(crate) fn run(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.commit()?;
+        let mut trimmed = Trimmed::default();
+        let block_bytes = u64::from(self.inodes.layout.block_bytes);
+        let least = least_bytes.div_ceil(block_bytes).max(1);
+        let mut from = BlockNo(range.start.div_ceil(block_bytes));
+        let until = BlockNo((range.end / block_bytes).min(self.inodes.layout.blocks));
+        while from < until {
+            let _epochs = self.writer.epochs.lock();
+            self.writer.check_writable()?;
+            let cg = self.inodes.layout.cg_of(from);
+            from = if cg.0 < self.inodes.alloc.groups_used() {
+                self.trim_used(cg, from..until, least, &mut trimmed)?
+            } else {
+                self.trim_unused(from..until, least, &mut trimmed)?
+            };
+        }
+        Ok(trimmed)
+    }
+
+    /// Discards the next free runs of a group, and returns where to go on.
+    fn trim_used(
+        &self,
+        cg: CgIndex,
+        part: Range<BlockNo>,
+        least: u64,
+        trimmed: &mut Trimmed,
+    ) -> Result<BlockNo> {
+        let layout = &self.inodes.layout;
+        let group_end = layout.cg_start(cg).0 + u64::from(layout.cg_len_blocks(cg));
+        let end = BlockNo(part.end.0.min(group_end));
+        let start = layout.block_start(part.start);
+        let len = (layout.block_start(end).0 - start.0) as u32;
+        let runs = self.inodes.alloc.free_blocks(FragRun::new(start, len), BATCH_RUNS)?;
+        for run in &runs {
+            self.writer.discard_run(*run, least, trimmed)?;
+        }
+        match runs.last() {
+            Some(last) if runs.len() == BATCH_RUNS => Ok(layout.block_of(last.end())),
+            _ => Ok(end),
+        }
+    }
+
+    /// Discards the next piece of the groups that were never used, up to the next system blocks, and
+    /// returns where to go on.
+    fn trim_unused(
+        &self,
+        part: Range<BlockNo>,
+        least: u64,
+        trimmed: &mut Trimmed,
+    ) -> Result<BlockNo> {
+        let system = self.writer.next_system_run(part.start);
+        if system.start <= part.start {
+            return Ok(system.end);
+        }
+        let end = system.start.min(part.end);
+        self.writer.discard_blocks(part.start..end, least, trimmed)?;
+        Ok(end)
+    }
+}

@@ -1,0 +1,44 @@
+//! Changing the choices of mkfs that can change: name, identity, the policy after damage, and the reserve.
+//!
+//! The copies of the superblock are written first, and block 0 when they are durable: a change is done when
+//! block 0 has it. Metadata stays as it is under a new UUID, since its checksums keep their seed.
+
+use crate::error::{Error, Result};
+use crate::format::Superblock;
+use crate::format::superblock::{ErrorsPolicy, Reserve};
+use crate::mkfs;
+
+/// Which properties of a volume to change; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetVolume {
+    /// The volume's name: at most [`LABEL_BYTES_MAX`](crate::mkfs::LABEL_BYTES_MAX) bytes, none of
+    /// them zero.
+    pub label: Option<Vec<u8>>,
+    /// The identity of the volume.
+    pub uuid: Option<[u8; 16]>,
+    /// The reaction of a mount to damage, unless its options say otherwise.
+    pub errors: Option<ErrorsPolicy>,
+    /// Space that only some may use: at most half of the volume.
+    pub reserve: Option<Reserve>,
+}
+
+impl SetVolume {
+    /// Changes the superblock, or says why a value cannot be.
+    pub(crate) fn apply(&self, superblock: &mut Superblock) -> Result<()> {
+        if let Some(label) = &self.label {
+            mkfs::check_label(label)?;
+            superblock.label.clone_from(label);
+        }
+        if let Some(uuid) = self.uuid {
+            superblock.uuid = uuid;
+        }
+        if let Some(errors) = self.errors {
+            superblock.errors_policy = errors;
+        }
+        if let Some(reserve) = self.reserve {
+            mkfs::check_reserve(superblock, reserve.fragments)?;
+            superblock.reserve = reserve;
+        }
+        superblock.check().map_err(Error::from)
+    }
+}

@@ -1,0 +1,72 @@
+//! Changes: each runs with the gate held, and is tried again after an epoch if it needs one.
+
+use super::EpochWriter;
+use crate::error::{Error, Result};
+use crate::lock::Rule;
+
+/// Epochs that one call waits for before it fails; it takes one or two without other threads.
+const EPOCHS_FORCED_MAX: u32 = 64;
+
+/// Tells whether an epoch may free space for a change that found none.
+type Hope<'a> = &'a dyn Fn() -> bool;
+
+impl EpochWriter {
+    /// Runs a change. If it finds no space, an epoch makes allocatable what earlier changes freed, and the
+    /// change is tried again. The same happens if the change depends on an epoch that must come before it.
+    pub(crate) fn change<T>(&self, change: impl Fn() -> Result<T>, hope: Hope<'_>) -> Result<T> {
+        self.check_changeable()?;
+        let run = || {
+            let _gate = Rule::GateForChanges.holds().then(|| self.gate.read());
+            change()
+        };
+        let result = self.noted(self.retry(run, hope));
+        self.after_change()?;
+        result
+    }
+
+    /// Runs a change that must be the only one under way.
+    pub(crate) fn change_alone<T>(
+        &self,
+        change: impl Fn() -> Result<T>,
+        hope: Hope<'_>,
+    ) -> Result<T> {
+        self.check_changeable()?;
+        let run = || {
+            let is_alone = Rule::GateAlone.holds();
+            let _alone = is_alone.then(|| self.gate.write());
+            let _shared = (!is_alone).then(|| self.gate.read());
+            change()
+        };
+        let result = self.noted(self.retry(run, hope));
+        self.after_change()?;
+        result
+    }
+
+    fn retry<T>(&self, run: impl Fn() -> Result<T>, hope: Hope<'_>) -> Result<T> {
+        let own: Hope<'_> = &|| self.may_gain_space();
+        let mut hopes = [own, hope].into_iter();
+        let mut is_after_epoch = false;
+        // Other threads may undo the effect of the epoch again, but not for ever.
+        for _ in 0..EPOCHS_FORCED_MAX {
+            match run() {
+                Err(Error::EpochNeeded) => {
+                    self.counts.epochs_forced.count();
+                    is_after_epoch = true;
+                }
+                Err(Error::NoSpace) if hopes.any(|has_hope| has_hope()) => {}
+                other => {
+                    if is_after_epoch {
+                        self.inodes.note_concerns_unchanged();
+                    }
+                    return other;
+                }
+            }
+            self.commit()?;
+        }
+        Err(Error::EpochNeeded)
+    }
+
+    fn may_gain_space(&self) -> bool {
+        self.inodes.queue_len() > 0 || self.inodes.alloc.has_freed()
+    }
+}

@@ -1,0 +1,112 @@
+//! Epochs: how the changes of an open volume go to its device.
+//!
+//! Offers [`EpochWriter`], which runs changes, writes them in epochs, makes them durable on demand, and keeps
+//! the superblock. It knows whether the volume still accepts changes. Stands on `namespace` and what is
+//! below.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `change` | a change: the gate, and what happens when there is no space |
+//! | `write` | an epoch from its start to its end, and the background |
+//! | `prepare`, `placing`, `batch`, `seal` | its preparation in memory: places, inodes, sectors |
+//! | `early` | contents that are written ahead of it |
+//! | `fsync` | epochs on demand, shared by their callers |
+//! | `checkpoint` | checkpoints, and the mark of a clean volume |
+//! | `throttle` | writers that wait, and the background thread |
+//! | `superblock`, `mark` | the superblock, and the mark of the process that has the volume open |
+//! | `health`, `damage` | whether changes are accepted, and the record of damage |
+//! | `discard`, `freed` | discards of freed space |
+//!
+//! Invariants: a change holds the gate shared, an epoch's start holds it alone; so an epoch starts between
+//! changes. The lock of epochs is taken before the gate. After a failed write of metadata the volume is
+//! latched: it writes nothing more.
+
+mod batch;
+mod change;
+mod checkpoint;
+mod damage;
+mod discard;
+mod early;
+mod freed;
+mod fsync;
+mod health;
+pub mod mark;
+mod placing;
+mod prepare;
+mod progress;
+mod seal;
+pub mod superblock;
+mod throttle;
+mod write;
+
+use std::sync::Arc;
+
+pub(crate) use discard::BATCH_RUNS;
+pub use discard::Trimmed;
+pub(crate) use progress::{EpochKind, Progress, finish_writes};
+
+use crate::format::Superblock;
+use crate::inode::InodeCache;
+use crate::line::{Counter, Line};
+use crate::lock::{Mutex, Rank, RwLock};
+use crate::options::OpenOptions;
+use crate::trace::{OpKind, Operation};
+use crate::units::{EpochNo, InodeNo};
+use damage::DamageRecord;
+use fsync::Callers;
+use health::Health;
+use throttle::Throttle;
+
+/// Writes the changes of a volume to its device.
+pub struct EpochWriter {
+    pub(crate) inodes: Arc<InodeCache>,
+    pub(crate) options: Arc<OpenOptions>,
+    superblock: Mutex<Superblock>,
+    /// Shared by changes, held alone by the start of an epoch.
+    pub(crate) gate: Line<RwLock<()>>,
+    /// Held while anything is written.
+    pub(crate) epochs: Mutex<Progress>,
+    callers: Callers,
+    throttle: Throttle,
+    health: Health,
+    damage: DamageRecord,
+    pub(crate) counts: Counts,
+}
+
+/// Counts of epochs and the like since the volume was opened.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub epochs: Counter,
+    pub epochs_forced: Counter,
+    pub early_writes: Counter,
+    pub clean_points: Counter,
+}
+
+impl EpochWriter {
+    /// The writer of a volume that is being opened.
+    pub(crate) fn new(
+        inodes: Arc<InodeCache>,
+        options: Arc<OpenOptions>,
+        superblock: Superblock,
+    ) -> EpochWriter {
+        let done = EpochNo(inodes.epoch().0.saturating_sub(1));
+        let wait_max = inodes.cache.tuning().writing.group_commit_wait_max;
+        EpochWriter {
+            gate: Line(RwLock::new(Rank::Gate, ())),
+            epochs: Mutex::new(Rank::Epochs, Progress::new(done)),
+            callers: Callers::new(done, wait_max),
+            throttle: Throttle::new(options.early_bytes),
+            health: Health::new(options.read_only),
+            damage: DamageRecord::new(&superblock, options.errors),
+            superblock: Mutex::new(Rank::Leaf, superblock),
+            counts: Counts::default(),
+            inodes,
+            options,
+        }
+    }
+
+    /// Begins an operation on the volume, for a recording of what operations cause.
+    pub(crate) fn enter_volume(&self, kind: OpKind) -> Operation<'_> {
+        self.options.recorder.enter(kind, InodeNo::ROOT)
+    }
+}

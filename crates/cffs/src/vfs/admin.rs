@@ -1,0 +1,122 @@
+//! Administration: calls that the structs of [`admin`](crate::admin) carry out.
+
+use std::ops::{ControlFlow, Range};
+
+use super::{Placement, ScrubProgress, SetVolume, Trimmed, Volume};
+use crate::admin::{Explain, Grow, Scrub, Trim};
+use crate::error::Result;
+use crate::format::Superblock;
+use crate::trace::OpKind;
+use crate::units::{InodeNo, Key};
+
+impl Volume {
+    /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
+    /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
+    ///
+    /// Takes the longer the more cylinder groups were ever used; space that never was is discarded in
+    /// a few requests. Changes go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadOnly`](crate::error::Error::ReadOnly) and [`Latched`](crate::error::Error::Latched) as for
+    /// changes; [`Io`](crate::error::Error::Io) where the device failed
+    /// a discard, and then the rest is left as it is.
+    pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
+        Trim::new(&self.writer).run(range, least_bytes)
+    }
+
+    /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended
+    /// first. Returns the size that it has then: less where the last cylinder group would be too short
+    /// for its own structures, and the old size if there is nothing to gain.
+    ///
+    /// The volume can be used meanwhile. After a crash it has its old size or its new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the volume would shrink, the device is too short, or the size is more
+    /// than a volume can have; the volume is as it was then. [`Error::Io`] if the device could not be
+    /// extended; if it failed a write, the volume is [latched](Volume::latched) besides.
+    pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
+        Grow::new(&self.writer).run(size_bytes)
+    }
+
+    /// Changes properties of the volume, durably, while it is used, and returns its new superblock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if a value cannot be; nothing is changed then. [`Error::Io`] if the
+    /// device failed: the volume keeps its properties and is [latched](Volume::latched).
+    pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
+        let _op = self.enter_volume(OpKind::Maintenance);
+        let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;
+        self.inodes().alloc.set_reserve(next.reserve.fragments);
+        self.reserve.set(next.reserve);
+        Ok(next)
+    }
+
+    /// Verifies the checksums of all metadata and of the contents of small files against the device,
+    /// while the volume goes on being used. Changes nothing.
+    ///
+    /// After each inode `watch` learns how far it is; there the caller waits, to keep the pace that
+    /// it wants, or ends the scrub.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a volume
+    /// that was opened read-only and not left clean; those of [reading](super#errors) where not even the tables
+    /// that point to the inodes can be read, or where the device cannot be asked. Damage of a file is no error
+    /// but a problem that the result lists.
+    pub fn scrub(
+        &self,
+        watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
+    ) -> Result<ScrubProgress> {
+        Scrub::new(&self.writer).run(watch)
+    }
+
+    /// The places of a file, its neighbours, and the cost of reading it cold.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
+        let _op = self.enter(OpKind::Stat, ino);
+        Explain::new(&self.writer).placement(&*self.vnode(ino)?)
+    }
+
+    /// The bytes of the device in which the contents of a file lie, or of a directory its names, in the
+    /// order of the file; none for contents in the inode or only in memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
+        let _op = self.enter(OpKind::Stat, ino);
+        let fragment_bytes = u64::from(self.inodes().layout.fragment_bytes);
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        let written = state.inode.map().into_iter().flat_map(|map| map.iter());
+        let written = written.filter(|extent| !extent.unwritten).map(|extent| extent.run());
+        let places = written.map(|run| run.start.0 * fragment_bytes..run.end().0 * fragment_bytes);
+        Ok(places.collect())
+    }
+
+    /// The key by which a file is placed: the files of one key lie together.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn placement_key(&self, ino: InodeNo) -> Result<Key> {
+        Ok(self.vnode(ino)?.state.read().inode.placement_key())
+    }
+
+    /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
+    /// place yet, where the inode lies, and 0 if that has no place either. So files in the order of this
+    /// number are in the order of the device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
+        Explain::new(&self.writer).device_offset(&*self.vnode(ino)?)
+    }
+}
