@@ -8,7 +8,7 @@ use crate::units::{CgIndex, FragRun};
 impl Allocator {
     /// The groups that were ever used, on the device or in memory: the others have no bitmap.
     pub fn groups_used(&self) -> u32 {
-        let state = self.state.lock();
+        let state = self.lock();
         let in_memory = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
         state.cgs_made.max(in_memory)
     }
@@ -19,7 +19,7 @@ impl Allocator {
     /// takes no memory.
     pub fn free_blocks(&self, within: FragRun, max: usize) -> Result<Vec<FragRun>> {
         let cg = self.layout.cg_of_fragment(within.start);
-        let state = self.state.lock();
+        let state = self.lock();
         if let Some(group) = state.groups.get(&cg) {
             return Ok(self.free_blocks_of(group, cg, within, max));
         }

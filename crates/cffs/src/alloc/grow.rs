@@ -1,8 +1,8 @@
 //! Growing: the allocator takes in what the volume gains.
 
+use super::Allocator;
 use super::group::Group;
 use super::promise::WholeBlocks;
-use super::{Allocator, State};
 use crate::error::Result;
 use crate::format::Layout;
 use crate::units::{BlockNo, CgIndex};
@@ -11,7 +11,7 @@ impl Allocator {
     /// Makes the volume `blocks` blocks long, for all users of its layout; the new blocks are
     /// free. The caller ensures that no change is under way and no contents wait to be placed.
     pub fn grow(&self, blocks: u64) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let old: Layout = *self.layout;
         let last = CgIndex(old.cgs() - 1);
         if last.0 < state.cgs_made {
@@ -19,12 +19,16 @@ impl Allocator {
         }
         self.layout.grow(blocks);
         // A group that was never used is made for the size that the volume has then.
+        let mut gained_here = 0;
         if let Some(group) = state.groups.get_mut(&last) {
+            let before = group.free_count();
             group.grow(last, &old, &self.layout);
+            gained_here = group.free_count() - before;
         }
-        let State { free, whole, .. } = &mut *state;
-        *free += self.layout.allocatable_fragments() - old.allocatable_fragments();
-        *whole = WholeBlocks::default();
+        let gained = self.layout.allocatable_fragments() - old.allocatable_fragments();
+        state.free += gained;
+        state.free_elsewhere += gained as i64 - i64::from(gained_here);
+        state.whole = WholeBlocks::default();
         Ok(())
     }
 }

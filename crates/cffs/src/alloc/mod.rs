@@ -33,6 +33,7 @@
 //! The allocator is a leaf in the order of the locks: it calls nobody above it. What it has to know of a
 //! key's neighbours, its caller finds out before ([`Allocator::settle`]).
 
+mod check;
 mod conventional;
 mod free_space;
 mod group;
@@ -80,6 +81,9 @@ struct State {
     groups: BTreeMap<CgIndex, Group>,
     /// Free fragments of the volume, held ones included.
     free: u64,
+    /// Those of groups that are not in memory: the rest of the count, which comes from the superblock. It is
+    /// negative if that is wrong.
+    free_elsewhere: i64,
     /// Fragments promised to changes that are still in memory.
     reserved: u64,
     /// Fragments that only some may use.
@@ -142,6 +146,7 @@ impl Allocator {
                 State {
                     groups: BTreeMap::new(),
                     free,
+                    free_elsewhere: free as i64,
                     reserved: 0,
                     kept: superblock.reserve.fragments,
                     reserved_blocks: 0,
@@ -174,7 +179,7 @@ impl Allocator {
 
     /// The volume's space as of now.
     pub fn space(&self) -> Space {
-        let state = self.state.lock();
+        let state = self.lock();
         let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
         let free = (state.free + pending(&state.freed) + pending(&state.freeing))
             .saturating_sub(state.reserved);
@@ -186,29 +191,33 @@ impl Allocator {
     /// device.
     pub fn free(&self, run: FragRun) {
         if run.len > 0 {
-            self.state.lock().freed.push(run);
+            self.lock().freed.push(run);
         }
     }
 
     /// The open epoch goes to the device: what was freed until now belongs to it.
     pub fn epoch_started(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let freed = std::mem::take(&mut state.freed);
         state.freeing.extend(freed);
     }
 
     /// The epoch is on the device: what it freed may be allocated, and is returned.
     pub fn epoch_done(&self) -> Result<Vec<FragRun>> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let freed = std::mem::take(&mut state.freeing);
         for run in &freed {
             let cg = self.layout.cg_of_fragment(run.start);
             let at = self.in_group(cg, run.start);
-            if !self.group(&mut state, cg)?.give(at, run.len) {
+            let group = self.group(&mut state, cg)?;
+            let before = group.free_count();
+            let was_used = group.give(at, run.len);
+            let given = group.free_count() - before;
+            state.free += u64::from(given);
+            if !was_used {
                 let what = "what a file gave back was free already";
                 return Err(Corruption::CgHeader { cg, what }.into());
             }
-            state.free += u64::from(run.len);
         }
         state.whole = WholeBlocks::default();
         state.territories.values_mut().for_each(|territory| territory.no_hole = None);
@@ -217,14 +226,14 @@ impl Allocator {
 
     /// Whether anything waits for the epoch to become allocatable.
     pub fn has_freed(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.lock();
         !state.freed.is_empty() || !state.freeing.is_empty()
     }
 
     /// Which fragments of a block are in use, one bit for each, the first one's the lowest. What was
     /// freed and is not yet allocatable counts as used.
     pub fn used_fragments(&self, block: BlockNo) -> u64 {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let cg = self.layout.cg_of(block);
         let at = self.in_group(cg, self.layout.block_start(block));
         let fragments = self.layout.block_fragments();

@@ -11,7 +11,7 @@ impl Allocator {
     /// Sets a run of `len` fragments aside for files that are to lie side by side, after those that were
     /// moved last if there is room. False if no run is that long: then the files stay where they are.
     pub fn reserve_moved(&self, len: u32) -> Result<bool> {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.lock();
         let block = self.layout.block_fragments();
         let len = len.next_multiple_of(block);
         let last = state.reservations.remove(&MOVED);
@@ -34,7 +34,7 @@ impl Allocator {
 
     /// Lets go what was set aside and not taken.
     pub fn end_moving(&self) -> Result<()> {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.lock();
         match state.reservations.remove(&MOVED) {
             Some(rest) => self.let_go(state, &rest),
             None => Ok(()),
@@ -43,7 +43,7 @@ impl Allocator {
 
     /// Forgets where the files of a key were: they were moved.
     pub fn forget(&self, owner: Owner) -> Result<()> {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.lock();
         state.territories.remove(&owner);
         match state.reservations.remove(&(owner, Class::Files)) {
             Some(reservation) => self.let_go(state, &reservation),

@@ -69,7 +69,7 @@ impl Allocator {
     /// Finds fragments and takes them into use. The run may be shorter than what was asked for,
     /// but for metadata; the caller asks again for the rest.
     pub fn place(&self, request: &Request) -> Result<FragRun> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.clock += 1;
         let run = match (request.kind, self.policy) {
             (Kind::Metadata, _) => self.place_metadata(&mut state, request)?,
@@ -115,7 +115,10 @@ impl Allocator {
         if at >= files {
             group.rotor = at + run.len;
         }
-        state.free = state.free.saturating_sub(run.len.into());
+        let taken = state.free.min(run.len.into());
+        state.free -= taken;
+        // The count of the superblock may be too low.
+        state.free_elsewhere += i64::from(run.len) - taken as i64;
         state.whole.taken(run.len, self.layout.block_fragments());
         Ok(())
     }

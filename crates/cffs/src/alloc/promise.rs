@@ -38,7 +38,7 @@ impl WholeBlocks {
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
     pub fn reserve(&self, fragments: u64, spender: Spender) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.check_free(&state, fragments, spender)?;
         state.reserved += fragments;
         // The blocks that were promised must be there also when this data has been placed.
@@ -51,14 +51,14 @@ impl Allocator {
 
     /// Takes back a promise of fragments.
     pub fn unreserve(&self, fragments: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.reserved = state.reserved.saturating_sub(fragments);
     }
 
     /// Promises whole blocks for metadata that is still in memory.
     pub fn reserve_blocks(&self, blocks: u64, spender: Spender) -> Result<()> {
         let fragments = blocks * u64::from(self.layout.block_fragments());
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.check_free(&state, fragments, spender)?;
         self.back(&mut state, blocks, self.pool_blocks() / 2)?;
         state.reserved += fragments;
@@ -68,7 +68,7 @@ impl Allocator {
 
     /// Takes back a promise of blocks.
     pub fn unreserve_blocks(&self, blocks: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let fragments = blocks * u64::from(self.layout.block_fragments());
         state.reserved = state.reserved.saturating_sub(fragments);
         state.reserved_blocks = state.reserved_blocks.saturating_sub(blocks);
@@ -79,7 +79,7 @@ impl Allocator {
     /// never used, so `df` does not count them as used. What frees space may take from the blocks
     /// that are set aside, so that a full volume can be emptied.
     pub fn promise_spill(&self, blocks: u64, frees_space: bool, spender: Spender) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let margin = if frees_space { 0 } else { self.pool_blocks() / 2 };
         self.back(&mut state, blocks, margin)?;
         state.spill_blocks += blocks;
@@ -94,7 +94,7 @@ impl Allocator {
     /// Takes back a promise of such blocks.
     pub fn withdraw_spill(&self, blocks: u64) {
         if blocks > 0 {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             state.spill_blocks = state.spill_blocks.saturating_sub(blocks);
             self.trim_pool(&mut state);
         }
@@ -102,12 +102,12 @@ impl Allocator {
 
     /// Keeps this many fragments for the users of the reserve.
     pub fn set_reserve(&self, fragments: u64) {
-        self.state.lock().kept = fragments;
+        self.lock().kept = fragments;
     }
 
     /// Fails unless there is a block for a new file.
     pub fn check_room(&self, spender: Spender) -> Result<()> {
-        self.check_free(&self.state.lock(), self.layout.block_fragments().into(), spender)
+        self.check_free(&self.lock(), self.layout.block_fragments().into(), spender)
     }
 
     /// Fails unless this many fragments are free, not promised, and not kept from the spender.
@@ -183,7 +183,7 @@ impl Allocator {
 
     /// Sets blocks aside for metadata, as many as are missing. At mount, and after each epoch.
     pub fn fill_pool(&self) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         // Made groups alone, so that this makes none.
         let groups = state.cgs_made.max(1).min(self.layout.cgs());
         self.hold_blocks(&mut state, groups, self.pool_blocks())
@@ -191,7 +191,7 @@ impl Allocator {
 
     /// The end of what was ever used of the volume, as far as the last group that was made says.
     pub fn end_of_used(&self) -> Result<BlockNo> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let last = CgIndex(state.cgs_made.clamp(1, self.layout.cgs()) - 1);
         let end = self.group(&mut state, last)?.end_of_used();
         Ok(BlockNo(self.of_group(last, end).0.div_ceil(self.layout.block_fragments().into())))

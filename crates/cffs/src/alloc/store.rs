@@ -29,6 +29,7 @@ impl Allocator {
             } else {
                 Group::unused(&self.layout, cg)
             };
+            state.free_elsewhere -= i64::from(group.free_count());
             state.groups.insert(cg, group);
         }
         Ok(state.groups.get_mut(&cg).expect("it was just inserted"))
@@ -36,12 +37,12 @@ impl Allocator {
 
     /// How many groups the device has; the others were not used when the volume was last clean.
     pub fn groups_made(&self) -> u32 {
-        self.state.lock().cgs_made
+        self.lock().cgs_made
     }
 
     /// Memory of the bitmaps, in bytes.
     pub fn bitmap_bytes(&self) -> u64 {
-        self.state.lock().groups.values().map(Group::memory_bytes).sum()
+        self.lock().groups.values().map(Group::memory_bytes).sum()
     }
 
     /// Reads a group's header and bitmap from the device and holds them against their checksums.
@@ -70,7 +71,7 @@ impl Allocator {
     /// and what was in use at the clean point and is freed by the epoch that has started, or is of
     /// files that lost their last name. For a moment at which no change is under way.
     pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
         let mut freed = Vec::new();
         for run in runs {
@@ -92,7 +93,7 @@ impl Allocator {
 
     /// Whether the device's bitmaps are not those in memory.
     pub fn has_changed_groups(&self) -> bool {
-        self.state.lock().groups.values().any(|group| group.dirty)
+        self.lock().groups.values().any(|group| group.dirty)
     }
 
     /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
@@ -104,7 +105,7 @@ impl Allocator {
         superblock: &mut Superblock,
         nameless: &[FragRun],
     ) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
         let mut also_free: HashMap<CgIndex, Vec<(u32, u32)>> = HashMap::new();
         for run in &runs {
@@ -117,7 +118,7 @@ impl Allocator {
         // Groups are made in order, and a group in the middle of those made is never left out.
         let last_used = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
         for cg in (state.cgs_made..last_used).map(CgIndex) {
-            state.groups.entry(cg).or_insert_with(|| Group::unused(&self.layout, cg));
+            self.group(&mut state, cg)?;
         }
         state.cgs_made = state.cgs_made.max(last_used);
         let mut free = state.free;

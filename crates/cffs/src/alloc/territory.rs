@@ -17,7 +17,7 @@ pub(super) struct Territory {
 impl Allocator {
     /// Whether the territory of a key that has grown is known.
     pub fn is_settled(&self, owner: Owner) -> bool {
-        self.state.lock().territories.contains_key(&owner)
+        self.lock().territories.contains_key(&owner)
     }
 
     /// Notes in which segments the files of a key that has grown lie now, unless that is known: holes
@@ -25,7 +25,7 @@ impl Allocator {
     /// caller does it, before it asks for a place.
     pub fn settle(&self, owner: Owner, segments: &[u64]) {
         let territory = self.territory_of(segments);
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.territories.len() >= self.placing.reservations_max {
             state.territories.clear();
         }

@@ -171,7 +171,31 @@ impl WriteSet {
         Ok(())
     }
 
+    /// Fails if a block is in two phases that exclude each other, or only in a phase that follows another.
+    fn check(&self) {
+        let has = |phase: Phase, number: &BlockNo| self.phases[phase as usize].contains_key(number);
+        for (phase, writes) in Phase::ALL.into_iter().zip(&self.phases) {
+            for (number, image) in writes {
+                let changes = has(Phase::Table, number) || has(Phase::Change, number);
+                let (is_new, is_part) =
+                    (has(Phase::New, number), matches!(image, Image::Part { .. }));
+                let is_right = match phase {
+                    Phase::New => !is_part || !changes,
+                    Phase::Table => !is_part && !has(Phase::Change, number),
+                    Phase::Change => !is_part,
+                    Phase::Settle => !is_part && changes,
+                    Phase::Appear => !is_part && (is_new || changes),
+                    Phase::Derived => !is_part && !is_new && !changes,
+                };
+                assert!(is_right, "block {number} is written in phase {phase:?} and in others");
+            }
+        }
+    }
+
     fn write(&mut self, cache: &BufferCache) -> Result<()> {
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         if self.commit_at_once(cache)? {
             return Ok(());
         }

@@ -206,6 +206,23 @@ impl VnodeState {
         self.weigh();
     }
 
+    /// Fails if the state contradicts itself. Debug builds check this each time a change releases the lock.
+    fn check(&self) {
+        let VnodeState { inode, pages, promised, .. } = self;
+        let ino = inode.ino;
+        if let Content::Inline(bytes) = &inode.content {
+            assert_eq!(bytes.len() as u64, inode.size, "inode {ino} has the size of its contents");
+            assert!(pages.is_empty(), "inode {ino} has contents inline or in pages");
+        }
+        let dirty = pages.dirty_count() as u64;
+        let is_known = inode.content_checksum.is_none() || dirty == 0;
+        assert!(is_known, "inode {ino} has changed pages and the checksum of others");
+        assert!(dirty > 0 || promised.fragments == 0, "inode {ino} has promises without pages");
+        assert!(promised.blocks <= dirty, "inode {ino} has more blocks promised than pages");
+        let is_container = inode.is_dir() || ino.is_system();
+        assert!(is_container || self.entries.leaving.is_none(), "inode {ino} has no entries");
+    }
+
     /// Charges the vnode to an account from now on.
     pub(super) fn open_account(&mut self, account: &Arc<Memory>) {
         self.charge.open(account);
@@ -358,6 +375,14 @@ impl VnodeGuard<'_> {
         #[cfg(feature = "schedules")]
         if !Rule::InodeHeld.holds() {
             self.state.bump();
+        }
+    }
+}
+
+impl Drop for VnodeGuard<'_> {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            self.state.check();
         }
     }
 }
