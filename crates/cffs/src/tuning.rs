@@ -162,10 +162,10 @@ pub struct Placing {
     pub reservation_growth: u32,
     /// The part of what is free that all reservations of files hold at most, in eighths (004).
     pub reserved_eighths: u64,
-    /// Reservations, and territories, that are kept at once (judged).
+    /// Reservations, and keys with known home extents, that are kept at once (judged).
     pub reservations_max: usize,
-    /// Runs of a key's territory that are remembered (judged).
-    pub territory_runs_max: usize,
+    /// Home extents of a key that are remembered (judged).
+    pub home_runs_max: usize,
 
     /// The longest reservation of sectors, of one directory or of all (004).
     pub sectors_bytes_max: u64,
@@ -195,8 +195,8 @@ pub struct Placing {
     pub pool_part: u64,
     /// Bounds of the metadata pool, in blocks: minimum and maximum (judged).
     pub pool_blocks: (u64, u64),
-    /// A file of this many times the small ones counts to its directory's territory (judged).
-    pub territory_file_factor: u64,
+    /// A file of up to this many times the small ones counts to the home extents of its directory (judged).
+    pub home_file_factor: u64,
 }
 
 /// How much is written, and when.
@@ -325,7 +325,7 @@ impl Placing {
             reservation_growth: 16,
             reserved_eighths: 7,
             reservations_max: 2048,
-            territory_runs_max: 64,
+            home_runs_max: 64,
 
             sectors_bytes_max: access,
             sectors_bytes_first: access / 32,
@@ -340,7 +340,7 @@ impl Placing {
 
             pool_part: 64,
             pool_blocks: (8, 512),
-            territory_file_factor: 4,
+            home_file_factor: 4,
         }
     }
 

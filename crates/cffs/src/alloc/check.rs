@@ -46,8 +46,8 @@ impl State {
         let in_groups: u64 = self.groups.values().map(|group| u64::from(group.free_count())).sum();
         let sum = self.free_elsewhere + in_groups as i64;
         assert_eq!(self.free as i64, sum, "the free fragments are the sum of the groups");
-        let blocks = self.reserved_blocks * u64::from(block_fragments);
-        assert!(blocks <= self.reserved, "promised blocks are promised fragments");
+        let blocks = self.promised_blocks * u64::from(block_fragments);
+        assert!(blocks <= self.promised, "promised blocks are promised fragments");
         let runs =
             self.reservations.values().map(|reservation| (reservation.next, reservation.end));
         let mut runs: Vec<_> = runs.filter(|(next, end)| next < end).collect();

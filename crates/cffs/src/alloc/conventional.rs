@@ -1,4 +1,4 @@
-//! Placement without neighbours: what the other policies are measured against.
+//! Placement without neighbours: the baseline against which the other policies are measured.
 //!
 //! A directory has a home group, and its files go there one by one. With [`Policy::None`] each takes
 //! the first free place, as on a new volume. With [`Policy::Scattered`] it is looked for as USENIX'97
@@ -44,8 +44,8 @@ impl Allocator {
                 _ => 0,
             };
             let found = group
-                .find(from, end, request.len, 1, Among::Unheld)
-                .or_else(|| group.find(0, end, request.len, 1, Among::Unheld));
+                .find(from, end, request.len, 1, Among::Unreserved)
+                .or_else(|| group.find(0, end, request.len, 1, Among::Unreserved));
             if let Some(at) = found {
                 return Ok(Some(FragRun::new(self.of_group(cg, at), request.len)));
             }

@@ -8,8 +8,8 @@ use crate::units::{BlockNo, CgIndex};
 pub struct Group {
     /// One bit per fragment, set if it is free.
     free_bits: Vec<u64>,
-    /// Set for free fragments that a reservation or the pool holds for its owner.
-    held_bits: Vec<u64>,
+    /// Set for free fragments of a reservation or of the pool.
+    reserved_bits: Vec<u64>,
     len: u32,
     free_count: u32,
     /// Set for fragments that were free at the last clean point, and for those of which the busy log
@@ -27,7 +27,7 @@ pub struct Group {
     vain: Option<Search>,
 }
 
-/// A search for a run of fragments that are free and not held.
+/// A search for a run of free fragments outside of reservations.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     from: u32,
@@ -48,11 +48,11 @@ thread_local! {
     pub(super) static WORDS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Which free fragments a search may find.
+/// The free fragments that a search may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Among {
-    /// Those that are not held.
-    Unheld,
+    /// Those outside of reservations.
+    Unreserved,
     /// All.
     All,
 }
@@ -65,7 +65,7 @@ impl Group {
         let mut group = Group {
             free_bits: words.clone(),
             logged_bits: words.clone(),
-            held_bits: words,
+            reserved_bits: words,
             free_before: 0,
             marked: false,
             len,
@@ -99,7 +99,7 @@ impl Group {
         }
         let free_count = free_bits.iter().map(|word| word.count_ones()).sum();
         Group {
-            held_bits: vec![0; words],
+            reserved_bits: vec![0; words],
             logged_bits: free_bits.clone(),
             free_before: free_count,
             marked: false,
@@ -115,7 +115,7 @@ impl Group {
     /// Memory of the bitmaps, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let words =
-            self.free_bits.capacity() + self.held_bits.capacity() + self.logged_bits.capacity();
+            self.free_bits.capacity() + self.reserved_bits.capacity() + self.logged_bits.capacity();
         words as u64 * 8
     }
 
@@ -130,7 +130,7 @@ impl Group {
             }
         }
         self.marked = false;
-        // What is used in memory is still to be written.
+        // The fragments that are in use in memory remain to be written.
         self.dirty = !also_free.is_empty();
         let free = self.logged_bits.iter().map(|word| word.count_ones()).sum();
         self.free_before = free;
@@ -160,7 +160,7 @@ impl Group {
         parts
     }
 
-    /// How many fragments are free, held ones included.
+    /// The count of free fragments, reserved ones included.
     pub fn free_count(&self) -> u32 {
         self.free_count
     }
@@ -174,7 +174,7 @@ impl Group {
         #[cfg(test)]
         WORDS_READ.set(WORDS_READ.get() + 1);
         match among {
-            Among::Unheld => self.free_bits[index] & !self.held_bits[index],
+            Among::Unreserved => self.free_bits[index] & !self.reserved_bits[index],
             Among::All => self.free_bits[index],
         }
     }
@@ -228,11 +228,12 @@ impl Group {
         None
     }
 
-    /// The first run of `len` free fragments that are not held, from the rotor on or else from `from` on.
+    /// The first run of `len` free fragments outside of reservations, from the rotor on or else from `from`
+    /// on.
     ///
     /// A large file looks for long runs first, and again for each of its pieces. Where free space is in
-    /// small pieces that would be a walk of the whole bitmap for each length and each piece, so what
-    /// was not there is remembered until something becomes free.
+    /// small pieces that would be a walk of the whole bitmap for each length and each piece, so a search that
+    /// found nothing is remembered until something becomes free.
     pub fn find_from_rotor(&mut self, from: u32, len: u32, align: u32) -> Option<u32> {
         let search = Search { from, len, align };
         if self.vain.is_some_and(|vain| search.is_narrower(vain)) {
@@ -240,8 +241,8 @@ impl Group {
         }
         let rotor = self.rotor.max(from);
         let found = self
-            .find(rotor, self.len, len, align, Among::Unheld)
-            .or_else(|| self.find(from, self.len, len, align, Among::Unheld));
+            .find(rotor, self.len, len, align, Among::Unreserved)
+            .or_else(|| self.find(from, self.len, len, align, Among::Unreserved));
         if found.is_none() {
             self.vain = Some(search);
         }
@@ -273,12 +274,12 @@ impl Group {
         word.map_or(0, |index| index as u32 * 64 + 64 - used(index).leading_zeros())
     }
 
-    /// How many whole blocks of `per_block` fragments are free and not held.
+    /// The count of free whole blocks of `per_block` fragments outside of reservations.
     pub fn whole_blocks(&self, per_block: u32) -> u64 {
         let first_of_each =
             (0..64).step_by(per_block as usize).fold(0, |bits, at| bits | 1u64 << at);
         let whole = |index| {
-            let mut word = self.word(index, Among::Unheld);
+            let mut word = self.word(index, Among::Unreserved);
             let mut step = 1;
             while step < per_block {
                 word &= word >> step;
@@ -292,26 +293,26 @@ impl Group {
     /// Makes the group `len` fragments long; the new fragments are in use.
     pub fn extend(&mut self, len: u32) {
         let words = len.div_ceil(64) as usize;
-        for bits in [&mut self.free_bits, &mut self.held_bits, &mut self.logged_bits] {
+        for bits in [&mut self.free_bits, &mut self.reserved_bits, &mut self.logged_bits] {
             bits.resize(words, 0);
         }
         self.len = len;
         self.vain = None;
     }
 
-    /// Takes free fragments into use; they are held no longer.
+    /// Takes free fragments into use, and out of their reservation.
     pub fn take(&mut self, start: u32, len: u32) {
         for (index, mask) in masks(start, len) {
             debug_assert_eq!(self.free_bits[index] & mask, mask, "taking what is in use");
             self.free_bits[index] &= !mask;
-            self.held_bits[index] &= !mask;
+            self.reserved_bits[index] &= !mask;
         }
         assert!(len <= self.free_count, "taking more than is free");
         self.free_count -= len;
         self.dirty = true;
     }
 
-    /// Gives fragments back. False if any of them was free already: then the bitmap was wrong.
+    /// Frees fragments. False if any of them was free already: then the bitmap was wrong.
     pub fn give(&mut self, start: u32, len: u32) -> bool {
         let mut given = 0;
         for (index, mask) in masks(start, len) {
@@ -324,17 +325,17 @@ impl Group {
         given == len
     }
 
-    /// Keeps free fragments for their holder.
-    pub fn hold(&mut self, start: u32, len: u32) {
+    /// Reserves free fragments.
+    pub fn reserve(&mut self, start: u32, len: u32) {
         for (index, mask) in masks(start, len) {
-            self.held_bits[index] |= mask & self.free_bits[index];
+            self.reserved_bits[index] |= mask & self.free_bits[index];
         }
     }
 
-    /// Lets held fragments go.
-    pub fn unhold(&mut self, start: u32, len: u32) {
+    /// Releases reserved fragments.
+    pub fn release(&mut self, start: u32, len: u32) {
         for (index, mask) in masks(start, len) {
-            self.held_bits[index] &= !mask;
+            self.reserved_bits[index] &= !mask;
         }
         self.vain = None;
     }

@@ -1,4 +1,4 @@
-//! Growing: the allocator takes in what the volume gains.
+//! Growing: the allocator takes in the new blocks of the volume.
 
 use super::Allocator;
 use super::group::Group;
@@ -34,8 +34,8 @@ impl Allocator {
 }
 
 impl Group {
-    /// Takes in what the volume's last group gains: the blocks after its end, and those in which the
-    /// volume ended.
+    /// Takes in the new blocks of the volume's last group: those after its end, and those in which the volume
+    /// ended.
     fn grow(&mut self, cg: CgIndex, old: &Layout, new: &Layout) {
         let per_block = new.block_fragments();
         self.extend(new.cg_fragments(cg));

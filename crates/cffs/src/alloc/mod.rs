@@ -1,28 +1,27 @@
 //! The allocator: cylinder groups, the hot spot, and the co-location policies.
 //!
 //! Offers [`Allocator::place`], which finds fragments for a file near those of its key;
-//! [`Allocator::reserve`], by which a change in memory makes sure that write-back will find space;
+//! [`Allocator::promise`], by which a change in memory makes sure that write-back will find space;
 //! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
 //! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
 //!
 //! Where a file of up to 2 MiB goes, in this order (DESIGN: placement at write-back):
 //!
-//! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
-//!    the reservations that it had;
-//! 2. the reservation of its key: a run that was set aside when the key outgrew its place;
+//! 1. if its key has grown, a hole in its *home extents*: the segments of the key's other files, and its
+//!    earlier reservations;
+//! 2. the reservation of its key: a run that was reserved when the key outgrew its place;
 //! 3. a new reservation, if the key has grown, 16 times as long as the last, right after it or near it;
-//!    otherwise, or if its last files lie at the end of that, the *stream*, a reservation of all keys
-//!    together at the hot spot, so that what is made in one go lies in one piece; there, too, what an fsync
-//!    asks for, if it replaces as much, and the key has no reservation;
-//! 4. anywhere: reservations give back half of what they have left, again and again, and files may
-//!    come in pieces.
+//!    otherwise, or if the key's last files lie right before it, the *shared reservation* of all keys at the hot
+//!    spot, so that files that are made together lie in one piece; files for an fsync go there too, if they
+//!    replace as much, and the key has no reservation;
+//! 4. anywhere: reservations are halved again and again, and files may come in pieces.
 //!
-//! Holes come first, although they scatter what is made together: a reader who goes through the
-//! directory reads the whole territory in the order of the device (`readahead`), and the denser it is,
-//! the fewer requests that takes.
+//! Holes come first, although they scatter files that are made together: a reader of the directory reads all
+//! home extents in the order of the device (`readahead`), and the denser they are, the fewer requests that
+//! takes.
 //!
 //! A large file continues where it ends, or goes into a long run at the hot spot. Metadata takes whole
-//! blocks; some are set aside for it, so that write-back never fails for want of one. Sectors go into
+//! blocks; some are reserved for it, so that write-back never fails for want of one. Sectors go into
 //! *zones* (module `zone`), which files leave alone while there is room elsewhere. The first sectors of
 //! all directories lie side by side in one reservation there, those of one that has grown in one of their
 //! own in the same zone: so the names of a tree are read, and changed, in few requests.
@@ -30,20 +29,20 @@
 //! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A
 //! *reservation* is a place: a run that others leave alone while there is room elsewhere.
 //!
-//! The allocator is a leaf in the order of the locks: it calls nobody above it. What it has to know of a
-//! key's neighbours, its caller finds out before ([`Allocator::settle`]).
+//! The allocator is a leaf in the order of the locks: it calls no layer above it. Its caller finds the places
+//! of a key's other files before, and passes them in ([`Allocator::note_home`]).
 
 mod check;
 mod conventional;
 mod free_space;
 mod group;
 mod grow;
+mod home;
 mod moving;
 mod owner;
 mod place;
 mod promise;
 mod store;
-mod territory;
 mod zone;
 
 use std::collections::BTreeMap;
@@ -51,12 +50,12 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 pub use group::Group;
+use home::HomeExtents;
 pub use owner::Owner;
 pub use place::{Kind, Request};
 pub use promise::Spender;
 use promise::WholeBlocks;
 pub use store::Changes;
-use territory::Territory;
 
 use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
@@ -66,7 +65,7 @@ use crate::lock::{Mutex, Rank};
 use crate::tuning::Placing;
 use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
 
-/// A run that is set aside for an owner, which takes it from its beginning on.
+/// A run that is reserved for an owner, which uses it from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reservation {
     next: FragNo,
@@ -79,27 +78,28 @@ struct Reservation {
 
 struct State {
     groups: BTreeMap<CgIndex, Group>,
-    /// Free fragments of the volume, held ones included.
+    /// Free fragments of the volume, reserved ones included.
     free: u64,
     /// Those of groups that are not in memory: the rest of the count, which comes from the superblock. It is
     /// negative if that is wrong.
     free_elsewhere: i64,
     /// Fragments promised to changes that are still in memory.
-    reserved: u64,
-    /// Fragments that only some may use.
-    kept: u64,
+    promised: u64,
+    /// Fragments that are kept for the users of root's reserve.
+    root_reserve: u64,
     /// Whole blocks promised to metadata that is still in memory.
-    reserved_blocks: u64,
-    /// Whole blocks promised to what may not fit into the sector with an inode.
+    promised_blocks: u64,
+    /// Whole blocks promised to extent trees and attributes that may not fit into the sector with their
+    /// inode.
     spill_blocks: u64,
     whole: WholeBlocks,
-    /// Given back in the open epoch.
+    /// Freed in the open epoch.
     freed: Vec<FragRun>,
-    /// Given back in the epoch that is being written.
+    /// Freed in the epoch that is being written.
     freeing: Vec<FragRun>,
     reservations: HashMap<(Owner, Class), Reservation>,
-    territories: HashMap<Owner, Territory>,
-    /// Blocks set aside for metadata.
+    homes: HashMap<Owner, HomeExtents>,
+    /// Blocks reserved for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
     /// Whether files may have the zones of sectors: there was no room for them elsewhere.
@@ -108,7 +108,7 @@ struct State {
     clock: u64,
 }
 
-/// Finds, reserves and gives back space.
+/// Finds, reserves and frees space.
 pub struct Allocator {
     cache: Arc<BufferCache>,
     layout: LiveLayout,
@@ -118,14 +118,14 @@ pub struct Allocator {
     state: Mutex<State>,
 }
 
-/// What the allocator knows of the volume's space, in fragments.
+/// The volume's space, in fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Fragments that a volume of this size can give out.
     pub total: u64,
-    /// Free ones; what is freed but not yet allocatable counts as free, what is promised as used.
+    /// Free ones: freed but not yet allocatable fragments count as free, promised ones as used.
     pub free: u64,
-    /// Free ones that files of anybody may have: not what is for metadata, and not the reserve.
+    /// Free ones that files of any user may have: all but the metadata pool and root's reserve.
     pub available: u64,
 }
 
@@ -147,15 +147,15 @@ impl Allocator {
                     groups: BTreeMap::new(),
                     free,
                     free_elsewhere: free as i64,
-                    reserved: 0,
-                    kept: superblock.reserve.fragments,
-                    reserved_blocks: 0,
+                    promised: 0,
+                    root_reserve: superblock.reserve.fragments,
+                    promised_blocks: 0,
                     spill_blocks: 0,
                     whole: WholeBlocks::default(),
                     freed: Vec::new(),
                     freeing: Vec::new(),
                     reservations: HashMap::default(),
-                    territories: HashMap::default(),
+                    homes: HashMap::default(),
                     pool: Vec::new(),
                     hot: CgIndex(superblock.cg_rotor),
                     zones_open: false,
@@ -166,7 +166,7 @@ impl Allocator {
         }
     }
 
-    /// How many blocks are set aside for metadata: a volume of any size keeps enough for an epoch's, a
+    /// The count of blocks reserved for metadata: a volume of any size keeps enough for an epoch's, a
     /// tiny one in proportion.
     fn pool_blocks(&self) -> usize {
         let (least, most) = self.placing.pool_blocks;
@@ -182,12 +182,12 @@ impl Allocator {
         let state = self.lock();
         let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
         let free = (state.free + pending(&state.freed) + pending(&state.freeing))
-            .saturating_sub(state.reserved);
-        let available = free.saturating_sub(self.pool_fragments() + state.kept);
+            .saturating_sub(state.promised);
+        let available = free.saturating_sub(self.pool_fragments() + state.root_reserve);
         Space { total: self.layout.allocatable_fragments(), free, available }
     }
 
-    /// Gives a run back. It becomes allocatable when the epoch that no longer needs it is on the
+    /// Frees a run. It becomes allocatable when the epoch that no longer needs it is on the
     /// device.
     pub fn free(&self, run: FragRun) {
         if run.len > 0 {
@@ -195,14 +195,14 @@ impl Allocator {
         }
     }
 
-    /// The open epoch goes to the device: what was freed until now belongs to it.
+    /// The open epoch goes to the device: the fragments freed until now belong to it.
     pub fn epoch_started(&self) {
         let mut state = self.lock();
         let freed = std::mem::take(&mut state.freed);
         state.freeing.extend(freed);
     }
 
-    /// The epoch is on the device: what it freed may be allocated, and is returned.
+    /// The epoch is on the device: the runs that it freed become allocatable, and are returned.
     pub fn epoch_done(&self) -> Result<Vec<FragRun>> {
         let mut state = self.lock();
         let freed = std::mem::take(&mut state.freeing);
@@ -220,7 +220,7 @@ impl Allocator {
             }
         }
         state.whole = WholeBlocks::default();
-        state.territories.values_mut().for_each(|territory| territory.no_hole = None);
+        state.homes.values_mut().for_each(|home| home.no_hole = None);
         Ok(freed)
     }
 

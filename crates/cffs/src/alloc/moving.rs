@@ -8,8 +8,8 @@ use crate::units::FragRun;
 const MOVED: (Owner, Class) = (Owner::Moved, Class::Files);
 
 impl Allocator {
-    /// Sets a run of `len` fragments aside for files that are to lie side by side, after those that were
-    /// moved last if there is room. False if no run is that long: then the files stay where they are.
+    /// Reserves a run of `len` fragments for files that are moved together, after the last ones if there is
+    /// room. False if no run is that long: then the files stay where they are.
     pub fn reserve_moved(&self, len: u32) -> Result<bool> {
         let state = &mut *self.lock();
         let block = self.layout.block_fragments();
@@ -17,7 +17,7 @@ impl Allocator {
         let last = state.reservations.remove(&MOVED);
         let mut run = None;
         if let Some(last) = last {
-            self.let_go(state, &last)?;
+            self.release_reservation(state, &last)?;
             run = self.run_after(state, last.next, len..=len)?;
         }
         let hot = state.hot;
@@ -32,26 +32,26 @@ impl Allocator {
         }
     }
 
-    /// Lets go what was set aside and not taken.
+    /// Releases the rest of the reservation.
     pub fn end_moving(&self) -> Result<()> {
         let state = &mut *self.lock();
         match state.reservations.remove(&MOVED) {
-            Some(rest) => self.let_go(state, &rest),
+            Some(rest) => self.release_reservation(state, &rest),
             None => Ok(()),
         }
     }
 
-    /// Forgets where the files of a key were: they were moved.
+    /// Forgets the places of a key's files, which were moved.
     pub fn forget(&self, owner: Owner) -> Result<()> {
         let state = &mut *self.lock();
-        state.territories.remove(&owner);
+        state.homes.remove(&owner);
         match state.reservations.remove(&(owner, Class::Files)) {
-            Some(reservation) => self.let_go(state, &reservation),
+            Some(reservation) => self.release_reservation(state, &reservation),
             None => Ok(()),
         }
     }
 
-    /// Takes the next fragments of what was set aside.
+    /// Takes the next fragments of the reservation.
     pub(super) fn take_moved(&self, state: &mut super::State, len: u32) -> Option<FragRun> {
         self.take_reserved(state, MOVED, len)
     }

@@ -1,4 +1,4 @@
-//! The keys for which space is set aside.
+//! The owners of reservations.
 
 use crate::units::Key;
 

@@ -10,7 +10,7 @@ use crate::format::superblock::Policy;
 use crate::tuning::Placing;
 use crate::units::{CgIndex, FragNo, FragRun};
 
-/// What is to be placed.
+/// The kind of file that needs a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A small file, whole.
@@ -50,7 +50,7 @@ pub struct Request {
     /// Whether it needs no room for others after it: the file gives back as much as it takes, which is a hole
     /// for the next one as soon as the epoch is on the device.
     pub replaces: bool,
-    /// For sectors: how many fragments to set aside for their file where it has none left.
+    /// For sectors: the fragments to reserve for their directory if its reservation is used up.
     pub room: u32,
 }
 
@@ -90,8 +90,8 @@ impl Allocator {
         Ok(run)
     }
 
-    /// What every search promises of the run that it found. Where it lies is up to bitmaps, which come
-    /// from the device: none may give out what has a place of its own.
+    /// Checks the run that a search found. Its place comes from bitmaps, which come from the device: a wrong
+    /// one must not make a system block allocatable.
     fn check_placed(&self, request: &Request, run: FragRun) -> Result<()> {
         assert!((1..=request.len).contains(&run.len), "no more than was asked for");
         if request.kind == Kind::Metadata {
@@ -137,10 +137,10 @@ impl Allocator {
             return Ok(Some(run));
         }
         let needs_no_room = request.replaces && !state.reservations.contains_key(&own);
-        if request.grown && (needs_no_room || self.ends_in_stream(state, own)) {
-            let run = self.take_from_stream(state, request.len)?;
-            if let (Some(run), Some(territory)) = (run, state.territories.get_mut(&request.owner)) {
-                self.add_to(territory, run);
+        if request.grown && (needs_no_room || self.ends_in_shared(state, own)) {
+            let run = self.take_shared(state, request.len)?;
+            if let (Some(run), Some(home)) = (run, state.homes.get_mut(&request.owner)) {
+                self.add_to(home, run);
             }
             return Ok(run);
         }
@@ -149,22 +149,22 @@ impl Allocator {
         {
             return Ok(self.take_reserved(state, own, request.len));
         }
-        self.take_from_stream(state, request.len)
+        self.take_shared(state, request.len)
     }
 
-    fn take_from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
-        let stream = (Owner::Shared, Class::Files);
-        if let Some(run) = self.take_reserved(state, stream, len) {
+    fn take_shared(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
+        let shared = (Owner::Shared, Class::Files);
+        if let Some(run) = self.take_reserved(state, shared, len) {
             return Ok(Some(run));
         }
-        Ok(if self.reserve_run(state, stream, len)? {
-            self.take_reserved(state, stream, len)
+        Ok(if self.reserve_run(state, shared, len)? {
+            self.take_reserved(state, shared, len)
         } else {
             None
         })
     }
 
-    /// Takes the next fragments of a key's reservation. They are still marked as held.
+    /// Takes the next fragments of a key's reservation. They are still marked as reserved.
     pub(super) fn take_reserved(
         &self,
         state: &mut State,
@@ -182,7 +182,7 @@ impl Allocator {
         Some(run)
     }
 
-    /// Sets a run aside for a key: right after the last one if possible, else from the hot spot on.
+    /// Reserves a run for a key: right after the last one if possible, else from the hot spot on.
     pub(super) fn reserve_run(
         &self,
         state: &mut State,
@@ -191,7 +191,7 @@ impl Allocator {
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.reservations.remove(&owner);
-        // The reservations of files together hold a part of what is free at most. Those of
+        // The reservations of files together have at most a part of the free space. Those of
         // sectors are as many and short: if they counted, a directory would come in twice the pieces.
         let of_files =
             state.reservations.keys().filter(|(_, class)| *class == Class::Files).count() as u64;
@@ -205,7 +205,7 @@ impl Allocator {
         });
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(reservation) = previous {
-            self.let_go(state, &reservation)?;
+            self.release_reservation(state, &reservation)?;
             // A shorter one that needs no seek is worth as much.
             let least = want.min(first).max(len);
             if let Some(run) = self.run_after(state, reservation.next, least..=want)? {
@@ -248,8 +248,8 @@ impl Allocator {
         let group = self.group(state, cg)?;
         let end = group.fragments();
         let found = group
-            .find(from, end, want, segment, Among::Unheld)
-            .or_else(|| group.find(files, end, want, segment, Among::Unheld));
+            .find(from, end, want, segment, Among::Unreserved)
+            .or_else(|| group.find(files, end, want, segment, Among::Unreserved));
         Ok(found.map(|at| FragRun::new(self.of_group(cg, at), want)))
     }
 
@@ -265,7 +265,7 @@ impl Allocator {
             if let Some((oldest, reservation)) =
                 oldest.map(|(owner, reservation)| (*owner, *reservation))
             {
-                self.let_go(state, &reservation)?;
+                self.release_reservation(state, &reservation)?;
                 state.reservations.remove(&oldest);
             }
         }
@@ -273,25 +273,29 @@ impl Allocator {
         let at = self.in_group(cg, run.start);
         let last = FragNo(run.end().0 - 1);
         assert_eq!(cg, self.layout.cg_of_fragment(last), "a reservation lies in one group");
-        self.group(state, cg)?.hold(at, run.len);
+        self.group(state, cg)?.reserve(at, run.len);
         let used = state.clock;
         state
             .reservations
             .insert(owner, Reservation { next: run.start, end: run.end(), made, used });
         if owner.1 == Class::Files
-            && let Some(territory) = state.territories.get_mut(&owner.0)
+            && let Some(home) = state.homes.get_mut(&owner.0)
         {
-            self.add_to(territory, run);
+            self.add_to(home, run);
         }
         Ok(true)
     }
 
-    pub(super) fn let_go(&self, state: &mut State, reservation: &Reservation) -> Result<()> {
+    pub(super) fn release_reservation(
+        &self,
+        state: &mut State,
+        reservation: &Reservation,
+    ) -> Result<()> {
         let len = (reservation.end.0 - reservation.next.0) as u32;
         if len > 0 {
             let cg = self.layout.cg_of_fragment(reservation.next);
             let at = self.in_group(cg, reservation.next);
-            self.group(state, cg)?.unhold(at, len);
+            self.group(state, cg)?.release(at, len);
         }
         Ok(())
     }
@@ -308,7 +312,7 @@ impl Allocator {
         }
         let cg = self.layout.cg_of_fragment(end);
         let at = self.in_group(cg, end);
-        let free = self.group(state, cg)?.run_at(at, *len.end(), Among::Unheld);
+        let free = self.group(state, cg)?.run_at(at, *len.end(), Among::Unreserved);
         Ok(len.contains(&free).then(|| FragRun::new(end, free)))
     }
 
@@ -346,7 +350,7 @@ impl Allocator {
         {
             let cg = self.layout.cg_of_fragment(goal);
             let at = self.in_group(cg, goal);
-            let free = self.group(state, cg)?.run_at(at, request.len, Among::Unheld);
+            let free = self.group(state, cg)?.run_at(at, request.len, Among::Unreserved);
             // A short piece right after the file is worth less than a long one elsewhere.
             if free >= request.len.min(self.layout.segment_fragments()) {
                 return Ok(Some(FragRun::new(goal, free)));
@@ -379,7 +383,7 @@ impl Allocator {
     fn place_metadata(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         debug_assert_eq!(request.len, block, "metadata comes in blocks");
-        // What is free beyond the pool may all be promised to data.
+        // All free space beyond the pool may be promised to data.
         if !self.can_spare_block(state)
             && let Some(number) = state.pool.pop()
         {
@@ -388,19 +392,19 @@ impl Allocator {
         if let Some(run) = self.place_sectors(state, request)? {
             return Ok(Some(run));
         }
-        // Where space is short, wherever files go: in the key's reservation or in the stream, on the next
-        // whole block.
-        let stream = (Owner::Shared, Class::Files);
-        for owner in [(request.owner, Class::Files), stream] {
-            if owner == stream && !state.reservations.contains_key(&stream) {
-                self.reserve_run(state, stream, block)?;
+        // If space is short, metadata goes where files go: into the key's reservation or the shared one, on
+        // the next whole block.
+        let shared = (Owner::Shared, Class::Files);
+        for owner in [(request.owner, Class::Files), shared] {
+            if owner == shared && !state.reservations.contains_key(&shared) {
+                self.reserve_run(state, shared, block)?;
             }
             if let Some(run) = self.take_reserved_block(state, owner)? {
                 return Ok(Some(run));
             }
         }
-        if self.reserve_run(state, stream, block)? {
-            return self.take_reserved_block(state, stream);
+        if self.reserve_run(state, shared, block)? {
+            return self.take_reserved_block(state, shared);
         }
         if let Some(run) = self.find_from_hot(state, block, block)? {
             return Ok(Some(run));
@@ -449,7 +453,7 @@ impl Allocator {
         }
         let Some(run) = run else { return self.block_of_zone(state) };
         if let Some(reservation) = state.reservations.remove(&own) {
-            self.let_go(state, &reservation)?;
+            self.release_reservation(state, &reservation)?;
         }
         self.start_reservation(state, own, run, want)?;
         self.take_reserved_block(state, own)
@@ -466,7 +470,7 @@ impl Allocator {
         self.block_of_zone(state)
     }
 
-    /// Takes the next whole block of a key's reservation; what is skipped is let go.
+    /// Takes the next whole block of a key's reservation; skipped fragments are released.
     fn take_reserved_block(
         &self,
         state: &mut State,
@@ -485,7 +489,7 @@ impl Allocator {
         if skipped.len > 0 {
             let cg = self.layout.cg_of_fragment(skipped.start);
             let at = self.in_group(cg, skipped.start);
-            self.group(state, cg)?.unhold(at, skipped.len);
+            self.group(state, cg)?.release(at, skipped.len);
         }
         Ok(Some(FragRun::new(FragNo(start), block)))
     }
@@ -507,7 +511,7 @@ impl Allocator {
         let cgs = self.layout.cgs();
         for step in 0..cgs {
             let cg = CgIndex((state.hot.0 + step) % cgs);
-            let (at, len) = self.group(state, cg)?.longest(1, Among::Unheld);
+            let (at, len) = self.group(state, cg)?.longest(1, Among::Unreserved);
             if len > 0 {
                 return Ok(Some(FragRun::new(self.of_group(cg, at), len.min(request.len))));
             }
@@ -515,8 +519,8 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Lets go the second half of what is left of each reservation, of those of sectors when those of files
-    /// are used up; false if there is nothing to let go.
+    /// Halves every file reservation, or every sector reservation once no file reservation is left. False if
+    /// none is left.
     pub(super) fn shrink_reservations(&self, state: &mut State) -> Result<bool> {
         Ok(self.shrink(state, Class::Files)? || self.shrink(state, Class::Metadata)?)
     }
@@ -529,7 +533,7 @@ impl Allocator {
             let left = reservation.end.0 - reservation.next.0;
             let kept = if left > segment { left / 2 } else { 0 };
             let end = FragNo(reservation.next.0 + kept);
-            self.let_go(state, &Reservation { next: end, ..*reservation })?;
+            self.release_reservation(state, &Reservation { next: end, ..*reservation })?;
             reservation.end = end;
             any |= left > 0;
         }

@@ -1,8 +1,8 @@
-//! Promises: a change in memory makes sure that write-back will find what it needs.
+//! Promises: a change in memory makes sure that write-back will find the space that it needs.
 //!
 //! Fragments for contents are counted. Whole blocks for metadata have to be there as such, and free
 //! fragments may lie in pieces smaller than a block: where whole blocks are not plenty, those that are
-//! promised are set aside at once, in the pool.
+//! promised are reserved at once, in the pool.
 
 use super::group::Among;
 use super::{Allocator, State};
@@ -13,7 +13,7 @@ use crate::units::{BlockNo, CgIndex, FragNo};
 /// The user for whom space is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spender {
-    /// A user from whom the reserve is kept.
+    /// A user who may not use the reserve.
     Anyone,
     /// Root, a user who may use the reserve, or the file system itself.
     #[default]
@@ -37,47 +37,47 @@ impl WholeBlocks {
 
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
-    pub fn reserve(&self, fragments: u64, spender: Spender) -> Result<()> {
+    pub fn promise(&self, fragments: u64, spender: Spender) -> Result<()> {
         let mut state = self.lock();
         self.check_free(&state, fragments, spender)?;
-        state.reserved += fragments;
+        state.promised += fragments;
         // The blocks that were promised must be there also when this data has been placed.
         let backed = self.back(&mut state, 0, self.pool_blocks() / 2);
         if backed.is_err() {
-            state.reserved -= fragments;
+            state.promised -= fragments;
         }
         backed
     }
 
-    /// Takes back a promise of fragments.
-    pub fn unreserve(&self, fragments: u64) {
+    /// Withdraws a promise of fragments.
+    pub fn withdraw(&self, fragments: u64) {
         let mut state = self.lock();
-        state.reserved = state.reserved.saturating_sub(fragments);
+        state.promised = state.promised.saturating_sub(fragments);
     }
 
     /// Promises whole blocks for metadata that is still in memory.
-    pub fn reserve_blocks(&self, blocks: u64, spender: Spender) -> Result<()> {
+    pub fn promise_blocks(&self, blocks: u64, spender: Spender) -> Result<()> {
         let fragments = blocks * u64::from(self.layout.block_fragments());
         let mut state = self.lock();
         self.check_free(&state, fragments, spender)?;
         self.back(&mut state, blocks, self.pool_blocks() / 2)?;
-        state.reserved += fragments;
-        state.reserved_blocks += blocks;
+        state.promised += fragments;
+        state.promised_blocks += blocks;
         Ok(())
     }
 
-    /// Takes back a promise of blocks.
-    pub fn unreserve_blocks(&self, blocks: u64) {
+    /// Withdraws a promise of blocks.
+    pub fn withdraw_blocks(&self, blocks: u64) {
         let mut state = self.lock();
         let fragments = blocks * u64::from(self.layout.block_fragments());
-        state.reserved = state.reserved.saturating_sub(fragments);
-        state.reserved_blocks = state.reserved_blocks.saturating_sub(blocks);
+        state.promised = state.promised.saturating_sub(fragments);
+        state.promised_blocks = state.promised_blocks.saturating_sub(blocks);
         self.trim_pool(&mut state);
     }
 
-    /// Promises whole blocks for what may not fit into the sector with an inode. Most of these promises are
-    /// never used, so `df` does not count them as used. What frees space may take from the blocks
-    /// that are set aside, so that a full volume can be emptied.
+    /// Promises whole blocks for extent trees and attributes that may not fit into the sector with their
+    /// inode. Most of these promises are never used, so `df` does not count them as used. A change that frees
+    /// space may use the reserved blocks of the pool, so that a full volume can be emptied.
     pub fn promise_spill(&self, blocks: u64, frees_space: bool, spender: Spender) -> Result<()> {
         let mut state = self.lock();
         let margin = if frees_space { 0 } else { self.pool_blocks() / 2 };
@@ -91,7 +91,7 @@ impl Allocator {
         free
     }
 
-    /// Takes back a promise of such blocks.
+    /// Withdraws a promise of such blocks.
     pub fn withdraw_spill(&self, blocks: u64) {
         if blocks > 0 {
             let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Allocator {
 
     /// Keeps this many fragments for the users of the reserve.
     pub fn set_reserve(&self, fragments: u64) {
-        self.lock().kept = fragments;
+        self.lock().root_reserve = fragments;
     }
 
     /// Fails unless there is a block for a new file.
@@ -116,32 +116,32 @@ impl Allocator {
     fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
         let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
-        let kept = if spender == Spender::Anyone { state.kept } else { 0 };
-        let promised = state.reserved + spill + self.pool_fragments() + kept;
+        let kept = if spender == Spender::Anyone { state.root_reserve } else { 0 };
+        let promised = state.promised + spill + self.pool_fragments() + kept;
         if promised + fragments > state.free { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Makes sure that `more` blocks can be promised, and that the pool keeps `margin` blocks for what
-    /// was not promised.
+    /// Makes sure that `more` blocks can be promised, and that the pool keeps `margin` blocks beyond all
+    /// promises.
     fn back(&self, state: &mut State, more: u64, margin: usize) -> Result<()> {
         let block = u64::from(self.layout.block_fragments());
-        let promised = state.reserved_blocks + state.spill_blocks + more;
+        let promised = state.promised_blocks + state.spill_blocks + more;
         let wanted = promised + margin as u64;
         if wanted <= state.pool.len() as u64 {
             return Ok(());
         }
         // Each piece of file data that is still to be placed breaks a block at either end at most, and
         // there is a piece for each block of it at most.
-        let data = (state.reserved - state.reserved_blocks * block).div_ceil(block);
+        let data = (state.promised - state.promised_blocks * block).div_ceil(block);
         if self.has_whole_blocks(state, wanted + 3 * data)? {
             return Ok(());
         }
         let wanted = wanted as usize;
         // Groups that are made already come first.
-        self.hold_blocks(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
-        self.hold_blocks(state, self.layout.cgs(), wanted)?;
+        self.fill_pool_to(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
+        self.fill_pool_to(state, self.layout.cgs(), wanted)?;
         while state.pool.len() < wanted && self.shrink_reservations(state)? {
-            self.hold_blocks(state, self.layout.cgs(), wanted)?;
+            self.fill_pool_to(state, self.layout.cgs(), wanted)?;
         }
         if state.pool.len() < wanted {
             self.trim_pool(state);
@@ -181,15 +181,15 @@ impl Allocator {
         Ok(count >= wanted)
     }
 
-    /// Sets blocks aside for metadata, as many as are missing. At mount, and after each epoch.
+    /// Fills the pool of blocks for metadata. Called at mount and after each epoch.
     pub fn fill_pool(&self) -> Result<()> {
         let mut state = self.lock();
         // Made groups alone, so that this makes none.
         let groups = state.cgs_made.max(1).min(self.layout.cgs());
-        self.hold_blocks(&mut state, groups, self.pool_blocks())
+        self.fill_pool_to(&mut state, groups, self.pool_blocks())
     }
 
-    /// The end of what was ever used of the volume, as far as the last group that was made says.
+    /// The end of the space that was ever used, according to the last group that was made.
     pub fn end_of_used(&self) -> Result<BlockNo> {
         let mut state = self.lock();
         let last = CgIndex(state.cgs_made.clamp(1, self.layout.cgs()) - 1);
@@ -200,25 +200,25 @@ impl Allocator {
     /// Whether data that is still to be placed would have its space if the pool had one block more.
     pub(super) fn can_spare_block(&self, state: &State) -> bool {
         let block = u64::from(self.layout.block_fragments());
-        let data = state.reserved.saturating_sub(state.reserved_blocks * block);
+        let data = state.promised.saturating_sub(state.promised_blocks * block);
         data + (state.pool.len() as u64 + 1) * block <= state.free
     }
 
-    /// Sets blocks aside until the pool has `wanted`, as far as there are any: from the end of the
+    /// Reserves blocks until the pool has `wanted`, or no more are free: from the end of the
     /// volume's first `groups` groups, away from the hot spot.
-    fn hold_blocks(&self, state: &mut State, groups: u32, wanted: usize) -> Result<()> {
+    fn fill_pool_to(&self, state: &mut State, groups: u32, wanted: usize) -> Result<()> {
         let block = self.layout.block_fragments();
         for cg in (0..groups).rev().map(CgIndex) {
             while state.pool.len() < wanted && self.can_spare_block(state) {
                 let group = self.group(state, cg)?;
-                // After all else, so that what is written in a row need not step over it.
+                // At the end of the group, so that long runs need not skip it.
                 let from_end = group.fragments().saturating_sub(2 * wanted as u32 * block);
                 let from = from_end.max(group.fragments() * 3 / 4) / block * block;
                 let found = group
-                    .find(from, group.fragments(), block, block, Among::Unheld)
-                    .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));
+                    .find(from, group.fragments(), block, block, Among::Unreserved)
+                    .or_else(|| group.find(0, group.fragments(), block, block, Among::Unreserved));
                 let Some(at) = found else { break };
-                group.hold(at, block);
+                group.reserve(at, block);
                 let number: BlockNo = self.layout.block_of(self.of_group(cg, at));
                 state.pool.push(number);
                 state.whole.taken(block, block);
@@ -227,16 +227,16 @@ impl Allocator {
         Ok(())
     }
 
-    /// Lets go what is set aside beyond what was promised.
+    /// Releases the blocks of the pool beyond the promises.
     fn trim_pool(&self, state: &mut State) {
-        let promised = (state.reserved_blocks + state.spill_blocks) as usize;
+        let promised = (state.promised_blocks + state.spill_blocks) as usize;
         while state.pool.len() > self.pool_blocks().max(self.pool_blocks() / 2 + promised) {
             let Some(number) = state.pool.pop() else { return };
             let start: FragNo = self.layout.block_start(number);
             let cg = self.layout.cg_of_fragment(start);
             let at = self.in_group(cg, start);
             if let Some(group) = state.groups.get_mut(&cg) {
-                group.unhold(at, self.layout.block_fragments());
+                group.release(at, self.layout.block_fragments());
             }
         }
     }

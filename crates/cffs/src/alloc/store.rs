@@ -45,7 +45,7 @@ impl Allocator {
         self.lock().groups.values().map(Group::memory_bytes).sum()
     }
 
-    /// Reads a group's header and bitmap from the device and holds them against their checksums.
+    /// Reads a group's header and bitmap from the device and verifies their checksums.
     pub fn verify_group(&self, cg: CgIndex) -> Result<()> {
         self.read_group(cg).map(drop)
     }
@@ -67,9 +67,9 @@ impl Allocator {
         Ok(group)
     }
 
-    /// Takes what the busy log is to record of space: groups that changed since this was last called,
-    /// and what was in use at the clean point and is freed by the epoch that has started, or is of
-    /// files that lost their last name. For a moment at which no change is under way.
+    /// Takes the changes of space for the busy log: groups that changed since the last call, and runs that
+    /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
+    /// lost their last name. For a moment at which no change is under way.
     pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
         let mut state = self.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
@@ -96,9 +96,9 @@ impl Allocator {
         self.lock().groups.values().any(|group| group.dirty)
     }
 
-    /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
-    /// records of them. What is freed by the epoch that is being written counts as free, and so does
-    /// the space of files without a name. For a moment at which no change is under way.
+    /// Adds the changed groups to the writes of an epoch, and their counts to the superblock. The runs that
+    /// the epoch frees count as free, and so does the space of files without a name. For a moment at which no
+    /// change is under way.
     pub fn save(
         &self,
         writes: &mut WriteSet,

@@ -36,7 +36,7 @@ proptest! {
         }
         for (start, len) in held {
             let len = len.min(FRAGMENTS - start);
-            group.hold(start, len);
+            group.reserve(start, len);
             (start..start + len).for_each(|at| free[at as usize] = false);
         }
         let whole = free.chunks(per_block).filter(|block| block.iter().all(|free| *free)).count();
@@ -98,8 +98,8 @@ fn a_policy_decides_how_files_lie() {
 /// Every other fragment of what is left is given back, so that no block is whole any more.
 fn in_pieces(allocator: &Allocator) {
     let mut taken = Vec::new();
-    while allocator.reserve(1, Spender::Privileged).is_ok() {
-        allocator.unreserve(1);
+    while allocator.promise(1, Spender::Privileged).is_ok() {
+        allocator.withdraw(1);
         taken.push(place(allocator, Kind::Small, 1).unwrap());
     }
     taken.sort_by_key(|run| run.start);
@@ -114,12 +114,12 @@ fn no_more_blocks_are_promised_than_there_are() {
     in_pieces(&allocator);
     assert!(allocator.space().available > 1000);
     let mut promised = 0;
-    while promised < 2000 && allocator.reserve_blocks(1, Spender::Privileged).is_ok() {
+    while promised < 2000 && allocator.promise_blocks(1, Spender::Privileged).is_ok() {
         promised += 1;
     }
     assert!((1..allocator.pool_blocks() as u64).contains(&promised), "{promised}");
     for _ in 0..promised {
-        allocator.unreserve_blocks(1);
+        allocator.withdraw_blocks(1);
         assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
     }
 }
@@ -133,15 +133,15 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
     while allocator.promise_spill(1, false, Spender::Privileged).is_ok() && blocks < 300 {
         blocks += 1;
     }
-    while allocator.reserve(3, Spender::Privileged).is_ok() {
+    while allocator.promise(3, Spender::Privileged).is_ok() {
         fragments += 3;
     }
     assert!(blocks == 300 && fragments > 1000, "{blocks} blocks, {fragments} fragments");
     let mut left = fragments;
     while left > 0 {
-        allocator.unreserve(left.min(3));
+        allocator.withdraw(left.min(3));
         let run = place(&allocator, Kind::Small, left.min(3) as u32).unwrap();
-        allocator.reserve(left.min(3) - u64::from(run.len), Spender::Privileged).unwrap();
+        allocator.promise(left.min(3) - u64::from(run.len), Spender::Privileged).unwrap();
         left -= u64::from(run.len);
     }
     for _ in 0..blocks {
@@ -155,7 +155,7 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
 fn data_that_was_promised_has_its_space_when_blocks_were_placed() {
     let (allocator, _) = volume(8 << 20);
     let mut fragments = 0;
-    while allocator.reserve(1, Spender::Privileged).is_ok() {
+    while allocator.promise(1, Spender::Privileged).is_ok() {
         fragments += 1;
     }
     let mut blocks = 0;
@@ -168,7 +168,7 @@ fn data_that_was_promised_has_its_space_when_blocks_were_placed() {
         assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
     }
     for _ in 0..fragments {
-        allocator.unreserve(1);
+        allocator.withdraw(1);
         assert_eq!(place(&allocator, Kind::Small, 1).unwrap().len, 1);
     }
 }
@@ -241,8 +241,8 @@ fn sectors_lie_in_the_zone_and_files_after_it() {
 fn files_take_the_zone_when_nothing_else_is_left() {
     let (allocator, _) = volume(64 << 20);
     let mut in_zone = 0;
-    while allocator.reserve(1, Spender::Privileged).is_ok() {
-        allocator.unreserve(1);
+    while allocator.promise(1, Spender::Privileged).is_ok() {
+        allocator.withdraw(1);
         let run = place(&allocator, Kind::Small, 1).unwrap();
         in_zone += u64::from(run.start.0 < ZONE_END);
     }
@@ -328,8 +328,8 @@ fn reservations_shrink_before_they_are_gone() {
         assert_eq!(next.start, last.end(), "key {key}");
         *last = next;
     }
-    while allocator.reserve(1, Spender::Privileged).is_ok() {
-        allocator.unreserve(1);
+    while allocator.promise(1, Spender::Privileged).is_ok() {
+        allocator.withdraw(1);
         place(&allocator, Kind::Small, 1).unwrap();
     }
 }
@@ -341,7 +341,7 @@ fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
     // An epoch ends. All that is known of the directory is the segment of its last file.
     let segment = last.start.0 / 64;
     for _ in 0..20 {
-        allocator.settle(Owner::Key(Key(9)), &[segment]);
+        allocator.note_home(Owner::Key(Key(9)), &[segment]);
         let request = small(9, 16, true);
         let next = allocator.place(&request).unwrap();
         assert_eq!(next.start, last.end());
@@ -361,7 +361,7 @@ fn what_replaces_other_files_goes_with_the_stream_until_they_are_gone() {
     while last.start.0 / segment == own.start.0 / segment {
         last = allocator.place(&small(10, 4, false)).unwrap();
     }
-    allocator.settle(Owner::Key(Key(9)), &[own.start.0 / segment]);
+    allocator.note_home(Owner::Key(Key(9)), &[own.start.0 / segment]);
     let again = Request { replaces: true, ..small(9, 4, true) };
     let run = allocator.place(&again).unwrap();
     assert_eq!(run.start, last.end(), "a run of its own would be mostly empty");
@@ -418,7 +418,7 @@ fn scatter_free_space(allocator: &Allocator) {
     for cg in (0..allocator.layout.cgs()).map(CgIndex) {
         for at in (0..allocator.layout.cg_fragments(cg) / block).step_by(2).map(|nth| nth * block) {
             let group = allocator.group(&mut state, cg).unwrap();
-            if group.run_at(at, block, group::Among::Unheld) == block {
+            if group.run_at(at, block, group::Among::Unreserved) == block {
                 group.take(at, block);
                 state.free -= u64::from(block);
                 state.whole.taken(block, block);
@@ -463,9 +463,9 @@ fn a_run_that_becomes_free_is_found_though_it_was_looked_for_in_vain() {
     assert_eq!(group.find_from_rotor(0, 16, 8), None);
     group.give(72, 8);
     assert_eq!(group.find_from_rotor(0, 16, 8), Some(64));
-    group.hold(64, 16);
+    group.reserve(64, 16);
     assert_eq!(group.find_from_rotor(0, 16, 8), None);
-    group.unhold(64, 16);
+    group.release(64, 16);
     assert_eq!(group.find_from_rotor(0, 16, 8), Some(64));
     assert_eq!(group.find_from_rotor(128, 8, 8), None);
     assert_eq!(group.find_from_rotor(0, 8, 8), Some(64), "the search was of a part alone");

@@ -43,14 +43,14 @@ impl Allocator {
         state.free < self.layout.allocatable_fragments() / self.placing.short_part
     }
 
-    /// How many fragments are set aside for a directory that grows beyond these: a walk of the tree reads
-    /// what is not used of them with the sectors of others, a reader of this one alone seeks from one run
-    /// to the next.
+    /// The fragments to reserve for a directory that grows beyond these. A walk of the tree reads the unused
+    /// ones with the sectors of other directories; a reader of this directory alone seeks from one run to the
+    /// next.
     pub fn room_to_grow(&self, mapped: u64) -> u64 {
         mapped / self.placing.sectors_part
     }
 
-    /// Sets a run aside for the sectors of all directories: in the zone at the hot spot, or wherever there
+    /// Reserves a run for the sectors of all directories: in the zone at the hot spot, or wherever there
     /// is room.
     pub(super) fn reserve_sectors(&self, state: &mut State) -> Result<bool> {
         if self.is_short(state) {
@@ -61,7 +61,7 @@ impl Allocator {
         state.zones_open &= state.free < part;
         let all = (Owner::Shared, Class::Metadata);
         if let Some(previous) = state.reservations.remove(&all) {
-            self.let_go(state, &previous)?;
+            self.release_reservation(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
         let longest = self.segments(self.placing.sectors_bytes_max) * segment;
@@ -75,7 +75,7 @@ impl Allocator {
         self.reserve_run(state, all, longest)
     }
 
-    /// Sets a run aside for urgent files: in the second part of the zone at the hot spot, so that sectors
+    /// Reserves a run for urgent files: in the second part of the zone at the hot spot, so that sectors
     /// have the rest. False if there is no room in it.
     pub(super) fn reserve_urgent(&self, state: &mut State) -> Result<bool> {
         if self.is_short(state) {
@@ -83,14 +83,14 @@ impl Allocator {
         }
         let urgent = (Owner::Urgent, Class::Files);
         if let Some(previous) = state.reservations.remove(&urgent) {
-            self.let_go(state, &previous)?;
+            self.release_reservation(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
         let want = self.segments(self.placing.urgent_bytes) * segment;
         let cg = self.zone_of(state.hot);
         let part = self.zone_len(cg) / self.placing.urgent_zone_parts;
         let group = self.group(state, cg)?;
-        match group.find(part, 2 * part, want, segment, Among::Unheld) {
+        match group.find(part, 2 * part, want, segment, Among::Unreserved) {
             Some(at) => self.start_reservation(
                 state,
                 urgent,
@@ -121,7 +121,7 @@ impl Allocator {
             return Ok(None);
         }
         let group = self.group(state, cg)?;
-        let found = group.find(0, end, len, align, Among::Unheld);
+        let found = group.find(0, end, len, align, Among::Unreserved);
         Ok(found.map(|at| FragRun::new(self.of_group(cg, at), len)))
     }
 }

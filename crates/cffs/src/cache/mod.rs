@@ -1,4 +1,4 @@
-//! The buffer cache: what is on the device too, by physical address, and what is not there yet, by
+//! The buffer cache: clean blocks by physical address, and what is not there yet, by
 //! logical address.
 //!
 //! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has
@@ -26,10 +26,10 @@
 mod block;
 mod cursor;
 mod density;
-mod kept;
 mod pages;
+mod pinned;
 mod run_queue;
-mod step;
+mod stage;
 mod streams;
 mod unwritten;
 mod write_set;
@@ -43,9 +43,9 @@ use std::thread;
 
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
-pub use kept::Kept;
 pub use pages::{Page, Pages};
-pub use step::{CurrentStep, Step};
+pub use pinned::PinnedBlocks;
+pub use stage::{CurrentStage, Stage};
 pub use write_set::{Phase, WriteSet};
 
 use crate::device::BlockDevice;
@@ -149,8 +149,8 @@ pub struct BufferCache {
     tuning: Tuning,
     /// Nothing after this block is prefetched.
     horizon: AtomicU64,
-    /// What an epoch is doing.
-    pub step: CurrentStep,
+    /// The current stage of write-back.
+    pub stage: CurrentStage,
     /// Whether a miss reads neighbours.
     groups: bool,
     waiter: Arc<dyn Waiter>,
@@ -176,7 +176,7 @@ impl BufferCache {
             clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
             tuning,
             horizon: AtomicU64::new(layout.blocks),
-            step: CurrentStep::default(),
+            stage: CurrentStage::default(),
             groups,
             waiter,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(Rank::Segment, ())).collect(),

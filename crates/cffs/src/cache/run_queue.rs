@@ -1,4 +1,4 @@
-//! The run queue: what is prefetched by threads of its own while readers read.
+//! The run queue: runs that threads of its own prefetch while readers read.
 //!
 //! A sequential reader would else wait for each run, and the device for the reader. Within
 //! [`BufferCache::with_prefetch`], a run is *in flight* from when it is queued until its blocks are in
@@ -78,7 +78,7 @@ struct Run {
     cause: Option<OpId>,
 }
 
-/// What there is to read.
+/// The runs to read.
 enum Ready {
     /// The run at this place of the queue.
     Run(usize),

@@ -503,10 +503,10 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
 #[test]
 fn what_is_kept_comes_back_unless_it_was_written_anew() {
     let (_, cache) = cache_with(false, 64, None);
-    let mut kept = Kept::default();
+    let mut kept = PinnedBlocks::default();
     for number in [10, 200, 300] {
         check(&cache, number);
-        cache.keep(number..number + 1, &mut kept);
+        cache.pin(number..number + 1, &mut kept);
     }
     let mut writes = WriteSet::default();
     let mut image = Block::zeroed(BLOCK as usize);
@@ -517,12 +517,12 @@ fn what_is_kept_comes_back_unless_it_was_written_anew() {
     // What others read takes their place.
     [10, 200, 300].into_iter().for_each(|number| drop(cache.clean.remove(&BlockNo(number))));
 
-    cache.put_back(&kept);
+    cache.restore(&kept);
     let before = cache.stats().reads;
     [10, 300].into_iter().for_each(|number| check(&cache, number));
     assert_eq!(cache.stats().reads, before, "they have come back");
     assert_eq!(cache.read(BlockNo(200)).unwrap()[..8], 7_u64.to_le_bytes(), "as it was before");
 
-    cache.let_go(kept);
+    cache.unpin(kept);
     assert!(![10, 200, 300].into_iter().any(is_there), "nobody will read them again");
 }

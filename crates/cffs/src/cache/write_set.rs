@@ -1,4 +1,4 @@
-//! What an epoch writes, and the order in which it goes to the device (DESIGN: epochs).
+//! The writes of an epoch, and the order in which they go to the device (DESIGN: epochs).
 //!
 //! Within a phase the writes go in the order of the device, adjacent blocks of any files in one
 //! request (group write); between phases stands a barrier. A set is a snapshot: what changes in
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
 use std::sync::Arc;
 
-use super::step::Step;
+use super::stage::Stage;
 use super::unwritten::{self, Unwritten};
 use super::{Block, BufferCache};
 use crate::error::Result;
@@ -22,7 +22,7 @@ mod tests;
 /// When, within an epoch, a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// File data, new sectors, new extent blocks: nothing on the device leads to them yet.
+    /// File data, new sectors, new extent blocks: nothing on the device points to them yet.
     New = 0,
     /// The external inode table and the system area, without their deferred changes: a name that
     /// replaces another must not refer to an inode that is not there.
@@ -44,8 +44,8 @@ impl Phase {
 
 enum Image {
     Whole(Arc<Block>),
-    /// A block of which some fragments are written. Of the others those that are kept stay what
-    /// they are; what becomes of the rest does not matter.
+    /// A block of which some fragments are written. The kept ones of the others do not change; the rest may
+    /// have any contents.
     Part {
         block: Block,
         covered: u64,
@@ -59,7 +59,7 @@ pub struct WriteSet {
     phases: [BTreeMap<BlockNo, Image>; 6],
     /// Whether blocks of the first phase were written before, for which nothing has waited.
     follows: bool,
-    /// The operations that changed what is written, by block.
+    /// The operations that changed the written blocks, by block.
     causes: HashMap<BlockNo, Causes>,
     unwritten: Unwritten,
 }
@@ -164,8 +164,8 @@ impl WriteSet {
     pub fn commit(mut self, cache: &BufferCache) -> Result<()> {
         let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         let written = self.write(cache);
-        // What follows does not wait for the device: a step that stayed here would look like a hang.
-        cache.step.set(None);
+        // From here on no thread waits for the device: a stage that stayed would look like a hang.
+        cache.stage.set(None);
         written?;
         self.unwritten.clear();
         Ok(())
@@ -205,15 +205,15 @@ impl WriteSet {
                 continue;
             }
             if written && number > Phase::New as usize {
-                cache.step.set(Some(Step::Barrier));
+                cache.stage.set(Some(Stage::Barrier));
                 cache.barrier()?;
             }
-            cache.step.set(Phase::ALL.get(number).copied().map(Step::Writing));
+            cache.stage.set(Phase::ALL.get(number).copied().map(Stage::Writing));
             write_phase(cache, phase)?;
             written = true;
         }
         if written {
-            cache.step.set(Some(Step::Syncing));
+            cache.stage.set(Some(Stage::Syncing));
             cache.sync()?;
         }
         Ok(())
@@ -239,7 +239,7 @@ impl WriteSet {
             take(&mut self.phases[0]).into_iter().partition(|(number, _)| is_direct(*number));
         self.phases[0] = logged;
         self.follows |= !BTreeMap::is_empty(&direct);
-        cache.step.set(Some(Step::Writing(Phase::New)));
+        cache.stage.set(Some(Stage::Writing(Phase::New)));
         write_phase(cache, direct)?;
         let mut record = BTreeMap::new();
         for phase in self.phases.iter_mut().rev() {
@@ -253,7 +253,7 @@ impl WriteSet {
                 }
             }
         }
-        cache.step.set(Some(Step::Logging));
+        cache.stage.set(Some(Stage::Logging));
         let is_written = {
             let _as = trace::as_record(record.keys().copied());
             !record.is_empty() && cache.write_atomic(&record)?

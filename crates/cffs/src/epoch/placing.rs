@@ -145,8 +145,8 @@ impl<'a> Placer<'a> {
         };
         let neighbours = Neighbours { owner, grown, asked: self.asked };
         let alloc = &self.inodes.alloc;
-        if neighbours.grown && fills_holes && !alloc.is_settled(neighbours.owner) {
-            alloc.settle(neighbours.owner, known.segments(self.inodes));
+        if neighbours.grown && fills_holes && !alloc.knows_home(neighbours.owner) {
+            alloc.note_home(neighbours.owner, known.segments(self.inodes));
         }
         let mut file = VnodeGuard::new(vnode);
         let positions = write_back.place_file(&mut file, positions, neighbours)?;
@@ -162,8 +162,7 @@ impl<'a> Placer<'a> {
 /// The segments in which the files of a directory lie, from the directory's own sectors.
 fn segments_of(inodes: &InodeCache, dir: &Arc<Vnode>) -> Vec<u64> {
     let per_segment = u64::from(inodes.layout.segment_fragments());
-    let small =
-        inodes.layout.small_bytes_max() * inodes.cache.tuning().placing.territory_file_factor;
+    let small = inodes.layout.small_bytes_max() * inodes.cache.tuning().placing.home_file_factor;
     let state = dir.state.read();
     let mut segments = BTreeSet::new();
     // Files of sectors after one that cannot be read are not counted: they have a place as it is.

@@ -18,7 +18,7 @@ use super::discard::Trimmed;
 use super::fsync::Choice;
 use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
-use crate::cache::{Phase, Step};
+use crate::cache::{Phase, Stage};
 use crate::device::Patient;
 use crate::error::Result;
 use crate::lock::Rule;
@@ -76,7 +76,7 @@ impl EpochWriter {
         let started = Instant::now();
         let has_changes = self.inodes.queue_len() > 0;
         let result = self.try_epoch(progress, kind);
-        self.inodes.cache.step.set(None);
+        self.inodes.cache.stage.set(None);
         // Files that were left behind have waited since an earlier epoch.
         if progress.complete == progress.done {
             progress.waited_from = started;
@@ -91,16 +91,16 @@ impl EpochWriter {
     }
 
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
-        let step = &self.inodes.cache.step;
+        let stage = &self.inodes.cache.stage;
         // An fsync leaves behind the streams of other files, which are only known once the gate is closed.
         if kind != EpochKind::Wanted {
-            step.set(Some(Step::Writing(Phase::New)));
+            stage.set(Some(Stage::Writing(Phase::New)));
             self.write_contents_first(progress)?;
         }
-        step.set(Some(Step::Gate));
+        stage.set(Some(Stage::Gate));
         let prepared = {
             let _gate = self.gate.write();
-            step.set(Some(Step::Preparing));
+            stage.set(Some(Stage::Preparing));
             match kind {
                 EpochKind::Checkpoint => self.prepare_checkpoint(progress, |_| {})?,
                 _ => self.prepare(progress, kind)?,

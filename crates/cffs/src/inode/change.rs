@@ -262,7 +262,7 @@ impl<'a> PageWriter<'a> {
         let blocks = new.min(file.promised.blocks);
         if blocks > 0 {
             file.promised.blocks -= blocks;
-            self.alloc.unreserve_blocks(blocks);
+            self.alloc.withdraw_blocks(blocks);
         }
         self.drop_pages(file, range);
     }
@@ -324,10 +324,10 @@ impl<'a> PageWriter<'a> {
             (self.layout.file_block(offset), self.layout.file_block_from(offset + len));
         let range = self.layout.file_frag(first)..self.layout.file_frag(end);
         let missing = self.space.holes(file, range.clone());
-        self.alloc.reserve(missing, file.spender)?;
+        self.alloc.promise(missing, file.spender)?;
         let mut new = Vec::new();
         let mut mapped = self.space.map_holes(file, range, &mut new);
-        self.alloc.unreserve(missing);
+        self.alloc.withdraw(missing);
         if mapped.is_ok() {
             mapped = self.space.promise_spill(file, 2 * new.len() as u64, false);
         }

@@ -75,12 +75,12 @@ impl<'a> SpacePlan<'a> {
 
     /// Makes sure that write-back finds space for fragments that go to a new place.
     fn promise_move(&self, file: &mut VnodeGuard<'_>, fragments: u64) -> Result<()> {
-        self.alloc.reserve(fragments, file.spender)?;
+        self.alloc.promise(fragments, file.spender)?;
         // Their extents may go, and others may come.
         let promised = self.promise_spill(file, 2 * fragments, false);
         match promised {
             Ok(()) => file.promised.fragments += fragments,
-            Err(_) => self.alloc.unreserve(fragments),
+            Err(_) => self.alloc.withdraw(fragments),
         }
         promised
     }
@@ -110,10 +110,10 @@ impl<'a> SpacePlan<'a> {
         let fragments = std::mem::take(&mut file.promised.fragments);
         let blocks = std::mem::take(&mut file.promised.blocks);
         if fragments > 0 {
-            self.alloc.unreserve(fragments);
+            self.alloc.withdraw(fragments);
         }
         if blocks > 0 {
-            self.alloc.unreserve_blocks(blocks);
+            self.alloc.withdraw_blocks(blocks);
         }
     }
 

@@ -35,7 +35,7 @@ impl SpacePlan<'_> {
     /// Promises a new block to a container or to the locator table, and the blocks that its extent may need.
     pub fn promise_block(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         self.promise_spill(file, 1, false)?;
-        self.alloc.reserve_blocks(1, file.spender)?;
+        self.alloc.promise_blocks(1, file.spender)?;
         file.promised.blocks += 1;
         Ok(())
     }
@@ -62,8 +62,8 @@ impl SpacePlan<'_> {
         if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
             return Ok(());
         }
-        self.alloc.reserve(len.into(), file.spender)?;
-        self.alloc.unreserve(len.into());
+        self.alloc.promise(len.into(), file.spender)?;
+        self.alloc.withdraw(len.into());
         let run = self.place_xattrs(file, len)?;
         self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run));
         Ok(())

@@ -76,7 +76,7 @@ impl<'a> WriteBack<'a> {
         let staying = (file.pages.dirty_count() - positions.len()) as u64;
         let kept = file.promised.fragments.min(staying * u64::from(self.layout.block_fragments()));
         let reserved = std::mem::replace(&mut file.promised.fragments, kept) - kept;
-        self.alloc.unreserve(reserved);
+        self.alloc.withdraw(reserved);
         // A file that was large when its pages changed has no promise for all of them; it had no
         // checksum either, so that it may be overwritten where it lies.
         let needed: u64 = self.dirty_runs(file).iter().map(|run| run.end - run.start).sum();
@@ -292,7 +292,7 @@ impl<'a> WriteBack<'a> {
             let goal = before.map(|before| before.run().end());
             if file.promised.blocks > 0 {
                 file.promised.blocks -= 1;
-                self.alloc.unreserve_blocks(1);
+                self.alloc.withdraw_blocks(1);
             }
             let run = self.alloc.place(&Request {
                 kind: Kind::Metadata,

@@ -157,7 +157,7 @@ impl Namespace {
         deferred: bool,
     ) -> Result<()> {
         self.recent.forget(dir.inode.ino, hash);
-        // What can fail comes first: a name that is gone from its sector alone would be lost.
+        // The steps that can fail come first: a name that is only removed from its sector would be lost.
         self.inodes.containers().sector_mut(dir, index)?;
         if dir.inode.is_dir() {
             self.index_remove(dir, hash, index)?;
@@ -196,7 +196,7 @@ impl Namespace {
         if entry.len() > room {
             return Ok(false);
         }
-        // What can fail comes first. An index that is made now would be made of the old name.
+        // The steps that can fail come first. An index that is made now would be made of the old name.
         if dir.inode.bucket_count > 0 {
             self.index_insert(dir, entry.hash, old.sector)?;
         }

@@ -1,4 +1,4 @@
-//! What a search in a directory finds.
+//! The result of a search in a directory.
 
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Entry};

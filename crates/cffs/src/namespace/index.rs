@@ -159,7 +159,7 @@ impl Namespace {
         if dir.inode.bucket_count < self.buckets_wanted(dir) { self.split(dir) } else { Ok(()) }
     }
 
-    /// Adds the next bucket and moves there what belongs to it.
+    /// Adds the next bucket and moves its entries there.
     fn split(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         let new = dir.inode.bucket_count;
         let old = new - (new + 1).next_power_of_two() / 2;
@@ -177,7 +177,7 @@ impl Namespace {
             index::insert(target, hash, sector);
         }
         if overflowed {
-            // What found no room may belong to either bucket; a new index lists everything.
+            // An entry that found no room may belong to either bucket; a new index lists everything.
             return Err(Error::Invalid("an overflowed bucket cannot be split"));
         }
         Ok(())

@@ -15,9 +15,8 @@
 //!   large    2^62   32       16     14     in units of 262,144 sectors, rounded up
 //! ```
 //!
-//! The sector is on top: in one reading, cookies rise. The cookie of the last entry of a reading is
-//! [`LAST`], after which nothing follows. A position below it that was made up leads to the entry that comes
-//! next.
+//! The sector is on top: in one reading, cookies rise. The cookie of the last entry of a reading is [`LAST`],
+//! after which nothing follows. A position below it that was made up stands for the entry that comes next.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -79,7 +78,7 @@ pub struct Visited<'a> {
     pub file_type: FileType,
     /// Where reading goes on.
     pub cookie: u64,
-    /// Where the entry lies and what it holds.
+    /// The place and the contents of the entry.
     pub body: Body<'a>,
     /// The sector of the entry.
     pub container: Container,

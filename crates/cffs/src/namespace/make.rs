@@ -110,7 +110,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// The first record of a new inode. What takes much room is left to the epoch, which finds a
+    /// The first record of a new inode. Large parts are left to the epoch, which finds a
     /// place for it.
     fn encode_new(&self, file: &VnodeGuard<'_>) -> EncodedInode {
         let room = self.inodes.layout.sector_bytes as usize / 8;
@@ -161,7 +161,7 @@ impl Namespace {
     }
 
     /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
-    /// has no name left and nobody uses it.
+    /// has no name left and is unused.
     pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8], may: MayTake<'_>) -> Result<Arc<Vnode>> {
         let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
@@ -256,7 +256,7 @@ impl Namespace {
         self.inodes.busy.nameless(file);
         self.inodes.locator_table().note_nameless(file.inode.ino)?;
         file.container = None;
-        // No record is left that the tags could stand beside.
+        // No record is left that could have the tags.
         file.motion.tags.clear();
         if file.durable.is_some() {
             file.motion.lost_name = Some(self.inodes.epoch());

@@ -1,7 +1,7 @@
 //! Names: directory sectors, lookup, create, link, rename, unlink.
 //!
 //! Stands on `inode` and what is below. The functions here change memory only; each leaves
-//! directories, inodes and the locator table in agreement, and marks what must wait for the last
+//! directories, inodes and the locator table in agreement, and marks the entries that must wait for the last
 //! phase of the epoch (DESIGN: epochs). The caller of a function that changes something keeps
 //! epochs from starting meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and
 //! [`Namespace::link`] want to be the only change under way.
@@ -34,7 +34,7 @@ use crate::lock::Rule;
 use crate::units::{Container, InodeNo};
 use recent::RecentNames;
 
-/// What has to hold of a directory, and of a file that is to lose its name there, both locked.
+/// A condition on a directory and on a file that loses its name there, both locked.
 pub type MayTake<'a> = &'a dyn Fn(&VnodeState, &VnodeState) -> Result<()>;
 
 /// The names of a volume.
@@ -45,13 +45,13 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
+    /// The names of these inodes; at most `recent_max` of them are kept in memory.
     pub fn new(inodes: Arc<InodeCache>, recent_max: usize) -> Namespace {
         let recent = RecentNames::new(recent_max);
         Namespace { inodes, recent }
     }
 
-    /// What the names at hand take in memory, and what they take at most, in bytes.
+    /// The memory of the recent names, and its limit, in bytes.
     pub fn recent_bytes(&self) -> (u64, u64) {
         (self.recent.memory_bytes(), self.recent.memory_bytes_max())
     }

@@ -1,7 +1,7 @@
 //! Names that were found lately: the way from a name to its inode past the directory's sectors.
 //!
-//! Only names that are there are noted, each with its inode. The table is in parts, each with its
-//! own lock; a part that is full is begun anew, so that the names of a part take a bounded space.
+//! Only names that exist are noted, each with its inode. The table is in parts, each with its
+//! own lock; a part that is full is emptied, so that the names of a part take a bounded space.
 //!
 //! Invariants: a name is here only while its directory has it, with this inode. A thread that notes a name
 //! has the directory locked since it found it there; one that takes the name away, or gives it to
@@ -26,7 +26,7 @@ struct Noted {
 /// By directory and hash: where two names share these, the one that was found last.
 type Part = HashMap<(InodeNo, u32), Noted>;
 
-/// What an entry takes, with its place in the table.
+/// Memory of an entry, with its place in the table.
 const ENTRY_BYTES: usize = size_of::<((InodeNo, u32), Noted)>() + 1;
 
 /// The names of all directories that were found lately.
@@ -46,13 +46,13 @@ impl RecentNames {
         }
     }
 
-    /// What the table takes, in bytes, about.
+    /// Approximate memory of the table, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let capacity = |part: &Line<Mutex<Part>>| part.lock().capacity() * ENTRY_BYTES;
         self.parts.iter().map(capacity).sum::<usize>() as u64
     }
 
-    /// What it takes at most.
+    /// The limit of that memory.
     pub(super) fn memory_bytes_max(&self) -> u64 {
         let part = (self.part_names_max * 8 / 7).next_power_of_two() * ENTRY_BYTES;
         (part * self.parts.len()) as u64

@@ -21,7 +21,7 @@ use crate::format::sector::{self, Body};
 use crate::inode::{EncodedInode, Vnode, VnodeGuard};
 use crate::units::{Container, InodeNo};
 
-/// What a rename left to do.
+/// The work that a rename leaves to its caller.
 pub struct Renamed {
     /// The file that lost its name to the renamed one.
     pub replaced: Option<Arc<Vnode>>,
@@ -343,7 +343,7 @@ impl Namespace {
         };
         let on_device = replaced.state.read().durable.is_some();
         let mut dir = VnodeGuard::new(to);
-        // What is replaced waits for the name to leave; what replaces it could not.
+        // The replaced file waits for the name to leave; the file that replaces it could not.
         if dir.entries.is_leaving(entry.hash) {
             return Err(Error::EpochNeeded);
         }
@@ -459,7 +459,7 @@ impl Namespace {
     }
 }
 
-/// What an entry holds that leads to the file of `source`, whose record is `encoded` if it is embedded.
+/// The body of an entry for the file of `source`, whose record is `encoded` if it is embedded.
 fn body_of<'a>(source: &Found, encoded: Option<&'a EncodedInode>) -> Result<Body<'a>> {
     match (encoded, source.reference) {
         (Some(encoded), _) => Ok(Body::Embedded(encoded.record())),

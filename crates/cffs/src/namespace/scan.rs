@@ -1,4 +1,4 @@
-//! Scans of a directory's entries by what lies in them, not by name: for placing, read-ahead, and to
+//! Scans of a directory's entries by their contents, not by name: for placing, read-ahead, and to
 //! explain where a file lies.
 
 use std::ops::{ControlFlow, Range};
@@ -8,8 +8,8 @@ use crate::format::sector::Entry;
 use crate::inode::{InodeCache, VnodeState};
 use crate::units::SectorIndex;
 
-/// Visits the entries of some sectors of a directory in their order, as far as there are such sectors,
-/// until `visit` breaks it off: then returns with what. Fails at the first sector that cannot be read.
+/// Visits the entries of some sectors of a directory in their order, as far as there are such sectors, until
+/// `visit` ends the scan with a value, which is returned. Fails at the first sector that cannot be read.
 ///
 /// The caller holds the directory's lock; `visit` may take those of files in it.
 pub fn scan<B>(

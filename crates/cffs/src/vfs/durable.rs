@@ -165,6 +165,6 @@ impl Volume {
 
     /// The current step of writing changes to the device, in words; `None` if nothing is written.
     pub fn step(&self) -> Option<&'static str> {
-        self.inodes().cache.step.get().map(|step| step.describe())
+        self.inodes().cache.stage.get().map(|stage| stage.describe())
     }
 }

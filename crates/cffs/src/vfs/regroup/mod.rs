@@ -36,7 +36,7 @@ use crate::epoch::{EpochKind, finish_writes};
 use serde::{Deserialize, Serialize};
 
 use crate::alloc::Owner;
-use crate::cache::{Kept, WriteSet};
+use crate::cache::{PinnedBlocks, WriteSet};
 use crate::device::{Failure, Patient};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
@@ -342,7 +342,7 @@ impl Regrouping<'_> {
         let mut vnodes = Vec::new();
         let mut lost = 0;
         let cache = &volume.inodes().cache;
-        let mut kept = Kept::default();
+        let mut kept = PinnedBlocks::default();
         for file in unit.in_order_of_device() {
             if (self.watch)(&self.progress).is_break() {
                 return Ok(Step::Ended);
@@ -355,16 +355,16 @@ impl Regrouping<'_> {
                 }
                 Err(_) => lost += 1,
             }
-            file.blocks.iter().for_each(|run| cache.keep(run.clone(), &mut kept));
+            file.blocks.iter().for_each(|run| cache.pin(run.clone(), &mut kept));
         }
         // With the gate closed, each read would keep all changes waiting.
-        cache.put_back(&kept);
+        cache.restore(&kept);
         vnodes.sort_unstable_by_key(|(rank, _)| *rank);
         let vnodes = vnodes.into_iter().map(|(_, vnode)| vnode);
         let Some(Moved { files, damaged }) = volume.move_together(vnodes, unit.fragments)? else {
             return Ok(Step::NoRoom);
         };
-        cache.let_go(kept);
+        cache.unpin(kept);
         self.progress.damaged += lost + damaged;
         Ok(Step::Moved(files))
     }

@@ -10,7 +10,7 @@ use crate::units::BlockNo;
 
 /// Blocks as they were in memory, each with the version that its segment had.
 #[derive(Default)]
-pub struct Kept(Vec<(BlockNo, Arc<Block>, u64)>);
+pub struct PinnedBlocks(Vec<(BlockNo, Arc<Block>, u64)>);
 
 impl BufferCache {
     fn version(&self, block: BlockNo) -> MutexGuard<'_, u64> {
@@ -18,16 +18,16 @@ impl BufferCache {
     }
 
     /// Keeps those of the blocks that are in memory.
-    pub fn keep(&self, blocks: Range<u64>, kept: &mut Kept) {
+    pub fn pin(&self, blocks: Range<u64>, pinned: &mut PinnedBlocks) {
         for block in blocks.map(BlockNo) {
             let version = *self.version(block);
-            kept.0.extend(self.clean.peek(&block).map(|image| (block, image, version)));
+            pinned.0.extend(self.clean.peek(&block).map(|image| (block, image, version)));
         }
     }
 
     /// Takes those back into memory that have left it, unless something was written there since.
-    pub fn put_back(&self, kept: &Kept) {
-        for (block, image, version) in &kept.0 {
+    pub fn restore(&self, pinned: &PinnedBlocks) {
+        for (block, image, version) in &pinned.0 {
             let now = self.version(*block);
             if *now == *version && !self.clean.contains_key(block) {
                 self.clean.insert(*block, Arc::clone(image));
@@ -37,7 +37,7 @@ impl BufferCache {
 
     /// Drops the pinned blocks from the cache: they will not be read again, and other blocks
     /// stay instead.
-    pub fn let_go(&self, kept: Kept) {
-        kept.0.into_iter().for_each(|(block, ..)| self.forget(block));
+    pub fn unpin(&self, pinned: PinnedBlocks) {
+        pinned.0.into_iter().for_each(|(block, ..)| self.forget(block));
     }
 }

@@ -1,4 +1,4 @@
-//! Territories: where the files of a key lie, and the holes among them.
+//! Home extents: the segments in which the files of a key lie, and the holes among them.
 
 use super::group::Among;
 use super::place::{Kind, Request};
@@ -6,30 +6,30 @@ use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
 use crate::units::{FragNo, FragRun};
 
-/// Where the files of a key that has grown lie: what they leave is for the next ones.
+/// The extents in which the files of a key that has grown lie: holes in them are for its next files.
 #[derive(Debug, Default)]
-pub(super) struct Territory {
+pub(super) struct HomeExtents {
     runs: Vec<FragRun>,
     /// No hole of this length was left when one was last looked for. Holes come with epochs.
     pub(super) no_hole: Option<u32>,
 }
 
 impl Allocator {
-    /// Whether the territory of a key that has grown is known.
-    pub fn is_settled(&self, owner: Owner) -> bool {
-        self.lock().territories.contains_key(&owner)
+    /// Whether the home extents of a key that has grown are known.
+    pub fn knows_home(&self, owner: Owner) -> bool {
+        self.lock().homes.contains_key(&owner)
     }
 
-    /// Notes in which segments the files of a key that has grown lie now, unless that is known: holes
-    /// among them are for the next ones. Finding them out takes locks above the allocator's, so the
-    /// caller does it, before it asks for a place.
-    pub fn settle(&self, owner: Owner, segments: &[u64]) {
-        let territory = self.territory_of(segments);
+    /// Notes the segments in which the files of a key that has grown lie, unless they are known: holes in
+    /// them are for its next files. To find the segments takes locks above the allocator's, so the caller
+    /// finds them before it asks for a place.
+    pub fn note_home(&self, owner: Owner, segments: &[u64]) {
+        let home = self.home_of(segments);
         let mut state = self.lock();
-        if state.territories.len() >= self.placing.reservations_max {
-            state.territories.clear();
+        if state.homes.len() >= self.placing.reservations_max {
+            state.homes.clear();
         }
-        state.territories.entry(owner).or_insert(territory);
+        state.homes.entry(owner).or_insert(home);
     }
 
     /// The first hole that is long enough among the files of the key. That files which are made
@@ -39,26 +39,28 @@ impl Allocator {
         state: &mut State,
         request: &Request,
     ) -> Result<Option<FragRun>> {
-        let mut territory = state.territories.remove(&request.owner).unwrap_or_default();
+        let mut home = state.homes.remove(&request.owner).unwrap_or_default();
         let mut found = None;
-        if territory.no_hole.is_none_or(|len| request.len < len) {
-            for run in &territory.runs {
+        if home.no_hole.is_none_or(|len| request.len < len) {
+            for run in &home.runs {
                 let cg = self.layout.cg_of_fragment(run.start);
                 let from = self.in_group(cg, run.start);
                 let group = self.group(state, cg)?;
-                if let Some(at) = group.find(from, from + run.len, request.len, 1, Among::Unheld) {
+                if let Some(at) =
+                    group.find(from, from + run.len, request.len, 1, Among::Unreserved)
+                {
                     found = Some(FragRun::new(self.of_group(cg, at), request.len));
                     break;
                 }
             }
             if found.is_none() {
-                territory.no_hole = Some(request.len);
+                home.no_hole = Some(request.len);
             }
         }
         if found.is_none() && request.kind == Kind::Medium {
-            found = self.longest_hole(state, &territory, request.len)?;
+            found = self.longest_hole(state, &home, request.len)?;
         }
-        state.territories.insert(request.owner, territory);
+        state.homes.insert(request.owner, home);
         Ok(found)
     }
 
@@ -68,20 +70,20 @@ impl Allocator {
     fn longest_hole(
         &self,
         state: &mut State,
-        territory: &Territory,
+        home: &HomeExtents,
         len: u32,
     ) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         let least = (len / self.placing.medium_pieces_max).max(self.layout.segment_fragments());
         let mut longest: Option<FragRun> = None;
         let mut room = 0;
-        for run in &territory.runs {
+        for run in &home.runs {
             let cg = self.layout.cg_of_fragment(run.start);
             let group = self.group(state, cg)?;
             let mut from = self.in_group(cg, run.start);
             let end = from + run.len;
-            while let Some(at) = group.find(from, end, least, block, Among::Unheld) {
-                let hole = group.run_at(at, end - at, Among::Unheld) / block * block;
+            while let Some(at) = group.find(from, end, least, block, Among::Unreserved) {
+                let hole = group.run_at(at, end - at, Among::Unreserved) / block * block;
                 room += hole;
                 if longest.is_none_or(|longest| hole > longest.len) {
                     longest = Some(FragRun::new(self.of_group(cg, at), hole.min(len)));
@@ -92,43 +94,43 @@ impl Allocator {
         Ok(longest.filter(|_| room >= len))
     }
 
-    /// The territory that consists of these segments, in order, as far as they are on the volume.
-    fn territory_of(&self, segments: &[u64]) -> Territory {
+    /// The home extents that consist of these segments, in order, as far as they are on the volume.
+    fn home_of(&self, segments: &[u64]) -> HomeExtents {
         let len = self.layout.segment_fragments();
-        let mut territory = Territory::default();
+        let mut home = HomeExtents::default();
         for segment in segments {
             let start = FragNo(segment.saturating_mul(len.into()));
             if start.0.saturating_add(len.into()) > self.layout.fragments() {
                 continue;
             }
-            self.add_to(&mut territory, FragRun::new(start, len));
+            self.add_to(&mut home, FragRun::new(start, len));
         }
-        territory
+        home
     }
 
-    /// Whether a key that has no reservation yet has its last files where the stream continues: it is
-    /// being filled, and an epoch came between.
-    pub(super) fn ends_in_stream(&self, state: &State, own: (Owner, Class)) -> bool {
-        let stream = (Owner::Shared, Class::Files);
-        let Some(stream) = state.reservations.get(&stream) else { return false };
-        let Some(territory) = state.territories.get(&own.0) else { return false };
-        let last = FragNo(stream.next.0.saturating_sub(1));
+    /// Whether a key without a reservation has its last files right before the next place of the shared
+    /// reservation: its directory is being filled, and an epoch came between.
+    pub(super) fn ends_in_shared(&self, state: &State, own: (Owner, Class)) -> bool {
+        let shared = (Owner::Shared, Class::Files);
+        let Some(shared) = state.reservations.get(&shared) else { return false };
+        let Some(home) = state.homes.get(&own.0) else { return false };
+        let last = FragNo(shared.next.0.saturating_sub(1));
         let is_there = |run: &FragRun| run.start <= last && last < run.end();
-        !state.reservations.contains_key(&own) && territory.runs.iter().any(is_there)
+        !state.reservations.contains_key(&own) && home.runs.iter().any(is_there)
     }
 
-    /// Adds a run, which lies in one group, to a territory: to the last one if they touch and share the
+    /// Adds a run, which lies in one group, to home extents: to the last one if they touch and share the
     /// group.
-    pub(super) fn add_to(&self, territory: &mut Territory, run: FragRun) {
+    pub(super) fn add_to(&self, home: &mut HomeExtents, run: FragRun) {
         let cg_of = |at| self.layout.cg_of_fragment(at);
-        match territory.runs.last_mut() {
+        match home.runs.last_mut() {
             Some(last) if last.end() == run.start && cg_of(last.start) == cg_of(run.start) => {
                 last.len += run.len;
             }
-            _ => territory.runs.push(run),
+            _ => home.runs.push(run),
         }
-        if territory.runs.len() > self.placing.territory_runs_max {
-            territory.runs.remove(0);
+        if home.runs.len() > self.placing.home_runs_max {
+            home.runs.remove(0);
         }
     }
 }
