@@ -11,9 +11,9 @@
 //!    earlier reservations;
 //! 2. the reservation of its key: a run that was reserved when the key outgrew its place;
 //! 3. a new reservation, if the key has grown, 16 times as long as the last, right after it or near it;
-//!    otherwise, or if the key's last files lie right before it, the *shared reservation* of all keys at the hot
-//!    spot, so that files that are made together lie in one piece; files for an fsync go there too, if they
-//!    replace as much, and the key has no reservation;
+//!    otherwise, or if the key's last files lie right before it, the *shared reservation* of all keys at the
+//!    hot spot, so that files that are made together lie in one piece; files for an fsync go there too, if
+//!    they replace as much, and the key has no reservation;
 //! 4. anywhere: reservations are halved again and again, and files may come in pieces.
 //!
 //! Holes come first, although they scatter files that are made together: a reader of the directory reads all
