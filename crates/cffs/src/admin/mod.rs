@@ -1,4 +1,5 @@
-//! The administration of a volume in use: trim, grow, tune, scrub, and where a file lies.
+//! The administration of a volume in use: trim, grow, tune, scrub, regroup, and the places of a
+//! file.
 //!
 //! Each job is a struct over the inodes and the [`EpochWriter`](crate::epoch::EpochWriter), and runs next to
 //! the callers of the volume. Stands on `epoch`, `mkfs` and what is below; `vfs` offers the jobs as functions
@@ -6,6 +7,7 @@
 
 mod explain;
 mod grow;
+mod regroup;
 mod scrub;
 mod trim;
 mod tune;
@@ -13,6 +15,8 @@ mod tune;
 pub(crate) use explain::Explain;
 pub use explain::{Piece, Placement};
 pub(crate) use grow::Grow;
+pub(crate) use regroup::{Pending, Regrouper};
+pub use regroup::{RegroupOptions, RegroupProgress, Scattered};
 pub(crate) use scrub::Scrub;
 pub use scrub::ScrubProgress;
 pub(crate) use trim::Trim;

@@ -45,8 +45,9 @@ pub(crate) use discard::BATCH_RUNS;
 pub use discard::Trimmed;
 pub(crate) use progress::{EpochKind, Progress, finish_writes};
 
+use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::inode::InodeCache;
+use crate::inode::{InodeCache, Vnode};
 use crate::line::{Counter, Line};
 use crate::lock::{Mutex, Rank, RwLock};
 use crate::options::OpenOptions;
@@ -105,8 +106,22 @@ impl EpochWriter {
         }
     }
 
-    /// Begins an operation on the volume, for a recording of what operations cause.
+    /// Begins an operation on a file, for a recording of operations and their requests.
+    pub(crate) fn enter(&self, kind: OpKind, ino: InodeNo) -> Operation<'_> {
+        self.options.recorder.enter(kind, ino)
+    }
+
+    /// Begins an operation on the volume.
     pub(crate) fn enter_volume(&self, kind: OpKind) -> Operation<'_> {
-        self.options.recorder.enter(kind, InodeNo::ROOT)
+        self.enter(kind, InodeNo::ROOT)
+    }
+
+    /// The vnode of a file that callers may use. Damage that is met on the way is remembered.
+    pub(crate) fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+        self.check_open()?;
+        if ino.is_system() && ino != InodeNo::ROOT {
+            return Err(Error::Stale);
+        }
+        self.noted(self.inodes.get(ino))
     }
 }

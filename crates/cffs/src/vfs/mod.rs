@@ -216,11 +216,7 @@ impl Volume {
     }
 
     fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
-        self.writer.check_open()?;
-        if ino.is_system() && ino != InodeNo::ROOT {
-            return Err(Error::Stale);
-        }
-        self.writer.noted(self.inodes().get(ino))
+        self.writer.vnode(ino)
     }
 
     /// Runs a change ([`EpochWriter::change`]).

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::{Pending, RegroupOptions, RegroupProgress};
+use super::{RegroupOptions, RegroupProgress};
+use crate::admin::Pending;
 use crate::error::{Error, Result};
 use crate::units::InodeNo;
 use crate::vfs::Volume;
@@ -15,11 +16,11 @@ pub struct IdleRegrouping {
     after: Duration,
     calls: u64,
     since: Instant,
-    /// The changes that there had been when all of the volume was last looked at.
+    /// The count of changes when all of the volume was last looked at.
     pub(super) complete_at: Option<u64>,
-    /// The changes that there were when it began at the root.
+    /// The count of changes when it began at the root.
     began_at: u64,
-    /// Where it goes on.
+    /// The directories that remain.
     pending: Vec<Pending>,
 }
 
@@ -36,9 +37,9 @@ impl IdleRegrouping {
         }
     }
 
-    /// Regroups the volume if nobody has called for long enough, and something was changed since all of it
-    /// was looked at. For a thread that calls this about once a second. `watch` learns of each step, and
-    /// can end it.
+    /// Regroups the volume if no call arrived for long enough, and something was changed since all of it was
+    /// looked at. For a thread that calls this about once a second. `watch` learns of each step, and can end
+    /// it.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl IdleRegrouping {
             return Ok(None);
         }
         if self.pending.is_empty() {
-            self.pending.push(Pending { dir: InodeNo::ROOT, is_listed: false });
+            self.pending.push(Pending::tree(InodeNo::ROOT));
             self.began_at = changes;
         }
         let mut watch = |progress: &RegroupProgress| {
@@ -65,14 +66,14 @@ impl IdleRegrouping {
         };
         let pending = &mut self.pending;
         let options = RegroupOptions::default();
-        match volume.regroup_by(&options, &mut watch, |work| work.tree(pending)) {
+        match volume.regrouper().run_trees(pending, &options, &mut watch) {
             Ok(done) => {
                 if self.pending.is_empty() {
                     self.complete_at = Some(self.began_at);
                 }
                 Ok(Some(done))
             }
-            // Where it was to go on there is no directory any more.
+            // The directory to go on with no longer exists.
             Err(Error::Stale) => Ok(None),
             Err(error) => Err(error),
         }

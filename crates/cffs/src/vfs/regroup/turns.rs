@@ -9,8 +9,8 @@ use crate::vfs::Volume;
 /// takes longest (005).
 const CALLS_PER_REQUEST: u64 = 200;
 
-/// Decides when the next step of a regrouping may begin on a volume that is used meanwhile: after so many
-/// calls that hardly any of them waits, or when nobody has called for a moment.
+/// Decides when the next step of a regrouping may begin on a volume in use: after enough calls that hardly
+/// any of them waits, or when no call arrived for a moment.
 pub struct Turns {
     pause: Duration,
     calls: u64,
@@ -22,7 +22,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The first step begins now. Nobody calls if nobody has for as long as `pause`, which has to be longer
+    /// The first step begins now. The volume counts as idle after no call for `pause`, which must be longer
     /// than a call takes.
     pub fn new(volume: &Volume, pause: Duration) -> Turns {
         let (calls, _) = volume.calls_so_far();

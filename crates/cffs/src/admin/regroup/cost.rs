@@ -38,8 +38,8 @@ impl Cost {
         (accesses, accesses * self.access + blocks)
     }
 
-    /// The accesses before and after these runs of blocks are brought together into so many blocks; `None`
-    /// if that makes reading them less than `gain` times as cheap.
+    /// The accesses before and after these runs are moved into one run of `blocks` blocks; `None` if that
+    /// makes reading them less than `gain` times as cheap.
     pub fn gain(&self, runs: Vec<Range<u64>>, blocks: u64, gain: u64) -> Option<(u64, u64)> {
         let (before, cost_before) = self.reading(runs);
         let after = blocks.div_ceil(self.request).max(1);

@@ -16,7 +16,7 @@ pub(super) struct Candidate {
     fragments: u32,
     /// The blocks in which they lie.
     pub blocks: Vec<Range<u64>>,
-    /// The order in which it is to lie: that in which its directory lists it.
+    /// Its rank in the new run: the order in which its directory lists it.
     pub rank: usize,
     sector: Option<SectorIndex>,
 }

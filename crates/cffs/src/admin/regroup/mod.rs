@@ -1,0 +1,473 @@
+//! Regrouping: moves files that churn has scattered together again, on a volume in use.
+//!
+//! The files of a walk are taken in *units*: as many, in the order of the walk, as one request reads. A unit
+//! is moved if that makes it twice as cheap to read, where a seek costs as much as the bytes that the device
+//! streams in its time (`cost`). It goes into one free run, after the unit before it. If there is no such
+//! run, its halves are units, and their halves, down to what the device streams in the time of an access;
+//! then it stays. What was moved costs less than twice the least that it can, so it is not moved again until
+//! it has become more expensive: files do not go back and forth.
+//!
+//! ```text
+//!   fetch ──▶ │ own ── place │ ──▶ write ──▶ epoch: inodes lead to the new places, the old are free
+//!             └ gate closed ─┘
+//! ```
+//!
+//! A step is a unit: what it reads holds no lock, and can be given up between two files. How often callers
+//! wait for a step is up to `watch` (`vfs::regroup`).
+//!
+//! A move writes the same contents to a new place: nothing on the device points there before the epoch, which
+//! changes each inode as a whole. Contents, times, names and numbers stay as they are.
+
+mod cost;
+mod unit;
+
+use std::ops::{AddAssign, ControlFlow};
+use std::sync::Arc;
+
+use self::unit::{Candidate, Unit};
+use crate::epoch::{EpochKind, EpochWriter, finish_writes};
+use serde::{Deserialize, Serialize};
+
+use crate::alloc::Owner;
+use crate::cache::{PinnedBlocks, WriteSet};
+use crate::device::{Failure, Patient};
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
+use crate::namespace::Namespace;
+use crate::readahead::ReadAhead;
+use crate::trace::OpKind;
+use crate::units::{FileBlock, InodeNo, Key};
+
+/// The progress of a regrouping.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegroupProgress {
+    /// Directories seen so far.
+    pub directories: u64,
+    /// Regular files seen so far.
+    pub files: u64,
+    /// Files that were moved, or would be.
+    pub moved_files: u64,
+    /// Their contents, in bytes.
+    pub moved_bytes: u64,
+    /// Accesses that reading those files took before.
+    pub accesses_before: u64,
+    /// Accesses that it takes now.
+    pub accesses_after: u64,
+    /// Scattered files that stay where they are, since there is no free run that is long enough.
+    pub without_room: u64,
+    /// Files that stay because they are immutable or append-only.
+    pub protected: u64,
+    /// Files that stay because their contents cannot be read, or do not match their checksum.
+    pub damaged: u64,
+}
+
+/// Adds up the progress of several regroupings.
+impl AddAssign<&RegroupProgress> for RegroupProgress {
+    fn add_assign(&mut self, more: &RegroupProgress) {
+        self.directories += more.directories;
+        self.files += more.files;
+        self.moved_files += more.moved_files;
+        self.moved_bytes += more.moved_bytes;
+        self.accesses_before += more.accesses_before;
+        self.accesses_after += more.accesses_after;
+        self.without_room += more.without_room;
+        self.protected += more.protected;
+        self.damaged += more.damaged;
+    }
+}
+
+/// How to regroup.
+#[derive(Clone, Copy, Debug)]
+pub struct RegroupOptions {
+    /// Nothing is moved, only counted.
+    pub dry_run: bool,
+    /// Files are moved if that makes reading them cheaper by this factor. With less than 2, files whose
+    /// neighbours change may be moved again and again; with 0, all are moved each time, as tests want.
+    pub gain: u64,
+}
+
+impl Default for RegroupOptions {
+    fn default() -> RegroupOptions {
+        RegroupOptions { dry_run: false, gain: 2 }
+    }
+}
+
+/// The files to regroup.
+#[derive(Clone, Copy, Debug)]
+pub enum Scattered<'a> {
+    /// The files of a tree, each with those of its directory.
+    Tree(InodeNo),
+    /// These files, in the order in which they are read.
+    Files(&'a [InodeNo]),
+}
+
+/// Regroups the files of a volume.
+pub(crate) struct Regrouper<'a> {
+    names: &'a Namespace,
+    readahead: &'a ReadAhead,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> Regrouper<'a> {
+    pub(crate) fn new(
+        names: &'a Namespace,
+        readahead: &'a ReadAhead,
+        writer: &'a EpochWriter,
+    ) -> Regrouper<'a> {
+        Regrouper { names, readahead, writer }
+    }
+
+    /// Regroups; see [`Volume::regroup`](crate::vfs::Volume::regroup).
+    pub(crate) fn run(
+        &self,
+        what: Scattered<'_>,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        match what {
+            Scattered::Tree(dir) => self.run_trees(&mut vec![Pending::tree(dir)], options, watch),
+            Scattered::Files(files) => self.run_with(options, watch, |work| work.files(files)),
+        }
+    }
+
+    /// Regroups trees. The directories that remain when `watch` ends it stay in `pending`.
+    pub(crate) fn run_trees(
+        &self,
+        pending: &mut Vec<Pending>,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        self.run_with(options, watch, |work| work.trees(pending))
+    }
+
+    fn run_with(
+        &self,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+        regroup: impl FnOnce(&mut Regrouping<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<RegroupProgress> {
+        let _op = self.writer.enter_volume(OpKind::Regroup);
+        if !self.writer.inodes.features.policy.groups() {
+            return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
+        }
+        if !options.dry_run {
+            self.writer.check_writable()?;
+            // Contents that are only in memory get their place first.
+            self.writer.commit()?;
+        }
+        let progress = RegroupProgress::default();
+        let mut work = Regrouping { regrouper: self, options: *options, progress, watch };
+        let ended = regroup(&mut work);
+        self.writer.inodes.alloc.end_moving()?;
+        ended.map(|_| work.progress)
+    }
+
+    /// Brings the contents of a regular file into the cache.
+    fn fetch(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+        let _op = self.writer.enter(OpKind::Read, ino);
+        let vnode = self.writer.vnode(ino)?;
+        self.readahead.before_read(&self.writer.inodes, &vnode);
+        self.writer.noted_contents(self.writer.inodes.contents().fetch(&vnode.state.read()))?;
+        Ok(vnode)
+    }
+
+    /// The regular files and the directories in a directory, in its order.
+    fn list(&self, dir: InodeNo) -> Result<(Vec<InodeNo>, Vec<InodeNo>)> {
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        let vnode = self.writer.vnode(dir)?;
+        self.readahead.before_read(&self.writer.inodes, &vnode);
+        let listed = self.names.read_dir(&vnode.state.read(), 0, &mut |entry| {
+            match entry.file_type {
+                FileType::Regular => files.push(entry.ino),
+                FileType::Directory => directories.push(entry.ino),
+                _ => {}
+            }
+            Ok(true)
+        });
+        self.writer.noted(listed)?;
+        Ok((files, directories))
+    }
+
+    /// Whether the contents of a file may be moved. A file that changes in memory is about to be placed
+    /// anyway.
+    fn may_move(&self, file: &VnodeState) -> bool {
+        let most = self.writer.inodes.cache.tuning().placing.medium_bytes_max;
+        let is_written = |map: &crate::inode::ExtentMap| !map.is_empty() && !map.has_unwritten();
+        file.inode.file_type == FileType::Regular
+            && (1..=most).contains(&file.inode.size)
+            && file.pages.is_empty()
+            && file.container.is_some()
+            && file.inode.map().is_some_and(is_written)
+    }
+
+    /// Moves these files into one run, and makes that durable. `None` if no free run has this many fragments.
+    fn move_together(
+        &self,
+        vnodes: impl Iterator<Item = Arc<Vnode>>,
+        fragments: u32,
+    ) -> Result<Option<Moved>> {
+        let _patient = Patient::begin();
+        let mut progress = self.writer.epochs.lock();
+        self.writer.check_writable()?;
+        let inodes = &*self.writer.inodes;
+        let mut write_back = WriteBack::new(inodes, WriteSet::default());
+        let mut in_flight = Vec::new();
+        let mut moved = Moved::default();
+        {
+            let _gate = self.writer.gate.write();
+            if !inodes.alloc.reserve_moved(fragments)? {
+                return Ok(None);
+            }
+            for vnode in vnodes {
+                let mut file = VnodeGuard::new(&vnode);
+                // It may have been written to, or protected, since it was looked at.
+                if !self.may_move(&file) || !file.inode.protection.is_empty() {
+                    continue;
+                }
+                match inodes.writer().move_whole(&mut file) {
+                    Ok(()) => {}
+                    // The rest has no promise of space, and stays.
+                    Err(Error::NoSpace) => break,
+                    Err(_) => {
+                        moved.damaged += 1;
+                        continue;
+                    }
+                }
+                moved.files.push(file.inode.size);
+                let key = file.inode.placement_key();
+                let positions = file.pages.dirty_in(FileBlock::ALL).collect();
+                let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
+                let placed = write_back.place_file(&mut file, positions, neighbours);
+                drop(file);
+                let placed = placed.and_then(|placed| {
+                    inodes.alloc.forget(Owner::Key(key))?;
+                    Ok(placed)
+                });
+                in_flight.push((vnode, placed.inspect_err(|error| self.writer.latch(error))?));
+            }
+            write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
+        }
+        if !in_flight.is_empty() {
+            progress.early.is_in_motion = true;
+            inodes.write_ahead(write_back.writes).inspect_err(|error| self.writer.latch(error))?;
+            finish_writes(in_flight, write_back.epoch);
+            self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
+        }
+        Ok(Some(moved))
+    }
+}
+
+/// A directory whose files remain to be seen.
+pub(crate) struct Pending {
+    dir: InodeNo,
+    /// Its subdirectories are pending too, or were seen.
+    is_listed: bool,
+}
+
+impl Pending {
+    /// A tree to regroup.
+    pub(crate) fn tree(dir: InodeNo) -> Pending {
+        Pending { dir, is_listed: false }
+    }
+}
+
+/// The part of a unit that remains when regrouping is ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Unit,
+}
+
+/// The result of a step.
+enum Step {
+    /// The bytes of each file that was moved.
+    Moved(Vec<u64>),
+    /// There is no free run for it.
+    NoRoom,
+    /// `watch` ended it before anything was moved.
+    Ended,
+}
+
+/// A regrouping under way.
+struct Regrouping<'a> {
+    regrouper: &'a Regrouper<'a>,
+    options: RegroupOptions,
+    progress: RegroupProgress,
+    watch: &'a mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+}
+
+impl Regrouping<'_> {
+    /// Goes through trees. The directories that remain when `watch` ends it stay in `pending`.
+    fn trees(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
+        let mut unit = Unit::new(&self.regrouper.writer.inodes);
+        // The directories with files in the unit.
+        let mut begun = Vec::new();
+        let put_back = |pending: &mut Vec<Pending>, begun: Vec<InodeNo>| {
+            pending.extend(begun.into_iter().rev().map(|dir| Pending { dir, is_listed: true }));
+            Ok(ControlFlow::Break(()))
+        };
+        while let Some(Pending { dir, is_listed }) = pending.pop() {
+            let (files, mut directories) = match self.regrouper.list(dir) {
+                // It was removed meanwhile.
+                Err(Error::Stale) if self.progress.directories > 0 || is_listed => continue,
+                listed => listed?,
+            };
+            if !is_listed {
+                directories.reverse();
+                let found = directories.into_iter();
+                pending.extend(found.map(|dir| Pending { dir, is_listed: false }));
+            }
+            begun.push(dir);
+            self.progress.directories += 1;
+            let mut candidates = Vec::new();
+            for ino in files {
+                candidates.extend(self.candidate(ino, Some(Key(dir.0)))?);
+            }
+            for candidate in unit.in_device_order(candidates) {
+                if unit.is_full_with(&candidate) {
+                    let flow = self.finish(&mut unit)?;
+                    if flow == ControlFlow::Break(Left::Unit) {
+                        return put_back(pending, begun);
+                    }
+                    begun = vec![dir];
+                    if flow.is_break() {
+                        return put_back(pending, begun);
+                    }
+                }
+                unit.add(candidate);
+            }
+            if (self.watch)(&self.progress).is_break() {
+                return put_back(pending, begun);
+            }
+        }
+        match self.finish(&mut unit)? {
+            ControlFlow::Break(Left::Unit) => put_back(pending, begun),
+            flow => Ok(flow.map_break(|_| ())),
+        }
+    }
+
+    fn files(&mut self, files: &[InodeNo]) -> Result<ControlFlow<()>> {
+        let mut unit = Unit::new(&self.regrouper.writer.inodes);
+        let mut seen = std::collections::HashSet::new();
+        for ino in files.iter().filter(|ino| seen.insert(**ino)) {
+            let Some(candidate) = self.candidate(*ino, None)? else { continue };
+            if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            unit.add(candidate);
+        }
+        Ok(self.finish(&mut unit)?.map_break(|_| ()))
+    }
+
+    /// A file that may be moved; `None` if it stays.
+    fn candidate(&mut self, ino: InodeNo, key: Option<Key>) -> Result<Option<Candidate>> {
+        self.progress.files += 1;
+        let vnode = match self.regrouper.writer.vnode(ino) {
+            Ok(vnode) => vnode,
+            Err(Error::Stale) => return Ok(None),
+            Err(Error::Corruption(_)) => {
+                self.progress.damaged += 1;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let file = vnode.state.read();
+        if !self.regrouper.may_move(&file)
+            || key.is_some_and(|key| file.inode.placement_key() != key)
+        {
+            return Ok(None);
+        }
+        if !file.inode.protection.is_empty() {
+            self.progress.protected += 1;
+            return Ok(None);
+        }
+        Ok(Candidate::new(&self.regrouper.writer.inodes.layout, &file))
+    }
+
+    /// Moves the files of the unit if that is worth it, and empties the unit.
+    fn finish(&mut self, unit: &mut Unit) -> Result<ControlFlow<Left>> {
+        let unit = unit.take();
+        self.mend(unit)
+    }
+
+    /// Reports the progress: goes on, or ends with nothing left of the unit.
+    fn moved_on(&mut self) -> ControlFlow<Left> {
+        (self.watch)(&self.progress).map_break(|()| Left::Nothing)
+    }
+
+    /// Moves files if that is worth it: into one run or, if none is long enough, into shorter ones.
+    fn mend(&mut self, unit: Unit) -> Result<ControlFlow<Left>> {
+        let Some((before, after)) = unit.gain(self.options.gain) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let step = match self.options.dry_run {
+            true => Step::Moved(unit.files.iter().map(|file| file.bytes).collect()),
+            false => self.move_unit(&unit)?,
+        };
+        match step {
+            Step::Ended => Ok(ControlFlow::Break(Left::Unit)),
+            Step::Moved(moved) => {
+                if !moved.is_empty() {
+                    self.progress.moved_files += moved.len() as u64;
+                    self.progress.moved_bytes += moved.iter().sum::<u64>();
+                    self.progress.accesses_before += before;
+                    self.progress.accesses_after += after;
+                }
+                Ok(self.moved_on())
+            }
+            Step::NoRoom => match unit.halves() {
+                Ok([first, second]) => match self.mend(first)? {
+                    ControlFlow::Break(_) => Ok(ControlFlow::Break(Left::Unit)),
+                    ControlFlow::Continue(()) => self.mend(second),
+                },
+                Err(unit) => {
+                    self.progress.without_room += unit.files.len() as u64;
+                    Ok(self.moved_on())
+                }
+            },
+        }
+    }
+
+    /// Reads the files of a unit in the order of the device, and moves them.
+    fn move_unit(&mut self, unit: &Unit) -> Result<Step> {
+        let regrouper = self.regrouper;
+        let mut vnodes = Vec::new();
+        let mut lost = 0;
+        let cache = &regrouper.writer.inodes.cache;
+        let mut kept = PinnedBlocks::default();
+        for file in unit.in_order_of_device() {
+            if (self.watch)(&self.progress).is_break() {
+                return Ok(Step::Ended);
+            }
+            match regrouper.fetch(file.ino) {
+                Ok(vnode) => vnodes.push((file.rank, vnode)),
+                Err(Error::Stale) => {}
+                Err(Error::Io(error)) if Failure::of(&error) != Failure::Medium => {
+                    return Err(error.into());
+                }
+                Err(_) => lost += 1,
+            }
+            file.blocks.iter().for_each(|run| cache.pin(run.clone(), &mut kept));
+        }
+        // Blocks evicted meanwhile return, since a read with the gate closed would delay all changes.
+        cache.restore(&kept);
+        vnodes.sort_unstable_by_key(|(rank, _)| *rank);
+        let vnodes = vnodes.into_iter().map(|(_, vnode)| vnode);
+        let Some(Moved { files, damaged }) = regrouper.move_together(vnodes, unit.fragments)?
+        else {
+            return Ok(Step::NoRoom);
+        };
+        cache.unpin(kept);
+        self.progress.damaged += lost + damaged;
+        Ok(Step::Moved(files))
+    }
+}
+
+/// The result of a move.
+#[derive(Default)]
+struct Moved {
+    /// The bytes of each file that was moved.
+    files: Vec<u64>,
+    damaged: u64,
+}
