@@ -195,12 +195,8 @@ fn is_in_place(file: &VnodeState) -> bool {
 }
 
 impl EpochWriter {
-    /// Makes files durable together, with their names and those of the directories above them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Latched`](crate::error::Error::Latched) if a write failed; those of the device.
-    pub fn sync_files(&self, vnodes: &[Arc<Vnode>], data_only: bool) -> Result<()> {
+    /// Makes files durable together; see [`Volume::sync_files`](crate::vfs::Volume::sync_files).
+    pub(crate) fn sync_files(&self, vnodes: &[Arc<Vnode>], data_only: bool) -> Result<()> {
         // While the gate is open no epoch is being prepared: the file is in an earlier one, or waits
         // for one that is not older than `since`.
         let (since, is_taken) = {

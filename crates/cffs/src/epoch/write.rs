@@ -26,14 +26,8 @@ use crate::trace::OpKind;
 use crate::units::BlockNo;
 
 impl EpochWriter {
-    /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
-    /// thread of the front end calls this about once a second ([`EpochWriter::with_background`]).
-    ///
-    /// # Errors
-    ///
-    /// Those of the [device](crate::vfs#errors), which latch the volume. On a volume that refuses
-    /// changes there is nothing to do, which is no error.
-    pub fn background(&self) -> Result<()> {
+    /// See [`Volume::background`](crate::vfs::Volume::background).
+    pub(crate) fn background(&self) -> Result<()> {
         let _op = self.enter_volume(OpKind::Background);
         if self.check_writable().is_err() {
             return Ok(());
