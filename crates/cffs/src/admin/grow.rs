@@ -12,7 +12,7 @@
 use crate::device::Patient;
 use crate::epoch::{EpochKind, EpochWriter, Progress};
 use crate::error::{Error, Result};
-use crate::format::{Layout, Superblock};
+use crate::format::Superblock;
 use crate::inode::InodeCache;
 use crate::mkfs;
 use crate::trace::OpKind;
