@@ -33,7 +33,7 @@ need_programs() {
     [[ -e /dev/fuse ]] || fail "there is no /dev/fuse; as root: modprobe fuse"
 }
 
-# The first of some trees that everybody has and that is large enough to show something.
+# The first of some common trees that is large enough for a demonstration.
 choose_tree() {
     local tree
     for tree in "$HOME/.cargo/registry/src" /usr/include /usr/share/doc /usr/share; do

@@ -14,7 +14,7 @@ source scripts/packages.sh
 
 purpose=${1:-test}
 
-# Administrators' programs are not on everybody's path.
+# Administrators' programs are not on every user's path.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
 
 # A program that shows whether the package is there, and the package.

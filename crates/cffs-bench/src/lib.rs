@@ -15,7 +15,7 @@
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
-//! - [`place_disk`]: what `place disk` finds of emulated disks, beside the truth;
+//! - [`place_disk`]: results of `place disk` on emulated disks, compared with the truth;
 //! - [`questions`]: the questions that the papers left open, and the tables of their answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, by where its files lie and how much memory there is;

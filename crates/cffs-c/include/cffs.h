@@ -4,7 +4,7 @@
  * Link with -lcffs (pkg-config --cflags --libs cffs). Functions return 0, or what they document; one that fails
  * returns a negative errno, and cffs_error says why in words. Paths are strings with / between names and begin at
  * the volume's root; symbolic links in them are followed within the volume, at the end of a path too unless the
- * function says otherwise. Nobody's permissions are checked: a program that may open an image may do anything
+ * function says otherwise. Permissions are not checked: a program that may open an image may do anything
  * in it. What a call has changed is in memory: cffs_fsync, cffs_sync or cffs_close make it durable, and where
  * one of these fails it may be lost. All functions may be called by several threads at once, except that a
  * directory is read by one at a time, and that what is closed must not be in use.

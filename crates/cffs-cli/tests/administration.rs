@@ -225,7 +225,7 @@ fn an_image_grows_and_takes_no_space_for_it() {
     scratch.assert_clean();
     assert_imported(&scratch);
 
-    // Somebody else made the file longer.
+    // Another program made the file longer.
     let file = fs::File::options().write(true).open(scratch.image()).expect("opened");
     file.set_len(12 << 30).expect("extended");
     drop(file);

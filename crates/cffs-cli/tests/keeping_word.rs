@@ -78,7 +78,7 @@ fn root_mounts_a_block_device_and_nothing_stays_of_it() {
     let device = loop_devices(&scratch.image()).trim().to_owned();
     assert!(line.contains(&device), "{device}: {line}");
     assert_eq!(info(&scratch)["server"]["mount_type"], "fuseblk");
-    // It is found under each of its names, and nobody writes to it under either.
+    // It is found under each of its names, and not written to under either.
     for name in [scratch.image().display().to_string(), device.clone()] {
         let found = succeed(scratch.cffs(["info", "--json"]).arg(&name));
         assert!(found.contains("\"fuseblk\""), "{name}: {found}");
@@ -269,7 +269,7 @@ fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device()
         fs::copy(scratch.image(), copy.image()).expect("copied");
         copy.assert_clean();
         assert_eq!(succeed(copy.cffs(["ls"]).arg(copy.image())).lines().count(), 300);
-        // Nobody is waited for, and nothing is said of it.
+        // It returns without waiting, and without a message.
         let output = scratch.cffs(["info"]).arg(scratch.image()).output().expect("it starts");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert_eq!(loop_devices(&scratch.image()), "");

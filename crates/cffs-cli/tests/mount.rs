@@ -106,7 +106,7 @@ fn umount_returns_when_the_image_is_complete() {
         fs::write(scratch.mountpoint().join(index.to_string()), contents).expect("written");
     }
     scratch.umount();
-    // Nobody is waited for: the image is complete now.
+    // It returns without waiting: the image is complete now.
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains("\"clean\""), "{info}");
     scratch.assert_clean();
@@ -281,7 +281,7 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
     assert_eq!(printed.status.code(), Some(4));
 }
 
-/// Once, damage that everybody had seen was forgotten by unmounting: the next boot's check said "clean,
+/// Once, damage that programs had met was forgotten by unmounting: the next boot's check said "clean,
 /// not checked".
 #[test]
 fn a_mount_that_met_damage_is_checked_by_the_next_fsck() {
@@ -295,7 +295,7 @@ fn a_mount_that_met_damage_is_checked_by_the_next_fsck() {
     scratch.umount();
     flip_the_text(&scratch.image(), b"a text to be found");
     let said = succeed(scratch.cffs(["fsck", "-p"]).arg(scratch.image()));
-    assert!(said.contains("clean, not checked"), "nobody has met it yet: {said}");
+    assert!(said.contains("clean, not checked"), "no call has met it yet: {said}");
 
     scratch.mount("errors=remount-ro");
     let error = fs::read(dir.join("small")).expect_err("its sector is damaged");
@@ -359,7 +359,7 @@ fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
     scratch.mount("rw");
     let dir = scratch.mountpoint();
     for end in ["stop", "umount"] {
-        // At a byte per second it lasts until somebody ends it.
+        // At a byte per second it lasts until it is ended.
         let mut command = scratch.cffs(["scrub", "--json", "--rate", "1"]);
         let scrub = command.arg(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
         let scrub = scrub.spawn().expect("it starts");

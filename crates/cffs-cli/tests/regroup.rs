@@ -194,7 +194,7 @@ fn a_trace_is_fetched_over_the_network() {
     assert!(count("request", "write") > 0);
 }
 
-/// With the mount option, a volume that nobody uses is regrouped by its server.
+/// With the mount option, an idle volume is regrouped by its server.
 #[test]
 fn a_mounted_volume_is_regrouped_while_it_is_idle() {
     if !can_mount() {

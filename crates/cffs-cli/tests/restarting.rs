@@ -180,7 +180,7 @@ fn requests_over_rings_are_handed_over() {
         println!("SKIPPED: {before}");
         return;
     }
-    // Nobody uses it, and then large requests are under way.
+    // First it is idle, then large requests are under way.
     restart(&scratch);
     let (dir, done) = (&scratch.mountpoint(), &AtomicBool::new(false));
     std::thread::scope(|scope| {

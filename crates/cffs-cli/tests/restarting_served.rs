@@ -332,7 +332,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("restarted, but NFS clients are no longer served"), "{said}");
     fs::write(scratch.mountpoint().join("f"), "served").expect("written");
-    let taken = TcpListener::bind(("127.0.0.1", port)).expect("nobody listens");
+    let taken = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
     drop(taken);
 
     // It asks for a port of its own again; a mount at a fixed one has its clients back.

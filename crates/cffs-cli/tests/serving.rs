@@ -60,7 +60,7 @@ impl Drop for Server<'_> {
     }
 }
 
-/// Free a moment ago, and nobody else asks for it by number.
+/// A port that was free a moment ago, and that no other test requests by number.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
 }
@@ -160,7 +160,7 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     // A client that stays does not keep the volume from being closed.
     let stays = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     scratch.umount();
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the port is closed");
     drop(stays);
     let read = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/by the client"));
     assert_eq!(read, "from the client");

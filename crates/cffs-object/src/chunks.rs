@@ -269,7 +269,7 @@ impl Chunks {
         for (run, bytes) in runs.into_iter().zip(answers) {
             let mut pieces = bytes.chunks(CHUNK_BYTES as usize);
             for (chunk, guard) in (run.first..).zip(run.guards) {
-                // After its end an object has nothing, and nobody waits for that.
+                // After the end of the object there is nothing to wait for.
                 let chunk_bytes = Bytes::copy_from_slice(pieces.next().unwrap_or_default());
                 let key = (run.object, chunk);
                 if !chunk_bytes.is_empty() {

@@ -134,7 +134,7 @@ pub fn settle(
     })
 }
 
-/// Puts an object that nobody else creates.
+/// Puts an object that no other program creates.
 pub fn put(
     store: &Store,
     name: &str,

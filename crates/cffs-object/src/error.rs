@@ -103,7 +103,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A version is to be named.
+    /// The location names no version.
     #[error("{url} names no version; write {url}@NAME")]
     NoName {
         /// The URL.

@@ -199,7 +199,7 @@ pub struct Record {
     pub previous: u32,
     /// Its purpose.
     pub kind: Kind,
-    /// Whether its writer has a staging directory, so that syncs may wait where nobody else sees them.
+    /// Whether its writer has a staging directory, so that syncs may wait where no other machine sees them.
     pub is_staging: bool,
     /// The device's size in bytes from here on.
     pub size_bytes: u64,

@@ -81,7 +81,7 @@ pub fn s3_builder() -> Result<(AmazonS3Builder, Option<String>, Keys), String> {
     Ok((builder, endpoint, keys))
 }
 
-/// Whether the keys of a profile are to be looked for again.
+/// Whether the keys of a profile must be read again.
 #[derive(Clone, Debug, Default)]
 pub struct Renewal(Arc<AtomicBool>);
 

@@ -118,7 +118,7 @@ pub enum BindError {
     },
     /// Tokens would be read on their way.
     #[error(
-        "{0} can be reached from other machines, and tokens would travel there for everybody to read: \
+        "{0} can be reached from other machines, and tokens would travel there in readable form: \
          name a certificate, or listen at 127.0.0.1 and reach that by `ssh -L`"
     )]
     Open(SocketAddr),
@@ -200,7 +200,7 @@ impl Server {
             if let Err(error) = runtime.block_on(serving) {
                 tracing::error!(%error, "the page ended");
             }
-            // What waits for the device ends by itself, and nobody waits for it.
+            // A thread that waits for the device ends by itself, and is not joined.
             runtime.shutdown_background();
         })?;
         Ok(Page { state, stop: Some(stop), thread: Some(thread) })

@@ -56,7 +56,7 @@ pub(crate) async fn serve(
         let (acceptor, router) = (acceptor.clone(), router.clone());
         tokio::spawn(async move {
             let _place = place;
-            // Answers are small, and somebody waits for each.
+            // Answers are small, and a client waits for each.
             let _ = stream.set_nodelay(true);
             let answering = async move {
                 match acceptor {
@@ -81,7 +81,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // What a client does wrong concerns nobody else.
+    // A client's mistake affects no other client.
     let _ = connection.await;
 }
 

@@ -61,7 +61,7 @@ pub enum BadTokens {
 }
 
 impl Tokens {
-    /// New ones that nobody can guess.
+    /// New ones that cannot be guessed.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ pub enum Error {
     #[error("the volume is read-only after a failed write: {0}")]
     Latched(String),
     /// The order of the change cannot be kept within the open epoch. `Volume` ends the epoch and
-    /// tries again; nobody outside sees this.
+    /// tries again; callers never see this.
     #[error("the epoch has to end first")]
     EpochNeeded,
     /// The caller's condition of the change does not hold. Nothing has changed.

@@ -210,7 +210,7 @@ pub struct Writing {
     /// Keys take turns if a larger part of them than this has small files both among the older ones and
     /// among the younger ones: then all wait for the epoch (002).
     pub turns_part: usize,
-    /// If more than this part of what is to be written was read meanwhile, the device would go back and
+    /// If more than this part of the bytes to write was read meanwhile, the device would go back and
     /// forth: all of it waits for the epoch (002).
     pub reads_part: u64,
     /// Changed pages of derived state that stay in memory at most, while the rest is written (judged).

@@ -202,7 +202,7 @@ fn attributes_are_a_cache_when_clean_and_start_an_epoch_when_dirty() {
             let ino = volume.lookup(InodeNo::ROOT, name(number).as_bytes()).expect("there").ino;
             volume.release(ino, 1);
         }
-        assert_eq!(charged(volume, Kind::Attributes), 0, "nobody asked for attributes");
+        assert_eq!(charged(volume, Kind::Attributes), 0, "attributes were never read");
         let read = volume.stats().device_read_bytes;
         assert!(read < 4 << 20, "{read} bytes were read to look at {FILES} files");
     });

@@ -58,7 +58,7 @@ impl FirstOpen {
             self.is_there.store(false, Ordering::Release);
             done();
         };
-        // Not waited for: should nobody serve, it ends with the connection.
+        // Not joined: if the session is not served, it ends with the connection.
         thread::Builder::new().name(String::from("first-open")).spawn(open).map(drop)
     }
 

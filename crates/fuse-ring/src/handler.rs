@@ -22,8 +22,8 @@ use crate::protocol::{
 /// and `RENAME2`, does what it can by itself, and does not ask again. So never return `ENOSYS`
 /// from a method that does its work at other times.
 ///
-/// **Panics.** A handler that panicked is not called again, since nobody knows what state it is
-/// in: that request and all later ones are answered with `EIO`, and the session ends in an error
+/// **Panics.** A handler that panicked is not called again, since its state is unknown:
+/// that request and all later ones are answered with `EIO`, and the session ends in an error
 /// when it is unmounted.
 ///
 /// **Lookups.** Each [`Entry`] that is returned counts, see there. At the end of a session the
@@ -34,7 +34,7 @@ pub trait Handler: Send + Sync {
     /// The session begins, with these features in force.
     fn init(&self, granted: &Granted) {}
 
-    /// The session is over: nobody waits for another method, and what they return no longer counts.
+    /// The session is over: no caller waits for another method, and results are ignored.
     /// Called once, however the session ended. If the file system was mounted on a
     /// [block device](crate::MountOptions::block_device), unmounting waits for this.
     fn destroy(&self) {}
@@ -220,7 +220,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The open file is gone. Nobody sees an error.
+    /// The open file is gone. An error is ignored.
     fn release(&self, cx: &Context<'_>, node: NodeId, release: &Release) -> Result<(), Errno> {
         Ok(())
     }

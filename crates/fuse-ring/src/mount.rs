@@ -37,7 +37,7 @@ pub struct MountOptions {
     /// Other users than the mounter may enter. An ordinary user needs `user_allow_other` in
     /// `/etc/fuse.conf` for it.
     pub allow_other: bool,
-    /// The longest read in bytes, if it is to be shorter than the longest request.
+    /// The longest read in bytes, if it should be shorter than the longest request.
     pub max_read: Option<u32>,
     /// No writes.
     pub read_only: bool,

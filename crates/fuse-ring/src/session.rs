@@ -164,7 +164,7 @@ impl Mounted {
         }
     }
 
-    /// Unmounts because nobody serves. Only root can abort a connection; for anybody else it ends
+    /// Unmounts because no thread serves. Only root can abort a connection; for anybody else it ends
     /// when the last open file is closed.
     fn abandon(&self) -> io::Result<()> {
         self.unmount(Unmount::Force).or_else(|_| self.unmount(Unmount::Lazy))
@@ -186,7 +186,7 @@ impl<H: Handler> Session<H> {
         let agreed = match handshake::run(&device, config) {
             Ok(agreed) => agreed,
             Err(error) => {
-                // The device goes first, so that nobody waits for an answer below the mount.
+                // The device is closed first, so that no caller waits for an answer below the mount.
                 drop(device);
                 let _ = mounted.unmount(Unmount::Lazy);
                 return Err(match error.raw_os_error() {
@@ -450,14 +450,14 @@ where
     })
 }
 
-/// Makes the descriptor readable for good, since nobody reads it.
+/// Makes the descriptor readable for good, since it is never read.
 fn signal(stop: &OwnedFd) {
     let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
 impl<H: Handler> Drop for Session<H> {
     fn drop(&mut self) {
-        // A connection that nobody serves is aborted: the unmount of a block device waits for an answer.
+        // A connection without a server is aborted: the unmount of a block device waits for an answer.
         if let Err(error) = self.mounted.abandon() {
             tracing::warn!(path = %self.mounted.path.display(), %error, "not unmounted");
         }

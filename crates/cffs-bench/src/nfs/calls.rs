@@ -19,7 +19,7 @@ const LISTING_BYTES: u32 = 32 << 10;
 /// The longest reply to READ.
 const READ_BYTES_MAX: u32 = 1 << 20;
 
-/// A call that is to be sent.
+/// A call to send.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The program.

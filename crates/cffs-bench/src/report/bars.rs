@@ -42,7 +42,7 @@ enum Figure {
     RequestsPerFile,
 }
 
-/// A bar: at least `goal` (at most, where the figure is to be small) in a phase of a workload.
+/// A bar: at least `goal` (at most, where a small figure is better) in a phase of a workload.
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{

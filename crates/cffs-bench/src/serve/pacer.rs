@@ -64,7 +64,7 @@ impl Pacer {
         self.wait(self.submit(request));
     }
 
-    /// Submits a request, for which [`Pacer::wait`] is to be called.
+    /// Submits a request; call [`Pacer::wait`] for it.
     pub fn submit(&self, request: Request) -> RequestId {
         let mut state = self.state.lock();
         state.in_flight += 1;

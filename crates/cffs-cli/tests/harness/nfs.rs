@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// The same, but not repeated: it fails if its connection breaks, or nobody answers within a minute.
+    /// The same, but not repeated: it fails if its connection breaks, or without an answer within a minute.
     pub fn make_once(&mut self, call: &Call) -> io::Result<Vec<u8>> {
         let stream = self.connected();
         stream.write_all(&call.message)?;
@@ -105,7 +105,7 @@ impl Client {
 
     fn connected(&mut self) -> &mut TcpStream {
         self.stream.get_or_insert_with(|| {
-            let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("somebody listens");
+            let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a server listens");
             stream.set_read_timeout(Some(PATIENCE)).expect("set");
             stream.set_nodelay(true).expect("set");
             stream

@@ -251,7 +251,7 @@ fn a_cache_takes_no_more_than_its_size() {
         let watcher = scope.spawn(|| {
             let mut most = 0;
             while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
-                // A listing is of no one moment unless nobody adds or removes meanwhile.
+                // A listing shows a single moment only if no file is added or removed meanwhile.
                 let lock = fs::File::open(directory.join("lock")).expect("there");
                 lock.lock().expect("locked");
                 most = most.max(files_in(&directory).1);
@@ -268,7 +268,7 @@ fn a_cache_takes_no_more_than_its_size() {
     assert!(most <= SIZE_BYTES_MIN && bytes <= SIZE_BYTES_MIN, "{most} {bytes}");
     assert!(files.len() >= 40, "{}", files.len());
 
-    // A crash: a file that was being added, files of which nobody knows, and an old count.
+    // A crash: a file that was being added, files that are in no count, and an old count.
     for number in 0..32 {
         let path = files[0].with_file_name(format!("{:016x}-{number:016x}-{:08x}", 9, 0));
         fs::write(path, vec![0; CHUNK]).expect("written");

@@ -295,7 +295,7 @@ fn check(image: &Image, expected: &Expected) {
     let (store, scratch) = (Arc::new(image.fork()), tempfile::tempdir().expect("made"));
     let left = copied(local, scratch.path().join("left"));
     let here = staged(store.clone(), &left).expect("opened");
-    let found = tree_at(&here, OpenOptions::default()).expect("nobody took it over");
+    let found = tree_at(&here, OpenOptions::default()).expect("it was not taken over");
     let sent = tree_at(&at(store.clone()), OpenOptions::default()).expect("released");
     assert!(sent == found, "{:?} was sent of {:?}", names(&sent), names(&found));
     check_trees(&store.fork(), &found, expected);

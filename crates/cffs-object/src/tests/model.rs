@@ -58,7 +58,7 @@ enum Step {
     Start,
     /// A map was read.
     Mapped(History),
-    /// The next slot is to be claimed.
+    /// The next step claims the next slot.
     Claiming(History),
     /// The last of this is the own claim, which may be one of a slot that was collected.
     Verifying(History),

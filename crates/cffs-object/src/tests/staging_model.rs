@@ -64,7 +64,7 @@ enum Step {
     Down,
     /// It sends what waits, after what it read.
     Sending(History),
-    /// The next slot is to be claimed.
+    /// The next step claims the next slot.
     Claiming(History),
     /// The volume is this one's; what it committed, some of which may wait.
     Writing(History),
@@ -366,7 +366,7 @@ impl World {
             return Err("the volume cannot be read");
         }
         if self.is_rejected && !self.has_claimed_elsewhere {
-            return Err("syncs are rejected though nobody took the volume over");
+            return Err("syncs are rejected though the volume was not taken over");
         }
         let mut is_overtaken = false;
         for record in &self.acknowledged {

@@ -20,8 +20,8 @@ mod tests;
 /// Find out what a disk can do by reading it
 ///
 /// Measures the rotation, some seeks, the bandwidth of each zone, and the drive's read-ahead, in ten seconds,
-/// during which nobody else should use the disk. It only reads, bypassing the system's caches. A part of a
-/// disk, such as a partition, has the seeks of that part.
+/// during which no other program should use the disk. It only reads, bypassing the system's caches. A part of
+/// a disk, such as a partition, has the seeks of that part.
 ///
 /// Whether the drive acknowledges writes before they are on the platter is what the kernel assumes, unless
 /// test writes are allowed (--try-writes). These write back what was just read from the same place: in twelve

@@ -80,7 +80,7 @@ impl Pack {
         })
     }
 
-    /// The files that are to be contiguous, by group.
+    /// The files to make contiguous, by group.
     fn groups(&self) -> Result<(Volume, Vec<Group>, Vec<Unseen>)> {
         let counter = counter("looking at files:");
         if let Some(directory) = &self.directory {

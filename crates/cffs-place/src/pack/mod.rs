@@ -144,7 +144,7 @@ impl Packed {
     }
 }
 
-/// The files of a group that are to be moved: all that can be, or none if they lie side by side.
+/// The files of a group to move: all that can be, or none if they lie side by side.
 fn chosen(
     volume: &Volume,
     group: Group,

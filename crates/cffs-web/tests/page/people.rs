@@ -96,7 +96,7 @@ fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(browser.value("document.getElementById('said').textContent"), "");
-    assert_eq!(browser.value(exports), 1, "it was removed though nobody agreed");
+    assert_eq!(browser.value(exports), 1, "it was removed without a confirmation");
     browser.press("Enter");
     browser.wait_for(is_open);
     browser.press("Tab");

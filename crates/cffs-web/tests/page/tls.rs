@@ -90,5 +90,5 @@ fn only_those_who_take_the_certificate_and_speak_tls_get_an_answer() {
     assert!(plain.status == 0 && !plain.body.contains("photos"), "without TLS: {plain:?}");
 
     let again = ask(scene.client, "volume.example", Some(&file)).expect("answered");
-    assert!(again.starts_with("HTTP/1.1 200"), "handshakes that failed keep nobody out: {again}");
+    assert!(again.starts_with("HTTP/1.1 200"), "failed handshakes do not block others: {again}");
 }

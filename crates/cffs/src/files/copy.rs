@@ -47,7 +47,7 @@ pub trait Observer: Sync {
     }
 }
 
-/// Nobody watches.
+/// Observes nothing.
 impl Observer for () {}
 
 /// Why a file was not copied, or not with all that belongs to it.

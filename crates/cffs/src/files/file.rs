@@ -1,4 +1,4 @@
-//! Handles: an inode that is kept while somebody uses it, and a file with a position.
+//! Handles: an inode that is kept while it is in use, and a file with a position.
 
 use std::io::{self, SeekFrom};
 use std::sync::Arc;

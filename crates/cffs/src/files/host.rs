@@ -389,7 +389,7 @@ fn is_denied(error: &io::Error) -> bool {
 
 /// The error of a copy that found another file than the one it had made or looked at.
 pub fn replaced() -> io::Error {
-    io::Error::other("somebody replaced it while it was being copied")
+    io::Error::other("it was replaced while it was being copied")
 }
 
 /// The ranges of a file that have data. Where the file system does not know, all of it.

@@ -52,7 +52,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
     Ok(node)
 }
 
-/// The directory in which a path's last name is to be made or removed, and that name.
+/// The directory in which a path's last name is made or removed, and that name.
 pub fn parent(volume: &Arc<Volume>, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..end];

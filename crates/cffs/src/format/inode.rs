@@ -257,7 +257,7 @@ pub enum LinkTagKind {
     /// another file took the name.
     Unlinked = 2,
     /// The name was that of another file in `place`; if both are found, this one counts. Of an inode
-    /// in the external table, the entry has the slot `count` and is to be a name of this inode.
+    /// in the external table, the entry has the slot `count` and must be a name of this inode.
     Replaced = 3,
 }
 

@@ -210,7 +210,7 @@ impl<'a> Sector<'a> {
         }
     }
 
-    /// The entries that are to be seen, in the order of their slots.
+    /// The visible entries, in the order of their slots.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let image = self.0;
         self.raw()

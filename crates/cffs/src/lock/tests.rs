@@ -29,7 +29,7 @@ fn a_lock_out_of_order_is_a_mistake_even_if_it_is_free() {
         let _gate = gate.write();
         assert!(fails(|| drop(epochs.lock())), "epochs come before the gate");
         assert!(fails(|| drop(gate.read())), "a gate that waits for itself");
-        assert!(epochs.try_lock().is_some(), "who only tries makes nobody wait");
+        assert!(epochs.try_lock().is_some(), "a thread that only tries makes no other wait");
     }
     {
         let _leaf = leaf.lock();

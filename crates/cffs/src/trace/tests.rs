@@ -215,7 +215,7 @@ fn a_write_an_epoch_later_belongs_to_the_operations_that_changed_the_files() {
         assert_eq!(of_process(&flushes, 3), flushes.values().sum::<u64>(), "{flushes:?}");
         // Its own are the superblock's and the busy log's.
         assert!(of_process(&writes, 3) < first.unwrap_or(0) + second.unwrap_or(0), "{writes:?}");
-        assert_eq!(of_process(&writes, 0), 0, "everything is somebody's");
+        assert_eq!(of_process(&writes, 0), 0, "every request has a cause");
     }
 }
 

@@ -165,7 +165,7 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
         let dir = make(InodeNo::ROOT, &format!("piece {piece}"), NewKind::Directory);
         loop {
             let name = format!("pipe {}", made.len());
-            // Which nobody reads, so that looking at the volume changes no times.
+            // It is never read, so that looking at the volume changes no times.
             let ino = make(dir, &name, NewKind::Fifo);
             made.push((dir, name));
             if ino.0 + 1 == (piece as u64 + 1) * per_block {

@@ -120,7 +120,7 @@ fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
     Some(at)
 }
 
-/// Makes a file that nobody uses then.
+/// Makes a file that is not in use afterwards.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Option<InodeNo> {
     let made = volume.make(dir, name, &new(kind)).ok()?;
     volume.release(made.ino, 1);

@@ -55,7 +55,7 @@ pub fn full(options: &MkfsOptions) -> Result<Image> {
     Ok(device.snapshot())
 }
 
-/// Makes a file that nobody has open.
+/// Makes a file that is not open.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Result<InodeNo> {
     let permissions = if kind == NewKind::Directory { 0o755 } else { 0o640 };
     let new = NewFile { kind, permissions, umask: 0, uid: 1000, gid: 100 };

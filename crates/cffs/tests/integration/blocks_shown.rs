@@ -1,5 +1,5 @@
 //! The space that a file shows to stat(2) follows what callers do with it, and nothing else: front ends
-//! let others keep attributes for as long as nobody changes the file.
+//! let others keep attributes for as long as the file does not change.
 
 use std::sync::Arc;
 

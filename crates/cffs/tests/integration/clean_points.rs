@@ -1,4 +1,4 @@
-//! Clean points: a volume that nobody changes is marked clean while it is open, so that a crash
+//! Clean points: a volume that does not change is marked clean while it is open, so that a crash
 //! leaves nothing to recover; and the mark is never there when it would be wrong.
 
 use std::sync::Arc;

@@ -227,7 +227,7 @@ fn copies_in_opposite_directions_do_not_wait_for_each_other() {
                     volume.sync().expect("synced");
                 }
             }
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the other end waits");
         });
     }
     for _ in 0..2 {

@@ -88,7 +88,7 @@ fn look(volume: &Volume) -> Error {
 fn damage_that_was_met_outlives_an_unmount_until_it_is_mended() {
     let Sample { device, sector, .. } = sample();
     flip(&device, sector);
-    assert!(check(&device, Repair::Preen).skipped, "nobody has seen it yet");
+    assert!(check(&device, Repair::Preen).skipped, "it was not seen yet");
     let volume = open(&device, OpenOptions::default()).unwrap();
     for _ in 0..3 {
         assert!(matches!(look(&volume), Error::Corruption(_)));

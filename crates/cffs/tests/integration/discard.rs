@@ -249,7 +249,7 @@ fn blocks_written_meanwhile_are_not_discarded() {
     }
 }
 
-/// A device that fails discards costs nobody anything but room, and a trim says so.
+/// A device that fails discards only costs room, and a trim reports that.
 #[test]
 fn a_failed_discard_loses_nothing() {
     let inner = MemoryDevice::new(64 * MIB);

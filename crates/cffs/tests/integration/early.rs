@@ -276,7 +276,7 @@ fn a_file_that_freed_space_early_is_not_left_behind() {
         volume.sync_file(other, false).expect("fsync");
     };
     let unplaced = |file| volume.explain(file).expect("placed").unplaced_bytes;
-    // The small file moves, the large one is overwritten where it lies.
+    // The small file moves, the large one is overwritten in place.
     write(&volume, small, 0, 8 * KIB);
     assert_eq!(early(&volume), 8 * KIB);
     write(&volume, large, 0, MIB);

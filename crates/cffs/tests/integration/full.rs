@@ -90,7 +90,7 @@ fn directories_are_made_as_long_as_there_are_blocks() {
     }
 }
 
-/// It is overwritten where it lies, since there is nowhere else to go.
+/// It is overwritten in place, since there is no other room.
 #[test]
 fn a_small_file_on_a_full_volume_can_be_overwritten() {
     for (_, options) in sample::kinds() {
@@ -126,7 +126,7 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
 enum End {
     /// Not at all.
     Kept,
-    /// It is overwritten where it lies.
+    /// It is overwritten in place.
     Overwritten,
     /// It is overwritten, and then cut off in the middle of a block.
     CutOff,
@@ -276,7 +276,7 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
     }
 }
 
-/// The kernel lets go of a removed file by a message that nobody waits for. What finds no space waits for
+/// The kernel forgets a removed file by a message without an answer. What finds no space waits for
 /// it, and not for files that a program goes on using.
 #[test]
 fn space_of_a_file_that_was_just_removed_is_waited_for() {

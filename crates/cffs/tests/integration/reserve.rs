@@ -1,4 +1,4 @@
-//! The reserve: who may use the last part of the space, and that nobody is kept from giving some back.
+//! The reserve: which users may use the last part of the space, and that every user can free some.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Safeguards that nobody misses until a crash or a bad device, each with what it is there for.
+//! Safeguards that matter only after a crash or on a bad device, each with the case that it is for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn make(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
     attr.ino
 }
 
-/// The contents of a small file have a checksum, and nobody gets other contents for them.
+/// The contents of a small file have a checksum, and no reader gets other contents.
 #[test]
 fn contents_that_the_device_changed_are_not_read() {
     const LEN: usize = 20_000;
@@ -64,8 +64,8 @@ fn contents_that_the_device_changed_are_not_read() {
     assert_eq!(bytes, [8; 100]);
 }
 
-/// Where space has run out, a small file is overwritten where it lies. Its checksum has to be off the
-/// device before, or a crash in between leaves contents that nobody can read.
+/// When space has run out, a small file is overwritten in place. Its checksum has to be off the
+/// device before, or a crash in between leaves contents that cannot be read.
 #[test]
 fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     let device = Arc::new(CrashingDevice::new(blank(8 << 20).snapshot(), 12, 3));

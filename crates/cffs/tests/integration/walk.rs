@@ -204,7 +204,7 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
         let mut absent = next.clone();
         forget_what_was_read(&mut absent, &device);
         assert!(absent.len() * 2 > next.len(), "{} blocks of {}", absent.len(), next.len());
-        // Nobody asks for anything of the directory after this one.
+        // No file of the directory after this one is read.
         read(&volume, "d08", FILES / 2);
         let since = Instant::now();
         while !absent.is_empty() && since.elapsed() < Duration::from_secs(20) {

@@ -64,7 +64,7 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
             assert!(matches!(synced, Err(Error::Io(_))), "request {nth}: {synced:?}");
             device.disarm();
             assert!(volume.latched().is_some());
-            // The device is sound again, but nobody knows what it has of the epoch.
+            // The device is sound again, but how much of the epoch it has is unknown.
             assert!(matches!(volume.make(ROOT, b"more", &NEW), Err(Error::Latched(_))));
             assert!(matches!(volume.write(late, 0, b"more"), Err(Error::Latched(_))));
             assert!(matches!(volume.sync(), Err(Error::Latched(_))));

@@ -281,7 +281,7 @@ impl Reference {
         count
     }
 
-    /// The volume was closed: nobody refers to anything.
+    /// The volume was closed: no inode is referenced.
     pub fn close(&mut self) {
         self.cursor = None;
         self.inodes.values_mut().for_each(|node| node.references = 0);
@@ -301,7 +301,7 @@ impl Reference {
         }
     }
 
-    /// Renames; a whiteout that is to be left gets its number by [`Reference::make`].
+    /// Renames; a whiteout that it leaves gets its number by [`Reference::make`].
     /// `Ok(false)` if there was nothing to do, as both names are of one file.
     pub fn rename(
         &mut self,

@@ -53,7 +53,7 @@ pub struct Wishes {
     pub max_write: u32,
     /// The longest read-ahead in bytes; the kernel's own limit holds where it is lower.
     pub max_readahead: u32,
-    /// How many requests for which nobody waits (read-ahead, write-back) may be in flight.
+    /// How many requests in the background (read-ahead, write-back) may be in flight.
     pub max_background: u16,
     /// From how many of them on the file system counts as congested.
     pub congestion_threshold: u16,
@@ -130,7 +130,7 @@ impl Granted {
 /// Room for the longest xattr, for the longest symbolic link and for `FUSE_MIN_READ_BUFFER`.
 const PAYLOAD_LEN_MIN: usize = 72 << 10;
 
-/// How an `INIT` is to be answered.
+/// How to answer an `INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Negotiation {
     /// This is the answer, and the session begins.

@@ -278,7 +278,7 @@ pub struct Release {
     pub flags: u32,
     /// A `FLUSH` is due first.
     pub flush: bool,
-    /// The file's `flock` lock is to be dropped.
+    /// Whether to drop the file's `flock` lock.
     pub flock_unlock: bool,
     /// The owner of the locks.
     pub lock_owner: LockOwner,

@@ -5,7 +5,7 @@
 //! session that is [resumed](super::Session::resume) on the same connection.
 //!
 //! No request is lost: what was not read stays in the kernel's queue, in its order. Threads that wait in
-//! the kernel for a request are called back, so that a file system that nobody uses is suspended, too.
+//! the kernel for a request are called back, so that an idle file system is suspended, too.
 //! On io_uring, requests are [held](crate::transport::hold) in the rings' entries.
 
 use std::collections::BTreeMap;

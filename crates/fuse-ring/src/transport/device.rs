@@ -10,7 +10,7 @@ use rustix::ioctl::{Setter, ioctl, opcode};
 /// An open `/dev/fuse`, bound to a connection once that is mounted.
 ///
 /// The connection lives while any descriptor of it is open. When the last is closed the kernel
-/// fails what is pending and all that follows with `ENOTCONN`, so that nobody hangs on a server
+/// fails what is pending and all that follows with `ENOTCONN`, so that no program hangs on a server
 /// that has died.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
@@ -31,7 +31,7 @@ impl Device {
         Ok(Device(open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Takes a descriptor that somebody else has opened and mounted.
+    /// Takes a descriptor that another program has opened and mounted.
     pub(crate) fn from_fd(fd: OwnedFd) -> Device {
         Device(fd)
     }

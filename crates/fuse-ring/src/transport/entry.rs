@@ -97,7 +97,7 @@ pub(super) struct Entry {
     pub(super) is_registered: bool,
     /// Whether it has a request that was not served.
     pub(super) has_request: bool,
-    /// Whether no request is to be held, since the core of the queue is off.
+    /// Whether no request can be held, since the core of the queue is offline.
     pub(super) is_idle: bool,
 }
 

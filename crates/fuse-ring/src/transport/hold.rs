@@ -70,7 +70,7 @@ impl Attempt {
         }))
     }
 
-    /// Whether requests that arrive are to be kept.
+    /// Whether to keep arriving requests.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire)
     }

@@ -2,7 +2,7 @@
 //!
 //! A thread that waits in `read(2)` there is woken by a request, by the end of the connection, or by a
 //! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread
-//! sees that nothing more is to be served. A signal is lost on a thread that is just about to read; so it
+//! sees that serving has ended. A signal is lost on a thread that is just about to read; so it
 //! is sent again until all have left. Of a request nothing is lost: the kernel looks for a signal only
 //! where it has none for the thread.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Ignored unless somebody handles it, so that one that comes late harms nothing, also after an `exec`.
+/// Ignored by default, so that one that comes late harms nothing, also after an `exec`.
 const SIGNAL: Signal = Signal::SIGURG;
 
 /// How long the signal is given at first, and at last: a thread may serve a request for long.

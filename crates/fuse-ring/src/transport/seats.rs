@@ -19,11 +19,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Seats {
     /// How many are free.
     free: Mutex<usize>,
-    /// Nothing more is to be served. Read without the lock, since a thread looks at it for each request.
+    /// Serving has ended. Read without the lock, since a thread looks at it for each request.
     ended: AtomicBool,
-    /// A seat is free, or nobody needs one any more.
+    /// A seat is free, or no thread needs one any more.
     changed: Condvar,
-    /// Nothing more is to be served.
+    /// Serving has ended.
     over: Condvar,
 }
 
@@ -64,7 +64,7 @@ impl Seats {
         true
     }
 
-    /// Nothing more is to be served.
+    /// Serving has ended.
     pub(crate) fn end(&self) {
         let free = self.lock();
         self.ended.store(true, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Seats {
         self.over.notify_all();
     }
 
-    /// Waits until nothing more is to be served.
+    /// Waits until serving has ended.
     pub(crate) fn wait_for_end(&self) {
         let mut free = self.lock();
         while !self.ended.load(Ordering::Relaxed) {

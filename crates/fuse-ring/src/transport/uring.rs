@@ -15,7 +15,7 @@
 //! Traps, each of which is met below:
 //!
 //! - The kernel uses no queue before **all** have an entry, those of cores that are offline too;
-//!   until then every caller waits. [`plan`] gives each queue to somebody.
+//!   until then every caller waits. [`plan`] assigns each queue to a thread.
 //! - The answer to `INIT` commits both sides. So rings and buffers are made before it
 //!   ([`Worker::new`]), and what can fail has failed by then.
 //! - Request and answer **share the payload buffer**. See [`Entry::serve`].

@@ -109,7 +109,7 @@ impl Waiting {
         !waited.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
-    /// Nothing more is to be served.
+    /// Serving has ended.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.woken.notify_all();

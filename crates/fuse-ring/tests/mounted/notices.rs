@@ -83,7 +83,7 @@ fn data_is_stored(setup: Setup) {
     let mut data = [0; 8192];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut data, 0).unwrap();
     assert!(data.iter().all(|&byte| byte == b'b'), "not what the handler has");
-    assert_eq!(tree.seen().largest.0, 0, "nobody asked the handler");
+    assert_eq!(tree.seen().largest.0, 0, "the handler was not called");
     drop(file);
     mounted.end().unwrap();
 }

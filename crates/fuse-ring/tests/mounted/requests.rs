@@ -19,7 +19,7 @@ on_both_transports! {
     waiting_requests_do_not_stop_others
 }
 
-/// A file system of one file, whose readers wait until somebody interrupts them or lets them go.
+/// A file system of one file, whose readers wait until they are interrupted or released.
 #[derive(Clone, Default)]
 struct Slow(Arc<(Mutex<State>, Condvar)>);
 

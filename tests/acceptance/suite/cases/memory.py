@@ -196,7 +196,7 @@ def pieces(t):
 @case("memory-requests", size=4 * GIB, only_on="cffs")
 def requests(t):
     """Very many requests at once, and readers that stop reading: directories half read, and a file sent
-    to sockets that nobody empties."""
+    to sockets that are never read."""
     readers, threads = t.pick((500, 64), (3_000, 256))
     resource.setrlimit(resource.RLIMIT_NOFILE, (4 * readers + 200, max(4 * readers + 200, 4096)))
     t.remount(OPTIONS)

@@ -72,7 +72,7 @@ fn running() -> (Arc<Counting>, Arc<Volume>, SocketAddr, Running) {
 }
 
 fn ask(address: SocketAddr, patience: Duration) -> io::Result<[u8; 28]> {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("a server listens");
     stream.set_read_timeout(Some(patience)).expect("set");
     stream.write_all(&null().0)?;
     let mut reply = [0; 28];

@@ -2,7 +2,7 @@
 //!
 //! Nothing is predicted by a model of its own: the scan is rehearsed. A second, read-only volume is opened
 //! over a device that reads metadata and only counts requests for contents (`hollow`), and the tree is read
-//! through it by the code that reads for everybody. So a change of read-ahead changes what is reported here.
+//! through it by the code of all reads. So a change of read-ahead changes what is reported here.
 
 mod hollow;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Messages that nobody would send.
+//! Arbitrary messages, which no kernel would send.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
