@@ -217,8 +217,7 @@ impl Handler for Adapter {
 
     fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
         let mut changes = translate::set_attr(change);
-        // chown(2) takes set-id bits from callers with the capability, too, even if it names no owner; the
-        // request is empty then.
+        // An empty request is a chown(2) that names no owner: it, too, takes set-id bits from any caller.
         let is_empty = changes == types::SetAttr::default();
         let is_chown = change.uid.is_some() || change.gid.is_some() || is_empty;
         if change.kill_suid_sgid || is_empty {
