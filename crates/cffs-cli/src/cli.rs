@@ -34,7 +34,7 @@ pub const HELP_WIDTH: usize = 100;
     after_help = EXAMPLES
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -7,7 +7,7 @@
 use anyhow::Context;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// What the server of a mount needs beyond what every process may do. One without a mount needs nothing.
+/// The capability that the server of a mount needs. A server without a mount needs none.
 pub const TO_UNMOUNT: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// Gives up all capabilities but these of this thread, and of those that it starts, for good. Ordinary users

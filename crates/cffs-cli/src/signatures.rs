@@ -1,4 +1,4 @@
-//! What is on a device that a command is about to overwrite.
+//! Recognises the contents of a device that a command is about to overwrite.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ const SIGNATURES: [(usize, &[u8], &str); 18] = [
     (257, b"ustar", "a tar archive"),
 ];
 
-/// What the head of the device has, where every file system has its signature; `None` for zeros.
+/// The contents of the device by its head, where every file system has its signature; `None` for zeros.
 pub fn contents(device: &FileDevice) -> anyhow::Result<Option<&'static str>> {
     let len = (device.geometry().size_bytes as usize).min(SIGNATURE_BYTES);
     let mut head = vec![0; len];

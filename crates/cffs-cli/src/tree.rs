@@ -165,7 +165,7 @@ fn shown(path: &[u8]) -> String {
     OsStr::from_bytes(path).display().to_string()
 }
 
-/// What the kernel says of a file, as the library says it.
+/// Converts the kernel's attributes of a file to the library's.
 fn attr(data: &Metadata) -> Attr {
     let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
     let device = data.rdev();

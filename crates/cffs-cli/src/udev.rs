@@ -1,5 +1,5 @@
-//! What a volume is, in the properties that udev's rules go by: those that libblkid gives to the types
-//! that it knows. And the way back, from a label or a UUID to the device.
+//! Describes a volume by the properties that udev's rules use: those that libblkid reports for the types that
+//! it knows. Also finds the device with a label or a UUID.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use cffs::format::superblock::VERSION;
 #[cfg(test)]
 mod tests;
 
-/// Characters that properties and the names of links in /dev keep, beside letters and digits.
+/// Characters that properties and the names of links in /dev keep, in addition to letters and digits.
 const PLAIN: &str = "#+-.:=@_";
 
 /// `NAME=VALUE` lines. Those that end in `_ENC` are fit for names of links; the others for people.

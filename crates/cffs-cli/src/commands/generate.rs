@@ -15,7 +15,7 @@ use crate::exit::Kind;
 /// Write man pages or shell completions to a directory
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// What to write.
+    /// The kind of files to write.
     what: What,
     /// Where to; made if it is missing.
     directory: PathBuf,

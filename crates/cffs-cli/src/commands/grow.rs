@@ -40,12 +40,12 @@ pub struct Grow {
     json: bool,
 }
 
-/// What stands for the size on the command line.
+/// The size on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NewSize {
-    /// So many bytes.
+    /// To this many bytes.
     To(u64),
-    /// So many bytes more.
+    /// By this many bytes.
     By(u64),
 }
 
@@ -79,7 +79,7 @@ impl Grow {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What keeps it from growing.
+    /// The reason why it cannot grow.
     fn limit(&self, size: &str) -> String {
         match self.size {
             None => format!("fills its image or device ({size})"),

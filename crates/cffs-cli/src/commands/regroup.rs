@@ -197,7 +197,7 @@ impl Regroup {
     }
 }
 
-/// What is moved, and what that gains.
+/// The moved files, and the gain.
 fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     let RegroupStatus { stage, progress, .. } = status;
     let files = counted(progress.files, "file");
@@ -218,7 +218,7 @@ fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     format!("{files} looked at, none {verb}")
 }
 
-/// So many accesses of the device.
+/// A number of accesses of the device, in words.
 fn accesses(count: u64) -> String {
     if count == 1 { String::from("1 access") } else { format!("{count} accesses") }
 }

@@ -65,7 +65,7 @@ impl Scrub {
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
         if let Some(OnMount { path, .. }) = names::mounted(&self.target)? {
             match control::request(&path, request.clone()) {
-                // The image of a read-only mount can be read beside it.
+                // The image of a read-only mount can be read meanwhile.
                 Err(AskError::ReadOnly) if !self.target.is_dir() && !self.stop => {
                     return self.scrub_image();
                 }

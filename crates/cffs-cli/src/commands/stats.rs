@@ -44,7 +44,7 @@ For a volume with a stable log (mkfs --log):
   superseded_percent     blocks that a newer record superseded, so that they were written to their
                          places once for several records
   drains                 how often its blocks were written to their places: because it was full,
-                         because of a write beside it (overlap), or at a clean point
+                         because of a write past it (overlap), or at a clean point
   drain_us               the total time of these, in microseconds
   stalled_us             how long writers waited for the first two kinds, in microseconds
 
@@ -83,7 +83,7 @@ pub struct Stats {
     /// Print metrics in the text format of Prometheus.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     prometheus: bool,
-    /// What the requests to an object store cost, instead of what Amazon S3 asks for.
+    /// A file of prices of requests to an object store, instead of those of Amazon S3.
     #[arg(long, value_name = "FILE", conflicts_with = "prometheus")]
     prices: Option<PathBuf>,
     /// Print a line at this interval (1): calls, requests and bytes per second, the share of cache hits,

@@ -23,7 +23,7 @@ impl Log {
     }
 }
 
-/// What `work` logs.
+/// The messages that `work` logs.
 fn logged(work: impl FnOnce()) -> String {
     let log = Log::default();
     let writer = log.clone();

@@ -1,4 +1,4 @@
-//! What a failure says.
+//! Messages of failures.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ const MESSAGES_MAX: u32 = 10;
 /// The time for which they are counted.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// What has been written, by place.
+/// Counts of written messages, by place.
 pub struct Limit<P>(Mutex<HashMap<P, Window>>);
 
 struct Window {
@@ -29,7 +29,7 @@ struct Window {
 /// Whether a message is written.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is, and so many were left out before it that nothing has been said of yet.
+    /// It is written, and this many messages before it were left out and not reported yet.
     Written { left_out: u64 },
     /// It is counted.
     LeftOut,

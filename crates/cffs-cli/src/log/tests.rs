@@ -35,7 +35,7 @@ fn a_log_is_its_owners_alone_and_no_link_is_followed() {
     assert_eq!(error, "it is a symbolic link; name the file itself");
 }
 
-/// What was logged, gathered.
+/// Collects logged messages.
 #[derive(Clone, Default)]
 struct Gathered(Arc<Mutex<Vec<u8>>>);
 

@@ -9,7 +9,7 @@ use crate::size;
 #[cfg(test)]
 mod tests;
 
-/// What a value is called without its unit, and the value with it.
+/// The name of a value without its unit, and the value with it.
 pub(super) fn labelled(key: &str, value: &Value) -> (String, String) {
     let words: Vec<&str> = key.split('_').collect();
     let name = words.join(" ");

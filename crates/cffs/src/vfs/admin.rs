@@ -62,10 +62,10 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a volume
-    /// that was opened read-only and not left clean; those of [reading](super#errors) where not even the
-    /// tables that point to the inodes can be read, or where the device cannot be asked. Damage of a file is
-    /// no error but a problem that the result lists.
+    /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a
+    /// volume that was opened read-only and not left clean; those of [reading](super#errors) where not even
+    /// the tables that point to the inodes can be read, or where the device cannot be asked. Damage of a file
+    /// is no error but a problem that the result lists.
     pub fn scrub(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,

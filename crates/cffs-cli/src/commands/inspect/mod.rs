@@ -38,7 +38,7 @@ pub struct Inspect {
     /// The image or the device, or the URL of a volume in an object store.
     #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
-    /// What to show.
+    /// The structure to show.
     #[command(subcommand)]
     what: What,
     /// Print JSON.

@@ -1,7 +1,7 @@
 //! Reads a volume's structures one at a time, with the codecs of the format alone.
 //!
-//! Nothing is cached and nothing is believed: where a structure is bad, the codec's message says
-//! so, and the structures beside it can still be read.
+//! Nothing is cached and nothing is believed: if a structure is bad, the codec's message says
+//! so, and other structures can still be read.
 
 use anyhow::{Context, anyhow, bail};
 use cffs::device::BlockDevice;
@@ -29,7 +29,7 @@ pub struct Reader<'d> {
     checksum: Checksum,
 }
 
-/// An inode with all that lies beside it.
+/// An inode with the parts of its entry.
 pub struct Found {
     /// The sector that contains it.
     pub container: Container,
@@ -39,7 +39,7 @@ pub struct Found {
     pub inode: DiskInode,
     /// The data area.
     pub data: Vec<u8>,
-    /// Extended attributes that lie beside it, encoded.
+    /// Extended attributes embedded with it, encoded.
     pub xattrs: Vec<u8>,
     /// Linktags.
     pub tags: Vec<LinkTag>,

@@ -25,13 +25,13 @@ const HEAD: u64 = 92;
 /// The length of the longest bar, and where bars begin.
 const BAR: u64 = 240;
 const BARS_AT: u64 = 290;
-/// What of the tree's names lies in a cell has this colour, which is that of texts.
+/// The colour of names in a cell, which is also that of texts.
 const NAMES: &str = "#222222";
 /// The colours of the ground, the map, texts, names, and texts of less weight, where the viewer prefers dark.
 const DARK: &str = "@media (prefers-color-scheme: dark) { .ground { fill: #1e2428 } .map { fill: #2d363c } \
     text, .names { fill: #e8ecef } .soft { fill: #a5b0b8 } }";
 
-/// What of a cell the directories have, each with its number and bytes, and the names of all.
+/// The bytes of a cell: of each directory, by its number, and of the names of all.
 #[derive(Clone, Default)]
 struct Cell {
     contents: Vec<(usize, u64)>,

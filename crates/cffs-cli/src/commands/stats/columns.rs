@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::size;
 
-/// So many lines come with one header: a screen has one.
+/// The number of lines per header, so that a screen shows one.
 pub const HEADER_EVERY: u64 = 20;
 
 /// A column: its name, its width, and its text.
 type Column = (&'static str, usize, fn(&Interval<'_>) -> String);
 
-/// What happened in an interval.
+/// The changes in an interval.
 struct Interval<'a> {
     rise: &'a Value,
     now: &'a Value,

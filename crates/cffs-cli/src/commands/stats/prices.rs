@@ -1,4 +1,4 @@
-//! What the requests to an object store cost.
+//! The cost of requests to an object store.
 
 use std::path::Path;
 

@@ -21,7 +21,7 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
     Section { name, help, is_counter: true }
 }
 
-/// What is not listed here is shown as a gauge.
+/// The kinds of figures; others are shown as gauges.
 const SECTIONS: [Section; 9] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),

@@ -1,4 +1,4 @@
-//! What `--watch` shows.
+//! The output of `--watch`.
 
 use serde_json::json;
 

@@ -28,7 +28,7 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// A file that is longer is read when its turn comes, a piece at a time.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// What goes along.
+/// The attributes to archive.
 #[derive(Clone, Copy)]
 pub struct Options {
     /// Extended attributes, ACLs among them.
@@ -269,7 +269,7 @@ impl<W: Write> Archive<'_, W> {
         Ok(())
     }
 
-    /// What a header has no room for.
+    /// The fields that do not fit into a header.
     fn extensions(&mut self, entry: &WalkEntry) -> io::Result<()> {
         self.with_records(entry, Vec::new())
     }

@@ -25,7 +25,7 @@ const UNNAMED: u32 = 0o755;
 const DAMAGED: u32 = 0o700;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is taken over.
+/// The attributes to restore.
 pub struct Options {
     /// Owners and groups.
     pub owner: bool,

@@ -63,7 +63,7 @@ impl Map {
         self.data.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// What stands ahead of the contents.
+    /// The map that precedes the contents.
     pub fn encoded(&self) -> Vec<u8> {
         // An empty range says where a last hole ends.
         let ends_in_hole = self.data.last().is_none_or(|last| last.end < self.size);
