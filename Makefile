@@ -89,7 +89,7 @@ test-quick: ## Run the tests that need no mount, with fewer random cases
 test-minio: ## Run the tests of volumes in S3 on MinIO, too, which Go builds (minutes the first time)
 	scripts/setup.sh test-minio
 	$(CARGO) build --locked -p cffs-cli -p cffs-bench
-	CFFS_STORE_SERVER=minio $(CARGO) test --locked -p cffs-cli --test object_store --test staging
+	CFFS_STORE_SERVER=minio $(CARGO) test --locked -p cffs-cli --test integration -- object_store:: staging::
 
 fmt: ## Format the source
 	$(CARGO) fmt --all
@@ -205,7 +205,7 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 		$(CARGO) test --release --locked --workspace -- --include-ignored
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	CFFS_STAGING_KILLS=$(SOAK_KILLS) CFFS_STAGING_SEED=$(SOAK_SEED) \
-		$(CARGO) test --release --locked -p cffs-cli --test staging -- --nocapture
+		$(CARGO) test --release --locked -p cffs-cli --test integration staging:: -- --nocapture
 	tests/acceptance/run --full --only killed-server --only power-cut --only nfs-killed --only nfs-power-cut
 	for kind in "--mount-options transport=auto --only nfs-stress" "--mount-options transport=dev" \
 		"--fs cffs-store"; do \

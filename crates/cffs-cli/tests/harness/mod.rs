@@ -2,6 +2,9 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod failing;
+pub mod nfs;
+pub mod page;
+pub mod store_server;
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::harness::Scratch;
+use super::Scratch;
 
 /// A page that a command is to serve, with tokens in a file.
 pub struct Page {

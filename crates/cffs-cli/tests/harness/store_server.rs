@@ -1,5 +1,4 @@
 //! A server of objects on loopback: versitygw, or MinIO where `CFFS_STORE_SERVER=minio` asks for it.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::cell::RefCell;
 use std::fs;
@@ -8,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::harness::{CFFS, Scratch, succeed, wait_for};
+use super::{CFFS, Scratch, succeed, wait_for};
 
 pub const USER: &str = "tests";
 pub const SECRET: &str = "only for tests";

@@ -1,11 +1,9 @@
 //! `cffs layout` on images and on mounted volumes.
 
-mod harness;
-
 use std::fs;
 use std::path::Path;
 
-use harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 use serde_json::Value;
 
 /// More directories than one piece of a server's answer has room for.

@@ -1,7 +1,5 @@
 //! `cffs publish`: a tree as a version of a volume in an object store.
 
-mod harness;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -10,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Scratch, fail, succeed};
+use crate::harness::{Scratch, fail, succeed};
 
 const NOBODY: u32 = 65534;
 /// The number of files of 1 MiB that are being published when it is killed.

@@ -1,12 +1,10 @@
 //! The program on images, without a mount.
 
-mod harness;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
-use harness::{CFFS, Scratch, fail, succeed};
+use crate::harness::{CFFS, Scratch, fail, succeed};
 
 #[test]
 fn mkfs_makes_an_image_that_info_describes() {
@@ -562,7 +560,7 @@ fn path_finds_every_name_of_an_inode() {
     fail(2, &mut path(&["0"]));
 
     // A mounted volume is searched by the same numbers, through its directory or its image.
-    if harness::can_mount() {
+    if crate::harness::can_mount() {
         scratch.mount("ro");
         let mount = scratch.mountpoint();
         for target in [scratch.image(), mount.clone()] {

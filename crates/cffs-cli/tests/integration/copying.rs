@@ -1,11 +1,9 @@
 //! Exit codes and messages of the commands that copy: what lost something never ends with 0.
 
-mod harness;
-
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use harness::{Scratch, fail, succeed, umount_8};
+use crate::harness::{Scratch, fail, succeed, umount_8};
 
 fn with_tree() -> Scratch {
     let scratch = Scratch::with_image();
@@ -176,7 +174,7 @@ fn a_tree_deeper_than_any_path_is_copied_and_searched() {
     succeed(tar.arg(scratch.image()).arg("/again").stdin(fs::File::open(&file).expect("there")));
     let again = succeed(scratch.cffs(["ls", "-R"]).arg(scratch.image()).arg("/again"));
     assert!(again.lines().any(|line| line == format!("/again{leaf}")));
-    if harness::can_mount() {
+    if crate::harness::can_mount() {
         let number = succeed(scratch.cffs(["ls", "-d", "--json"]).arg(scratch.image()).arg(&leaf));
         let number: serde_json::Value = serde_json::from_str(&number).expect("it is JSON");
         let number = number["ino"].to_string();

@@ -1,11 +1,6 @@
 //! `cffs serve` and `cffs mount --nfs`, and clients that other people wrote: those of libnfs. Without them
 //! (package libnfs-utils) these tests say so and pass.
 
-mod harness;
-
-#[path = "harness/page.rs"]
-mod page;
-
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -15,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
-use page::Page;
+use crate::harness::page::Page;
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 
 fn has_clients() -> bool {
     let found = Command::new("nfs-ls").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,15 +1,13 @@
 //! Commands of a mount on a device that fails at each step: none of them returns 0 if a change is lost, and
 //! each reports the result and what to do.
 
-mod harness;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use harness::failing::{FailingDisk, Fault};
-use harness::{CFFS, can_mount, succeed};
+use crate::harness::failing::{FailingDisk, Fault};
+use crate::harness::{CFFS, can_mount, succeed};
 
 const SIZE: u64 = 32 << 20;
 static CONTENTS: [u8; 50_000] = [7; 50_000];

@@ -1,11 +1,9 @@
 //! A server that dies says why, in the log. Where mounting is impossible the tests say so and pass.
 
-mod harness;
-
 use std::fs;
 use std::time::{Duration, Instant};
 
-use harness::{Scratch, can_mount, succeed};
+use crate::harness::{Scratch, can_mount, succeed};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 /// The process that serves a mounted volume.

@@ -1,10 +1,8 @@
 //! Properties that a server in the background inherits from the program that started it.
 
-mod harness;
-
 use std::process::Command;
 
-use harness::{CFFS, Scratch, can_mount, succeed};
+use crate::harness::{CFFS, Scratch, can_mount, succeed};
 
 /// Runs a command in a shell that holds a lock on a file, as scripts do that must not run twice, and says
 /// whether the lock is free afterwards.

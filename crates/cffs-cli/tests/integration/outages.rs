@@ -1,16 +1,11 @@
 //! Programs that wait for a store that does not answer.
 
-mod harness;
-
 use std::cell::RefCell;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-#[path = "harness/store_server.rs"]
-mod store_server;
-
-use harness::{CFFS, Scratch, can_mount, succeed, wait_for};
-use store_server::{SECRET, StoreServer};
+use crate::harness::store_server::{SECRET, StoreServer};
+use crate::harness::{CFFS, Scratch, can_mount, succeed, wait_for};
 
 const URL: &str = "s3://bucket/tree";
 

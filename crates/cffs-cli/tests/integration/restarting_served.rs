@@ -1,10 +1,5 @@
 //! Replacing the program of a server under a mount that NFS clients use, too.
 
-mod harness;
-
-#[path = "harness/nfs.rs"]
-mod nfs;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -16,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::harness::nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
+use crate::harness::{CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, succeed};
 use cffs_serve::served::control::{self, Question};
-use harness::{CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, succeed};
-use nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
 
 const ALL: &str = "/:no_root_squash,insecure";
 
@@ -419,7 +414,7 @@ fn a_full_volume_is_served_as_before() {
     fs::remove_file(dir.join("big")).expect("removed");
     // The kernel says that nobody uses it any more after that, and its space is free from then on.
     let free = || rustix::fs::statvfs(&dir).expect("statvfs");
-    harness::wait_for(|| free().f_bfree * free().f_frsize > 4 << 20);
+    crate::harness::wait_for(|| free().f_bfree * free().f_frsize > 4 << 20);
     restart(&scratch);
     for (number, mut file) in open.into_iter().enumerate() {
         assert_eq!(file.metadata().expect("open").nlink(), 0);

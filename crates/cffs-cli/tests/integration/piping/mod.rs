@@ -1,8 +1,6 @@
 //! Trees and files through pipes: `cffs tar` with GNU tar, and `cffs cat` with a list.
 
 mod archives;
-#[path = "../harness/mod.rs"]
-mod harness;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -10,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use harness::{Scratch, fail, succeed};
+use crate::harness::{Scratch, fail, succeed};
 
 /// Runs a command with these bytes on standard input.
 fn feed(command: &mut Command, input: &[u8]) -> Output {

@@ -1,11 +1,9 @@
 //! How requests reach the server: by io_uring, by `/dev/fuse`, and what is said of it.
 
-mod harness;
-
 use std::fs;
 use std::process::{Command, Stdio};
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 

@@ -1,15 +1,13 @@
 //! Administration of a volume: `cffs tune`, `cffs grow`, mounted or not, and on devices that fail. (`cffs
 //! trim` is tested with images and mounts.)
 
-mod harness;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use serde_json::Value;
 

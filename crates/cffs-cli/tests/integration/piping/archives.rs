@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::{feed, said};
 use crate::harness::{Scratch, succeed};
-use crate::{feed, said};
 
 /// Writes an archive of a volume's tree.
 fn archived(scratch: &Scratch, path: &str) -> Vec<u8> {

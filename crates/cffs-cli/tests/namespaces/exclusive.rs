@@ -1,19 +1,16 @@
 //! One writer at a time, on this host and across hosts. Where mounting is impossible the tests of mounts
 //! say so and pass; those of loop devices need root besides.
 
-mod harness;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
 use cffs::format::Superblock;
 use cffs::format::superblock::{Holder, SUPERBLOCK_BYTES};
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
 
 /// A loop device over an image, detached in the end.
 struct Loop(PathBuf);
@@ -31,10 +28,6 @@ impl Drop for Loop {
     }
 }
 
-/// One test at a time: a mount namespace that one of them makes has the mounts of the others, and their
-/// volumes are not complete before it is gone.
-static TURN: Mutex<()> = Mutex::new(());
-
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -42,7 +35,7 @@ fn is_root() -> bool {
 /// An image was mounted, and so was a loop device over it: when both were unmounted, one tree was gone.
 #[test]
 fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     if !can_mount() || !is_root() {
         return;
     }
@@ -98,7 +91,7 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
 // cffs info of an image that was mounted in a container waited for a minute, and failed.
 #[test]
 fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_image() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     if !can_mount() || !is_root() {
         return;
     }
@@ -132,7 +125,7 @@ fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_imag
 
 #[test]
 fn two_loop_devices_over_an_image_are_not_both_mounted() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     if !can_mount() || !is_root() {
         return;
     }
@@ -183,7 +176,7 @@ fn foreign() -> Option<Holder> {
 
 #[test]
 fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     let scratch = Scratch::with_image();
     let image = scratch.image();
     let source = scratch.path().join("source");
@@ -234,7 +227,7 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
 
 #[test]
 fn a_copy_of_a_volume_in_use_says_so() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }
@@ -255,7 +248,7 @@ fn a_copy_of_a_volume_in_use_says_so() {
 
 #[test]
 fn a_device_that_is_write_protected_is_refused_with_what_to_do() {
-    let _turn = TURN.lock();
+    let _turn = take_turns();
     if !can_mount() || !is_root() {
         return;
     }

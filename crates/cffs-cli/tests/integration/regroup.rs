@@ -1,7 +1,5 @@
 //! `cffs regroup` on images and on mounted volumes.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 use serde_json::Value;
 
 const DIRECTORIES: usize = 12;

@@ -1,7 +1,5 @@
 //! Replacing the program of a server under the mount, with files open and calls on their way.
 
-mod harness;
-
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -9,11 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-#[path = "harness/page.rs"]
-mod page;
-
-use harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
-use page::Page;
+use crate::harness::page::Page;
+use crate::harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
 
 fn info(scratch: &Scratch) -> serde_json::Value {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));

@@ -1,13 +1,11 @@
 //! A mounted volume has many names: every command takes each.
 
-mod harness;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 /// Commands that must take each name of a mounted volume. `NAME` stands for the name.
 const COMMANDS: [&[&str]; 14] = [

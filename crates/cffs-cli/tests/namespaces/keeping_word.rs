@@ -1,8 +1,6 @@
 //! The promises of sync and umount on each type of mount, the changes of a remount, and the programs that are
 //! named if a promise cannot be kept.
 
-mod harness;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::mount::UnmountFlags;
 
-use harness::{Scratch, can_mount, fail, succeed, take_turns, umount_8};
+use crate::harness::{Scratch, can_mount, fail, succeed, take_turns, umount_8};
 
 /// A test's turn, where the tests run as root on a machine that mounts; says so where not.
 fn root_turn() -> Option<MutexGuard<'static, ()>> {
@@ -65,7 +63,7 @@ fn info(scratch: &Scratch) -> serde_json::Value {
 fn kill_server(scratch: &Scratch) {
     let pid = info(scratch)["server"]["pid"].to_string();
     succeed(Command::new("kill").args(["-9", &pid]));
-    harness::wait_for(|| !Path::new("/proc").join(&pid).exists());
+    crate::harness::wait_for(|| !Path::new("/proc").join(&pid).exists());
 }
 
 #[test]
@@ -173,7 +171,7 @@ fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
     let script = "mount --bind /dev/null /dev/loop-control\n\
                   \"$0\" mount -o \"$3\" \"$1\" \"$2\" && \"$0\" info --json \"$2\"; \"$0\" umount \"$2\"";
     let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "sh", "-c", script, harness::CFFS]);
+    command.args(["-m", "--propagation", "private", "sh", "-c", script, crate::harness::CFFS]);
     command.arg(scratch.image()).arg(scratch.mountpoint()).arg(scratch.log_option());
     let output = command.stdin(Stdio::null()).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -299,9 +297,9 @@ impl Drop for TmpFs {
 fn the_device_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
     let Some(_turn) = root_turn_with_loop_devices() else { return };
     for (unmount, options) in [
-        (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=auto"),
-        (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=dev"),
-        (&[harness::CFFS, "umount"][..], "fuseblk=no"),
+        (&[crate::harness::CFFS, "umount"][..], "fuseblk=auto,transport=auto"),
+        (&[crate::harness::CFFS, "umount"][..], "fuseblk=auto,transport=dev"),
+        (&[crate::harness::CFFS, "umount"][..], "fuseblk=no"),
         (&["umount"][..], "fuseblk=auto"),
     ] {
         for on_disk in [false, true] {
@@ -626,7 +624,7 @@ fn relative_paths_work() {
     }
     let scratch = Scratch::with_image();
     let here = |arguments: &[&str]| {
-        let mut command = Command::new(harness::CFFS);
+        let mut command = Command::new(crate::harness::CFFS);
         command.args(arguments).current_dir(scratch.path()).stdin(Stdio::null()).process_group(0);
         succeed(&mut command)
     };

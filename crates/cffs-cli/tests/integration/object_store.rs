@@ -1,7 +1,5 @@
 //! The program with volumes in object stores: a directory, and S3 as a server on loopback has it.
 
-mod harness;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,14 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-#[path = "harness/page.rs"]
-mod page;
-#[path = "harness/store_server.rs"]
-mod store_server;
-
-use harness::{Scratch, can_mount, fail, succeed, umount_8, wait_for};
-use page::Page;
-use store_server::{Line, SECRET, StoreServer};
+use crate::harness::page::Page;
+use crate::harness::store_server::{Line, SECRET, StoreServer};
+use crate::harness::{Scratch, can_mount, fail, succeed, umount_8, wait_for};
 
 /// A server in the foreground. Dropping it kills the server, so that a failed test leaves no process that
 /// holds the output of the test run open.

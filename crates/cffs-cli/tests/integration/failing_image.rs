@@ -1,17 +1,15 @@
 //! Commands that write or read an image on a device that fails at each step: none of them returns 0 if data
 //! is lost, and each reports the state of the volume and what to do.
 
-mod harness;
-
 use std::fs::{self, File};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::harness::failing::{FailingDisk, Fault};
+use crate::harness::{Scratch, can_mount, succeed};
 use cffs::device::{Access, BlockDevice, FileDevice};
-use harness::failing::{FailingDisk, Fault};
-use harness::{Scratch, can_mount, succeed};
 
 static CONTENTS: [u8; 50_000] = [7; 50_000];
 

@@ -2,8 +2,6 @@
 //!
 //! `CFFS_STAGING_KILLS` says how often, `CFFS_STAGING_SEED` when and with which files.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,11 +12,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-#[path = "harness/store_server.rs"]
-mod store_server;
-
-use harness::{Scratch, can_mount, succeed, wait_for};
-use store_server::{SECRET, StoreServer};
+use crate::harness::store_server::{SECRET, StoreServer};
+use crate::harness::{Scratch, can_mount, succeed, wait_for};
 
 const URL: &str = "s3://bucket/tree";
 /// The delay of each request, so that syncs wait for the store and the next kill.

@@ -1,7 +1,5 @@
 //! Mounts that follow what another program writes to a volume in an object store.
 
-mod harness;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -9,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 const ESTALE: i32 = 116;
 const EROFS: i32 = 30;

@@ -1,8 +1,6 @@
 //! Volumes in the stores of Google and Azure: the program with a stand-in that speaks as much of their
 //! protocols as a volume needs.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use harness::{Scratch, fail, succeed};
+use crate::harness::{Scratch, fail, succeed};
 
 const DATE: &str = "Tue, 24 Nov 2026 00:00:00 GMT";
 

@@ -1,8 +1,5 @@
 //! The program with a real mount. Where mounting is impossible the tests say so and pass.
 
-mod exposition;
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -10,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed, umount_8};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, umount_8};
 
 #[test]
 fn a_mount_keeps_what_is_written() {
@@ -363,7 +360,7 @@ fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
         let mut command = scratch.cffs(["scrub", "--json", "--rate", "1"]);
         let scrub = command.arg(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
         let scrub = scrub.spawn().expect("it starts");
-        harness::wait_for(|| {
+        crate::harness::wait_for(|| {
             let mut status = [0; 4096];
             let len = rustix::fs::getxattr(&dir, "system.cffs.scrub", &mut status).expect("read");
             String::from_utf8_lossy(&status[..len]).contains("running")
@@ -439,7 +436,7 @@ fn a_server_that_was_killed_is_recovered_from_by_the_next_mount() {
         if error.kind() != std::io::ErrorKind::NotFound {
             break;
         }
-        assert!(begun.elapsed() < harness::PATIENCE, "the server is still there");
+        assert!(begun.elapsed() < crate::harness::PATIENCE, "the server is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
     let said = fail(1, scratch.cffs(["umount"]).arg(&dir));
@@ -462,7 +459,7 @@ fn a_signal_ends_the_server_and_completes_the_image() {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
     let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
     succeed(Command::new("kill").arg(info["server"]["pid"].to_string()));
-    harness::wait_for(|| !scratch.is_mounted());
+    crate::harness::wait_for(|| !scratch.is_mounted());
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("f")), "kept");
 }
 
@@ -599,7 +596,7 @@ fn a_file_costs_few_round_trips() {
 
 #[test]
 fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
-    if !harness::can_mount() {
+    if !crate::harness::can_mount() {
         return;
     }
     let scratch = Scratch::new();
@@ -608,7 +605,7 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
     fs::write(scratch.mountpoint().join("file"), b"contents").expect("written");
     let text = succeed(scratch.cffs(["stats", "--prometheus"]).arg(scratch.mountpoint()));
     scratch.umount();
-    let metrics = exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    let metrics = crate::exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     for (name, kind) in [
         ("cffs_calls_creates_total", "counter"),
         ("cffs_cache_hits_total", "counter"),
@@ -630,7 +627,7 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
 /// No part of the device that the program puts together may take the log out of use.
 #[test]
 fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
-    if !harness::can_mount() {
+    if !crate::harness::can_mount() {
         return;
     }
     const FILES: u64 = 20;

@@ -1,12 +1,10 @@
 //! Which listings of a mount carry inodes, counted by what the kernel has to look up afterwards. Where
 //! mounting is impossible the tests say so and pass.
 
-mod harness;
-
 use std::fs;
 use std::path::Path;
 
-use harness::{Scratch, can_mount, succeed};
+use crate::harness::{Scratch, can_mount, succeed};
 
 const DIRECTORIES: usize = 60;
 const FILES_PER_DIRECTORY: usize = 100;

@@ -1,0 +1,30 @@
+//! Tests of the program by its command line. They are one test program, because each links the whole core.
+//!
+//! Those that make mount namespaces are in `tests/namespaces`.
+
+mod administration;
+mod background;
+mod clouds;
+mod copying;
+mod crash_report;
+#[path = "../exposition/mod.rs"]
+mod exposition;
+mod failing_device;
+mod failing_image;
+mod following;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod image;
+mod layout;
+mod listings;
+mod mount;
+mod names;
+mod object_store;
+mod outages;
+mod piping;
+mod publishing;
+mod regroup;
+mod restarting;
+mod restarting_served;
+mod serving;
+mod staging;
