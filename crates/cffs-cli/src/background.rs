@@ -1,14 +1,13 @@
 //! A server in the background.
 //!
-//! The command starts itself once more as a *monitor*, and that itself as the *server*, each with a pipe
-//! as its standard output. Until the server is ready it writes to the caller's standard error and the
-//! caller waits; then it writes a byte to its pipe, the monitor one to the caller's, both let go of the
-//! terminal, and the caller ends. A server that fails ends without that byte, after it has said why. So no
-//! process is forked with threads in it.
+//! The command starts itself as a *monitor*, and the monitor starts itself as the *server*, each with a pipe
+//! as its standard output. Until the server is ready, its errors go to the caller's standard error and the
+//! caller waits. Then the server writes a byte to its pipe, the monitor writes one to the caller's, both
+//! detach from the terminal, and the caller ends. A server that fails prints the reason and ends without that
+//! byte. So no process with threads is forked.
 //!
-//! The monitor stays until the server has ended. What that writes to standard error goes to the monitor,
-//! which logs it, and how it ended, if that was not by an unmount: a process that is killed cannot log
-//! that itself.
+//! The monitor runs until the server has ended. It logs the server's output on standard error, and a signal
+//! that ended the server: a process that is killed cannot log that itself.
 //!
 //! ```text
 //!   caller ──spawn──▶ monitor ──spawn──▶ server: opens, mounts ──ready()──▶ serves, detached

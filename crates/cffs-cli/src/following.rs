@@ -27,7 +27,7 @@ impl NewerVersion {
     ) -> anyhow::Result<(NewerVersion, Arc<Volume>, Counter)> {
         let follower = Follower::open(location)?;
         let counter = follower.device().counter();
-        // No host: an epoch is read whole, whoever has the volume open.
+        // No host: an epoch is read as a whole, even while another program has the volume open.
         let (waiter, recorder) = (Arc::new(LeaveSeat), Arc::new(Recorder::default()));
         let open = OpenOptions { waiter, recorder, host: None, ..open };
         let newer = NewerVersion { follower, open, watch, is_due: false };

@@ -1,7 +1,7 @@
-//! The device that has the stable log of a volume, where that is not the volume's own.
+//! Finds the device with the stable log of a volume, if the log is not on the volume itself.
 //!
-//! It is found by the UUID that stands in the superblock and at its head: in a file beside the
-//! image, with `.log` added to its name, or on a block device.
+//! The UUID in the superblock equals the one in the log's header. The log is in a file in the image's
+//! directory, with `.log` added to the image's name, or on a block device.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,11 +12,11 @@ use cffs::format::log::{HEADER_BLOCKS, HEADER_BYTES, Header};
 
 /// The path of the device that has the log of a volume, if it is found.
 pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".log");
+    let mut sibling = path.as_os_str().to_owned();
+    sibling.push(".log");
     let devices = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
-    std::iter::once(PathBuf::from(beside)).chain(devices).find(|path| has_log(path, superblock))
+    std::iter::once(PathBuf::from(sibling)).chain(devices).find(|path| has_log(path, superblock))
 }
 
 /// Whether the head of a file or a device says that it has the volume's log.

@@ -1,9 +1,9 @@
 //! The one binary of C-FFS.
 //!
-//! `cffs COMMAND` does everything; under the names `mkfs.cffs`, `fsck.cffs`, `mount.cffs` and the
-//! like (`mount.fuseblk.cffs`) the same binary follows the conventions of those programs. It is thin: each
-//! module of [`commands`] defines one command's flags beside the function that carries it out, and
-//! calls the library. What several of them need stands in the modules beside it.
+//! `cffs COMMAND` does everything; under the names `mkfs.cffs`, `fsck.cffs`, `mount.cffs` and the like
+//! (`mount.fuseblk.cffs`) the same binary follows the conventions of those programs. It is thin: each module
+//! of [`commands`] defines one command's flags and the function that runs it, and calls the library. The
+//! other modules have what several commands need.
 
 // They panic where they cannot write: see `output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -72,9 +72,9 @@ pub fn show(bytes: u64) -> String {
 /// A part of a volume: a size, or a share of the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
-    /// So many bytes.
+    /// A count of bytes.
     Bytes(u64),
-    /// So many percent of it.
+    /// A percentage of the volume.
     Percent(f64),
 }
 
@@ -90,7 +90,7 @@ impl Portion {
         }
     }
 
-    /// Its bytes, of a whole of so many.
+    /// The portion in bytes of a volume of `total_bytes`.
     pub fn of(self, total_bytes: u64) -> u64 {
         match self {
             Portion::Bytes(bytes) => bytes,

@@ -14,12 +14,12 @@ use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
 use parking_lot::RwLock;
 
-/// How often the volume gets a chance to write what is due.
+/// The interval of the volume's background writes.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Threads that read ahead: one waits for the device while the other takes over what it has read.
+/// Threads that read ahead: one waits for the device while the other handles the data that it read.
 const READ_AHEAD_THREADS: usize = 2;
 
-/// The volume that is served: one and the same, unless a mount follows what another program writes.
+/// The served volume. It changes only on a mount that follows another program's changes.
 #[derive(Clone)]
 pub struct Current(Arc<RwLock<(u64, Arc<Volume>)>>);
 
@@ -46,24 +46,24 @@ impl Current {
     }
 }
 
-/// What a front end has changed, as far as another may have it cached.
+/// A change by one front end of data that another may have cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// The attributes of a file.
     Attributes(InodeNo),
-    /// Contents of a file from an offset on, so many bytes or up to its end, and its attributes.
+    /// Contents of a file from an offset on, with a length or up to its end, and its attributes.
     Contents(InodeNo, u64, Option<u64>),
     /// A name in a directory, and so the directory's listing and attributes.
     Name(InodeNo, &'a [u8]),
 }
 
-/// A front end that caches what it read, and so has to learn of changes that others make.
+/// A front end that caches data and must learn of changes by others.
 pub trait Observer: Send + Sync {
-    /// Something was changed. Called after the change and before it is answered, with no lock held, by a
-    /// thread that this front end never waits for.
+    /// Reports a change. Called after the change and before its reply, with no lock held, by a thread that
+    /// this front end never waits for.
     fn changed(&self, change: Change<'_>);
 
-    /// The volume in memory can no longer be trusted: nothing more is to be answered from it.
+    /// Stops all answers from the volume in memory, which can no longer be trusted.
     fn broken(&self);
 }
 
@@ -76,27 +76,26 @@ impl Observer for NoObserver {
     fn broken(&self) {}
 }
 
-/// What a front end with clients of its own exports to them, for those who administer the volume.
+/// The exports of a front end with clients of its own, for administration.
 pub trait Exports: Send + Sync {
-    /// Counts what it has served, by kind.
+    /// Counts of the calls that it served, by kind.
     fn calls(&self) -> serde_json::Value;
 
-    /// What is exported, and the clients that are connected.
+    /// The exports, and the connected clients.
     fn describe(&self) -> serde_json::Value;
 
-    /// Exports a directory, as the options of the command line say; in the place of an export of the same
-    /// path, if there is one.
+    /// Exports a directory, given as on the command line. Replaces an export of the same path.
     ///
     /// # Errors
     ///
-    /// What is wrong with the text, or with the directory.
+    /// The fault of the text or of the directory.
     fn add(&self, text: &str) -> std::result::Result<(), String>;
 
-    /// Ends an export: handles that clients have by it are stale from then on.
+    /// Ends an export: its handles become stale.
     ///
     /// # Errors
     ///
-    /// There is none of this path.
+    /// The path is not exported.
     fn remove(&self, path: &str) -> std::result::Result<(), String>;
 }
 

@@ -1,9 +1,9 @@
-//! Talking to the server of a volume that is not mounted: one question or request for each connection, over
-//! a socket whose name is in no directory and goes with the server.
+//! The socket of a server without a mount: one question or request per connection. The socket's name is in no
+//! directory and ends with the server.
 //!
-//! The name has the server's process number. A client takes that from the lock on the image, and makes sure
-//! that the process at the other end has it: anybody may listen under any name. The server answers root and
-//! its own user alone.
+//! The name contains the server's process number. A client takes the number from the lock on the image, and
+//! checks that the peer is that process, since any process may listen under any name. The server answers root
+//! and its own user alone.
 //!
 //! ```text
 //!   client ── {"name": "system.cffs.stats"} ──▶ server    the names and values are those of the
@@ -28,28 +28,28 @@ use serde_json::Value;
 
 /// The longest message of a client.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// How long a client may take to say what it wants, and to take its answer.
+/// How long a client may take to send its message, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Clients that are answered at the same time; a sync may take long. Others are turned away.
+/// Clients that are served at the same time; further ones are disconnected. A sync may take long.
 const CLIENTS_MAX: usize = 16;
 
-/// What a client wants.
+/// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The attribute that it would read or set if the volume were mounted.
     pub name: String,
-    /// What it would set it to.
+    /// The value for the attribute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
-/// What it gets.
+/// The server's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// What was asked for; null for a request that was carried out.
+    /// The answer; null for a request that succeeded.
     Answer(Value),
-    /// Why there is none.
+    /// The reason of a failure.
     Error(String),
 }
 
@@ -64,7 +64,7 @@ pub fn listen(answer: impl Fn(&Message) -> Reply + Send + Sync + 'static) -> io:
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // No descriptors, for one. Nobody is to wait for the next attempt for long.
+                // For example, no free descriptor.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -106,7 +106,7 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
     stream.write_all(&serde_json::to_vec(&reply)?)
 }
 
-/// Has the server of an image that is not mounted answer; `None` if no server serves it.
+/// Sends a message to the server of an image that is not mounted; `None` if no server serves it.
 ///
 /// # Errors
 ///
@@ -135,8 +135,8 @@ pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
     Ok(Some(serde_json::from_slice(&reply)?))
 }
 
-/// The process that has an image open. A block device is not opened for writing, which udev would notice:
-/// of one that is served for reading the server is not found.
+/// The process that has an image open. A block device is not opened for writing, since udev would notice
+/// that; so the server of a block device that is served read-only is not found.
 fn server_of(image: &Path) -> Option<u32> {
     let file_type = std::fs::metadata(image).ok()?.file_type();
     if !file_type.is_file() && !file_type.is_block_device() {

@@ -24,14 +24,14 @@ use fuse_ring::{Errno, Handler};
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::credentials;
-use super::follow::View;
+use super::follow::ReadView;
 use super::interest::Interest;
 use super::ioctl;
 use super::panic_guard::PanicGuard;
 use super::privileges::{self, SET_GROUP_ID_BIT, may_set_gid, unprivileged};
 use super::requests::Requests;
-use super::shown::{Held, Shown};
 use super::translate::{self, errno, ino};
+use super::volume_handle::{VolumeHandle, VolumeRef};
 use super::watch::Watch;
 use crate::access;
 use crate::served::control::{Control, Piece, Request};
@@ -54,7 +54,7 @@ mod changes;
 
 /// Serves one volume.
 pub struct Adapter {
-    volume: Shown,
+    volume: VolumeHandle,
     control: Control,
     requests: Arc<Requests>,
     closing: Arc<Closing>,
@@ -71,7 +71,7 @@ type Result<T> = std::result::Result<T, Errno>;
 impl Adapter {
     /// An adapter over the volume, for a kernel that asks again for what it heard so long ago.
     pub fn new(
-        volume: Shown,
+        volume: VolumeHandle,
         control: Control,
         requests: Arc<Requests>,
         closing: Arc<Closing>,
@@ -79,7 +79,7 @@ impl Adapter {
         caches: KernelCaches,
         ttl: Duration,
     ) -> Adapter {
-        let block_bytes = volume.hold().superblock().block_bytes;
+        let block_bytes = volume.get().superblock().block_bytes;
         let interest = Interest::new();
         Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
     }
@@ -103,15 +103,15 @@ impl Adapter {
         AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl }
     }
 
-    fn volume(&self) -> PanicGuard<'_, Held<'_>> {
-        PanicGuard::new(self.volume.hold(), &self.closing)
+    fn volume(&self) -> PanicGuard<'_, VolumeRef<'_>> {
+        PanicGuard::new(self.volume.get(), &self.closing)
     }
 
     /// Reads something of an inode.
     fn on<T>(
         &self,
         node: NodeId,
-        act: impl FnMut(&View<'_>) -> cffs::error::Result<T>,
+        act: impl FnMut(&ReadView<'_>) -> cffs::error::Result<T>,
     ) -> cffs::error::Result<T> {
         PanicGuard::new(&self.volume, &self.closing).on(ino(node), act)
     }

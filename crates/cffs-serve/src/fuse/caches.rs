@@ -1,11 +1,11 @@
-//! What the kernel has cached of a volume that another front end changes, too.
+//! The kernel's caches of a volume that another front end changes, too.
 //!
 //! For each change it is notified (`FUSE_NOTIFY_INVAL_…`). To forget a name or contents it takes locks of the
 //! directory or file, which a program may hold whose request waits for this server: so the notification
 //! comes from a thread of the other front end, which no request of the kernel ever waits for.
 //!
-//! A name expires rather than goes: what is mounted below it, or is the working directory of a program,
-//! stays where the name still leads there.
+//! A name expires and is not removed: mounts below it and working directories stay if a lookup of the name
+//! still finds the same inode.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::shared::{Change, Observer};
 pub struct KernelCaches(Arc<RwLock<Option<(Notifier, Unmounter)>>>);
 
 impl KernelCaches {
-    /// From now on they are those of this mount.
+    /// Sets the mount whose caches they are.
     pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter) {
         *self.0.write() = Some((notifier, unmounter));
     }
@@ -33,10 +33,10 @@ impl KernelCaches {
         self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
     }
 
-    /// The kernel is to ask anew for the listings of these directories, soon: by a thread of its own, since
-    /// one that serves requests must not wait for a lock of the kernel.
+    /// Makes the kernel drop its listings of these directories, in a thread of its own, since a thread that
+    /// serves requests must not wait for a lock of the kernel.
     pub(super) fn drop_listings(&self, directories: Vec<InodeNo>) {
-        // Each lookup comes here, and hardly any has something to drop.
+        // Every lookup calls this, and hardly any has something to drop.
         if directories.is_empty() {
             return;
         }

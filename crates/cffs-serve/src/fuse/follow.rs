@@ -113,13 +113,13 @@ struct Step {
 }
 
 /// The volume that one reading request sees.
-pub(super) struct View<'a> {
+pub(super) struct ReadView<'a> {
     pub volume: &'a Arc<Volume>,
     /// Of a volume that is followed: what the kernel knows, and the number of this version.
     pub following: Option<(&'a Following, u64)>,
 }
 
-impl View<'_> {
+impl ReadView<'_> {
     /// Records that an answer names this inode to the kernel.
     pub fn note(&self, parent: InodeNo, name: &[u8], attr: &Attr) {
         if let Some((following, version)) = self.following {
@@ -140,9 +140,13 @@ impl Following {
     }
 
     /// Reads something of an inode in the current version.
-    pub fn on<T>(&self, ino: InodeNo, mut act: impl FnMut(&View<'_>) -> Result<T>) -> Result<T> {
+    pub fn on<T>(
+        &self,
+        ino: InodeNo,
+        mut act: impl FnMut(&ReadView<'_>) -> Result<T>,
+    ) -> Result<T> {
         let (version, volume) = self.current.version();
-        let view = View { volume: &volume, following: Some((self, version)) };
+        let view = ReadView { volume: &volume, following: Some((self, version)) };
         let is_known = self.nodes().get(&ino).is_none_or(|node| node.version == version);
         if !is_known {
             self.find(version, &volume, ino)?;

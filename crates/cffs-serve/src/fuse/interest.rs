@@ -1,16 +1,16 @@
 //! Whether callers look at what they list.
 //!
-//! A listing may carry, beside each name, what a lookup of it would answer. That spares a program that
-//! goes on to look at the files (`ls -l`, `du`, `rm -r`) a request for each; but one that lists names alone
-//! (`find -name`) has an inode entered for each, in the kernel and here, which is forgotten unseen. The
-//! kernel decides for all but the first part of a listing, by whether the directory's names were looked up
-//! meanwhile. The first part always asks for inodes, and most directories are no longer.
+//! A listing may carry the answer of a lookup with each name. That saves a program that then looks at the
+//! files (`ls -l`, `du`, `rm -r`) a request per file. For a program that lists names alone (`find -name`) the
+//! kernel and the server enter inodes that are never used. The kernel decides for all but the first part of a
+//! listing, by whether the directory's names were looked up meanwhile. The first part always asks for inodes,
+//! and most directories have one part.
 //!
-//! So a sample of the names comes without its inode: if somebody looks at files of that directory, it is
-//! looked up. When no sample of many was, names come alone, until some of them are looked up, or nothing
-//! has been listed for a while. Then the kernel, which keeps listings, is to drop those of names alone.
+//! So a sample of the names comes without an inode: a program that looks at files of that directory looks the
+//! sample up. If none of many samples was looked up, names come alone, until some are looked up or no
+//! directory was listed for a while. Then the kernel must drop its cached listings without inodes.
 //!
-//! Directories always come with their inodes: what lists a tree goes on to open them.
+//! Directories always come with their inodes: a program that lists a tree opens them next.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,10 +24,10 @@ use parking_lot::RwLock;
 #[cfg(test)]
 mod tests;
 
-/// One name in so many is a sample.
+/// Names per sample.
 const NAMES_PER_SAMPLE: u32 = 128;
 
-/// So many samples in a row that nobody looked up: then names come alone.
+/// Samples in a row without a lookup after which names come alone.
 const UNSEEN_MAX: u32 = 16;
 
 /// So many names that came alone are looked up: then listings of them are dropped.

@@ -49,9 +49,9 @@ mod panic_guard;
 mod privileges;
 mod requests;
 pub mod restart;
-mod shown;
 mod translate;
 mod underway;
+mod volume_handle;
 mod waiter;
 mod watch;
 
@@ -66,7 +66,7 @@ use loop_device::LoopDevice;
 use requests::Requests;
 pub use requests::current_request;
 use restart::{Restarter, Suspended};
-use shown::Shown;
+use volume_handle::VolumeHandle;
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
@@ -75,17 +75,17 @@ use crate::shared::{self, Companion, Current, Exports};
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
 
-/// For how long the kernel may believe what it is told of a volume that nobody else changes: a year, which
-/// is longer than any mount. What the server changes by itself it announces.
+/// The lifetime of names and attributes in the kernel if the mount alone changes the volume: a year, longer
+/// than any mount. The server notifies the kernel of its own changes.
 pub const TTL_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The same where another front end changes it, too: that notifies the kernel, and this bounds what is left,
-/// such as times of access.
+/// The same if another front end changes the volume, too. That front end notifies the kernel of most changes;
+/// this bounds the others, such as access times.
 pub const TTL_SHARED: Duration = Duration::from_secs(1);
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The image or device, as the mount table is to show it.
+    /// The image or device, as the mount table shows it.
     pub source: PathBuf,
     /// No writes.
     pub read_only: bool,
@@ -97,33 +97,32 @@ pub struct Options {
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
-    /// When a read sets the time of access, as the volume was opened; the mount table shows it if never.
+    /// When a read sets the access time, as the volume was opened. The mount table shows `noatime`.
     pub atime: AtimeMode,
-    /// The options that stay as they are as long as the server runs, as commands are to see them, each
-    /// under its name.
+    /// The options that the server keeps while it runs, by name, as commands see them.
     pub fixed: BTreeMap<String, String>,
-    /// How requests are to arrive.
+    /// How requests arrive.
     pub transport: TransportChoice,
-    /// What is under way, also on the device: the same as that of its [`WatchedDevice`].
+    /// The watchdog, which the device's [`WatchedDevice`] shares.
     pub watch: Arc<Watch>,
     /// Symbolic links are not followed.
     pub no_symlink_follow: bool,
-    /// The image or device itself, if there is one: it is given back to others when the volume is
-    /// closed, though the server has not ended yet.
+    /// The image or device itself, unless the volume is in an object store. It is released when the volume is
+    /// closed, before the server ends.
     pub device: Option<Arc<FileDevice>>,
-    /// Whether to mount that as a block device, an image by way of a loop device; for root only.
+    /// Mounts a block device, or a loop device over an image; for root only.
     pub block_device: bool,
-    /// How long nobody must have used the volume before it is regrouped; `None` for never.
+    /// How long the volume must be idle before it is regrouped; `None` for never.
     pub regroup_after: Option<Duration>,
     /// The size of the volume's cache in bytes, as statistics show it.
     pub cache_bytes: u64,
     /// The program by which this one can be replaced while the volume is mounted.
     pub program: Option<PathBuf>,
-    /// What the kernel caches, of which another front end of the volume notifies it.
+    /// The kernel's caches, which another front end of the volume invalidates.
     pub caches: KernelCaches,
-    /// For how long the kernel may believe what it is told.
+    /// The lifetime of names and attributes in the kernel.
     pub ttl: Duration,
-    /// How the mount moves with what another program writes, if it does. It has no other front end then.
+    /// How the mount follows another program's changes, if it does. It has no companion server then.
     pub follow: Option<Follow>,
 }
 
@@ -134,17 +133,17 @@ pub enum Ended {
     Closed,
     /// The volume is mounted and closed, and its users wait for [`Server::resume`].
     Suspended(Suspended),
-    /// The same, but for the volume.
+    /// The same, but the volume is still open.
     Open(StillOpen),
 }
 
-/// A mount whose volume could not be closed for another program, with which [`Server::resume`] goes on.
+/// A suspended mount whose volume could not be closed; [`Server::resume`] goes on with it.
 pub struct StillOpen {
     /// The mount.
     pub suspended: Suspended,
-    /// The volume, as it is in use.
+    /// The open volume.
     pub volume: Arc<Volume>,
-    /// Why, for people to read.
+    /// The reason.
     pub why: String,
 }
 
@@ -154,7 +153,7 @@ impl fmt::Debug for StillOpen {
     }
 }
 
-/// Why serving ended other than by an unmount and a complete image.
+/// Why serving ended without an unmount or without a complete image.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The connection to the kernel broke.
@@ -174,7 +173,7 @@ pub struct Server {
     served: Arc<Served>,
     closing: Arc<Closing>,
     watch: Arc<Watch>,
-    /// How long nobody must have used the volume before it is regrouped, if it ever is.
+    /// How long the volume must be idle before it is regrouped; `None` for never.
     regroup_after: Option<Duration>,
     mount_type: String,
     why_no_block_device: Option<String>,
@@ -220,8 +219,8 @@ impl Parts {
         let requests = Arc::clone(&self.requests);
         let (closing, watch) = (Arc::clone(&self.closing), Arc::clone(&self.watch));
         let shown = match &self.following {
-            Some(following) => Shown::Following(self.volume.clone(), Arc::clone(following)),
-            None => Shown::Fixed(self.volume.get()),
+            Some(following) => VolumeHandle::Following(self.volume.clone(), Arc::clone(following)),
+            None => VolumeHandle::Fixed(self.volume.get()),
         };
         Adapter::new(shown, control, requests, closing, watch, self.caches.clone(), self.ttl)
     }
@@ -281,8 +280,7 @@ impl Parts {
 pub struct Stopper(Unmounter);
 
 impl Stopper {
-    /// Takes the mount out of the tree. Programs that have files open keep them, and the server
-    /// ends when the last is closed.
+    /// Detaches the mount. Programs keep their open files, and the server ends when the last is closed.
     pub fn stop(&self) -> io::Result<()> {
         match self.0.unmount(Unmount::Now) {
             Ok(()) => Ok(()),
@@ -322,12 +320,12 @@ impl Server {
         Ok(Server { why_no_block_device, ..server })
     }
 
-    /// Goes on with a mount that a server has left [suspended](Ended::Suspended), with a volume that was
-    /// opened since. `failure` says why the program that was to do so did not, if this is the same one.
+    /// Goes on with a [suspended](Ended::Suspended) mount and a volume that was opened since. `failure` says
+    /// why the program was not replaced, if this is still the same program.
     ///
     /// # Errors
     ///
-    /// Those of taking over the files in use that have no name.
+    /// Those of taking over nameless files in use.
     pub fn resume(
         volume: Arc<Volume>,
         options: &Options,
@@ -341,17 +339,17 @@ impl Server {
         Ok(parts.into_server(session, options, mount_type, failure))
     }
 
-    /// How requests arrive, for people to read.
+    /// How requests arrive, in words.
     pub fn transport(&self) -> String {
         describe_transport(self.session.transport())
     }
 
-    /// What is served, for those who administer it.
+    /// The served volume, for administration.
     pub fn served(&self) -> Arc<Served> {
         Arc::clone(&self.served)
     }
 
-    /// Why the volume is mounted as `fuse`, though a block device was wanted, for people to read.
+    /// Why the volume is mounted as `fuse` although a block device was wanted.
     pub fn why_no_block_device(&self) -> Option<&str> {
         self.why_no_block_device.as_deref()
     }
@@ -374,19 +372,19 @@ impl Server {
         let _ = self.served.nfs_failure.set(why);
     }
 
-    /// Shows the requests to the object store that the volume lies in among its counters.
+    /// Shows the requests to the volume's object store among its counters.
     pub fn set_store(&self, requests: Counters) {
-        // There is one at most.
+        // A volume has one at most.
         let _ = self.served.store.set(requests);
     }
 
-    /// Shows what waits on a local disk until it is in the object store.
+    /// Shows the synced changes on a local disk that wait for the object store.
     pub fn set_staging(&self, waiting: Counters) {
-        // There is one at most.
+        // A volume has one at most.
         let _ = self.served.staging.set(waiting);
     }
 
-    /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
+    /// Serves until the volume is unmounted, and closes it, or until this program gets replaced.
     pub fn serve(self) -> Result<Ended, ServeError> {
         self.serve_then(|| ())
     }
@@ -405,7 +403,7 @@ impl Server {
                 let idle = move || shown.regroup_when_idle(&volume, after, &regrouping_ended);
                 scope.spawn(idle);
             }
-            // Dropped when all is over, and with it the watchdog.
+            // The watchdog ends when this is dropped.
             let _end = end;
             let serve = || session.serve_then(ready);
             let served = match &following {
@@ -438,7 +436,7 @@ impl Server {
     }
 }
 
-/// Why a volume that was to be closed for another program is open still; `None` if it is not.
+/// Why a volume that could not be closed for the next program is still open; `None` if it is not.
 fn why_open(volume: &Volume, error: &Error) -> Option<String> {
     const FILES: &str = "files that are open and have no name";
     match error {
@@ -447,7 +445,7 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),
         Error::NoSpace => {
-            // The references are still there. Names that some of the files were given go, if there are any.
+            // The references are kept. This removes the names that some of the files got already.
             let given = Handover { references: Vec::new(), has_nameless: true };
             let _ = volume.succeed(&given);
             Some(format!("there is no space to hand over {FILES}"))
@@ -506,17 +504,18 @@ fn config(options: &Options) -> Config {
         | Features::DONT_MASK
         | Features::POSIX_ACL
         | Features::HANDLE_KILLPRIV_V2;
-    // Only root can make id-mapped mounts, and the user of a caller has to be found by its process.
+    // Only root can make id-mapped mounts, and the server finds a caller's user by its process.
     let finds_users = rustix::process::geteuid().is_root() && fuse_ring::sees_all_processes();
     features.set(Features::ALLOW_IDMAP, finds_users);
     let wishes = Wishes {
         features,
-        // What the kernel has cached of a file may be old when it is opened, and listings are not cached.
+        // On a followed volume, cached contents may be old when a file is opened, and listings are not
+        // cached.
         elide_open: options.follow.is_none(),
         elide_opendir: options.follow.is_none(),
         ..defaults
     };
-    // A volume in an object store has no device here.
+    // Only a volume in an object store has no device here.
     let waits_long = options.device.is_none();
     Config { wishes, transport: options.transport, waits_long, ..Config::default() }
 }

@@ -1,4 +1,4 @@
-//! How often the kernel asked for what: each request is a round trip, the price of being mounted.
+//! Counts of the kernel's requests by operation: each is a round trip between kernel and server.
 
 use cffs::line::Counter;
 use fuse_ring::protocol::Opcode;
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Room for the numbers of all operations.
 const SLOTS: usize = 64;
 
-/// What this thread is serving, for the report of a panic.
+/// The request that this thread serves, for crash reports.
 pub fn current_request() -> Option<String> {
     let (opcode, node) = fuse_ring::current_request()?;
     Some(format!("{} of inode {}", format!("{opcode:?}").to_lowercase(), node.0))
@@ -30,7 +30,7 @@ impl Requests {
         }
     }
 
-    /// The counts of the operations that were asked for, by name.
+    /// The non-zero counts, by the operation's name.
     pub fn describe(&self) -> Value {
         let count = |opcode: Opcode| Some(self.0.get(opcode as usize)?.get());
         Opcode::ALL

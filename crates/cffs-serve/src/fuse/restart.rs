@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   Restarter::begin          Server::serve                        Server::resume
-//!   can it be done?  ───▶     requests answered, volume    ───▶    the volume opened anew, by another
+//!   can it be done?  ───▶     requests answered, volume    ───▶    the volume opened again, by another
 //!   then suspend              closed: Suspended                    program in the same process
 //! ```
 //!
-//! What goes from one to the other is [`Suspended`]; [`State`] is its form outside of a program. The kernel
-//! keeps everything else: open files, names, pages, and the requests of callers that wait.
+//! [`Suspended`] is the state that is handed over; [`State`] is its serialised form. The kernel keeps
+//! everything else: open files, names, pages, and the requests of callers that wait.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -31,13 +31,13 @@ use crate::served::control::Restart;
 /// The version of [`State`], and of the state of a companion server, that this program writes and reads.
 pub const VERSION: u32 = 2;
 
-/// The argument with which a program is asked for the version that it understands.
+/// The command that prints the [`VERSION`] of a program.
 pub const VERSION_COMMAND: &str = "resume-version";
 
-/// The argument with which a program makes the requests that the session of a mount needs to be suspended.
+/// The command that makes the requests which a mount's session needs to be suspended.
 pub const FILL_COMMAND: &str = "fill-requests";
 
-/// A mount without a server, and what was in use of its volume.
+/// A mount without a server, and the files in use of its volume.
 #[derive(Debug)]
 pub struct Suspended {
     device: OwnedFd,
@@ -48,7 +48,7 @@ pub struct Suspended {
     mount_type: String,
 }
 
-/// The same for another program, which has the descriptor under the same number.
+/// The serialised form for the next program, which has the descriptor under the same number.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
     device: RawFd,
@@ -62,8 +62,8 @@ pub struct State {
     references: Vec<(u64, u64)>,
     has_nameless: bool,
     mount_type: String,
-    /// The entries of its rings, if it has some. Programs that do not know them do not know [`FILL_COMMAND`]
-    /// either.
+    /// The entries of its rings, if it has any. A program that does not know this field does not know
+    /// [`FILL_COMMAND`] either.
     #[serde(default)]
     rings: Option<Vec<RingEntry>>,
 }
@@ -90,7 +90,7 @@ impl Suspended {
         Suspended { device, directory, granted, rings, handover, mount_type }
     }
 
-    /// Has the connection outlive an `exec`, or no longer do so.
+    /// Sets whether the connection stays open over an `exec`.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Suspended {
         (connection, self.handover, self.mount_type)
     }
 
-    /// What the program needs that takes this one's place, and requests that wait for it.
+    /// The state for the next program, and the requests that wait for it.
     pub fn state(&self) -> (State, Vec<u8>) {
         let references = self.handover.references.iter();
         let mut requests = Vec::new();
@@ -131,11 +131,11 @@ impl Suspended {
         (state, requests)
     }
 
-    /// What the program before this one left.
+    /// Rebuilds the state that the previous program handed over.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open, and those of putting the requests where they were in memory.
+    /// `EBADF` if the descriptor is not open, and those of mapping the requests at their addresses.
     pub fn from_state(state: State, mut requests: &[u8]) -> io::Result<Suspended> {
         let references = state.references.iter();
         let rings = state.rings.map(|entries| {
@@ -164,14 +164,14 @@ impl Suspended {
 }
 
 impl RingEntry {
-    /// An entry, whose request is added to the others.
+    /// Converts an entry and appends its request to `requests`.
     fn of(entry: &HeldEntry, requests: &mut Vec<u8>) -> RingEntry {
         let HeldEntry { core, thread, queue, address, len, ref request } = *entry;
         requests.extend_from_slice(request);
         RingEntry { core, thread, queue, address, len, request_len: request.len() }
     }
 
-    /// The entry, whose request is taken from the front of the others.
+    /// Converts back, with the request at the front of `requests`.
     fn with_request(self, requests: &mut &[u8]) -> io::Result<HeldEntry> {
         let RingEntry { core, thread, queue, address, len, request_len } = self;
         let request = requests.split_off(..request_len).ok_or(io::ErrorKind::InvalidData)?.to_vec();
@@ -181,23 +181,23 @@ impl RingEntry {
 
 /// Begins the replacement of a server.
 pub(super) struct Restarter {
-    /// The program that takes over; none where this one cannot be replaced.
+    /// The next program; `None` if this one cannot be replaced.
     pub(super) program: Option<PathBuf>,
     pub(super) suspender: Suspender,
-    /// Where the volume is mounted.
+    /// The mount's directory.
     pub(super) directory: PathBuf,
     /// Pauses the companion server first.
     pub(super) closing: Arc<Closing>,
     pub(super) went_on: Arc<Mutex<Option<WentOn>>>,
 }
 
-/// The pipe that keeps requests back, if there are to be some.
+/// The pipe that holds requests back until it is closed, if the session needs requests.
 type Fill = Option<ChildStdin>;
 
-/// An attempt after which the server went on without having stopped.
+/// A failed attempt, after which the server went on.
 #[derive(Clone, Debug)]
 pub(super) struct WentOn {
-    /// When, as [`Identity::started`] says it.
+    /// A new value of [`Identity::started`].
     pub(super) at: u64,
     pub(super) why: String,
 }
@@ -230,7 +230,7 @@ impl Restart for Restarter {
         let fill = fill.ok_or_else(|| {
             format!("{shown} cannot take over requests that arrive by io_uring; unmount and mount")
         })?;
-        // Its threads may wait for programs whose requests the mount has to answer.
+        // Before the mount is suspended: the companion's threads may wait for answers of the mount.
         self.closing.pause_companion()?;
         if let Err(why) = check_writable(volume) {
             self.closing.resume_companion();
@@ -255,8 +255,9 @@ impl Restart for Restarter {
 }
 
 impl Restarter {
-    /// Starts a process that makes the requests which the session needs, if it needs some, once the pipe is
-    /// closed. It is no child of this one, since it waits for the next program. `None` if the program cannot.
+    /// Starts a process that makes the requests which the session needs, if any, once the pipe is closed. It
+    /// is no child of this process, since it waits for the next program. `None` if the program cannot make
+    /// requests.
     fn prepare_fill(&self, program: &Path) -> io::Result<Option<Fill>> {
         let cores = self.suspender.fill();
         if cores.is_empty() {
@@ -267,7 +268,7 @@ impl Restarter {
         command.args(cores.iter().map(|(core, count)| format!("{core}:{count}")));
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut starter = command.spawn()?;
-        // Kept open over the wait.
+        // Taken so that wait() does not close it.
         let pipe = starter.stdin.take();
         Ok(starter.wait()?.success().then_some(pipe))
     }

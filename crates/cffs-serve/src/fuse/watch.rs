@@ -1,14 +1,13 @@
-//! A watchdog: logs what makes no progress for long, and what it waits for.
+//! A watchdog: logs work that makes no progress for long, and the reason.
 //!
 //! ```text
 //!   requests of the kernel ──┐
 //!   requests to the device ──┼─▶ every tick: older than the limit? ──▶ one line in the log, again after
-//!   the step of an epoch   ──┤                                        twice the time; and to those who
-//!   closing the volume     ──┘                                        wait for an unmount
+//!   the step of an epoch   ──┤                                        twice the time; and a shutdown
+//!   closing the volume     ──┘                                        report
 //! ```
 //!
-//! Time is counted in ticks, which the watchdog's thread makes; so what is noted costs no look at a
-//! clock, and a test makes time pass as it likes.
+//! The watchdog's thread counts ticks, so that recording a start reads no clock, and tests control time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -20,20 +19,20 @@ use super::underway::{Job, Underway};
 use crate::served::Served;
 use crate::served::shutdown::ShutdownReport;
 
-/// How long something may take before it is logged, if nothing else is asked for.
+/// The default time that something may take before it is logged.
 pub const STALL: Duration = Duration::from_secs(30);
 
-/// Ticks are no shorter and no longer than this.
+/// Bounds of a tick.
 const TICK_MIN: Duration = Duration::from_millis(50);
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// Ticks that the limit has, if that suits the length of a tick.
+/// Ticks of the limit, within these bounds.
 const TICKS: u32 = 30;
-/// How long an unmount takes before its callers hear why.
+/// How long an unmount takes before its callers get the reason.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs of one sort that a line names; the others are counted.
+/// Jobs of one kind that a line names; the rest are counted.
 const JOBS_NAMED_MAX: usize = 6;
 
-/// What is asked of the device.
+/// A call of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceCall {
     Read,
@@ -47,7 +46,7 @@ impl DeviceCall {
         [DeviceCall::Read, DeviceCall::Write, DeviceCall::Flush, DeviceCall::Discard];
 }
 
-/// What is under way in a server, and how long it may be.
+/// The work under way in a server, and its time limit.
 pub struct Watch {
     tick: Duration,
     /// In ticks.
@@ -60,18 +59,18 @@ pub struct Watch {
     seen: Mutex<Seen>,
 }
 
-/// What the watchdog saw at its last tick.
+/// The state at the watchdog's last tick.
 #[derive(Default)]
 struct Seen {
     step: Option<&'static str>,
     device_calls: u64,
-    /// Since when both are as they are.
+    /// The tick since which `step` and `device_calls` are unchanged.
     since: u64,
-    /// When to log next, and how long it was silent before; if something makes no progress.
+    /// While something makes no progress: the tick of the next message, and the pause before it.
     next: Option<(u64, u64)>,
-    /// Since when something makes none.
+    /// The tick since which something makes no progress.
     stuck: u64,
-    /// Whether the callers of an unmount know what it waits for.
+    /// Whether the callers of an unmount got the reason why it waits.
     has_said: bool,
 }
 
@@ -88,7 +87,7 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// What takes `stall` is logged.
+    /// Logs work that takes `stall` or longer.
     pub fn new(stall: Duration) -> Watch {
         let tick = (stall / TICKS).clamp(TICK_MIN, TICK_MAX);
         Watch {
@@ -102,23 +101,23 @@ impl Watch {
         }
     }
 
-    /// This thread begins to serve a request of the kernel.
+    /// Records that this thread begins to serve a request of the kernel.
     pub(super) fn request(&self, opcode: Opcode, node: NodeId) {
         self.requests.begin(Job { kind: opcode as u64, at: node.0, len: 0, since: self.now() });
     }
 
-    /// This thread has served it.
+    /// Records that this thread has answered it.
     pub(super) fn answered(&self) {
         self.requests.end();
     }
 
-    /// This thread asks something of the device until what is returned is dropped.
+    /// Records a call of the device by this thread, until the returned guard is dropped.
     pub(super) fn device(&self, call: DeviceCall, at: u64, len: u64) -> DeviceJob<'_> {
         self.device.begin(Job { kind: call as u64, at, len, since: self.now() });
         DeviceJob(self)
     }
 
-    /// The volume is being closed.
+    /// Records that closing the volume begins.
     pub(super) fn closing(&self) {
         self.closing.store(self.now() + 1, Ordering::Release);
     }
@@ -136,8 +135,8 @@ impl Watch {
         }
     }
 
-    /// One tick, at which the volume is at this step. What is to be logged, and what is to be said to
-    /// the callers of an unmount.
+    /// Handles one tick, at which the volume is at `step`. Returns a message for the log, and one for the
+    /// callers of an unmount.
     fn pass(&self, step: Option<&'static str>) -> (Option<String>, Option<String>) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +229,7 @@ impl Watch {
     }
 }
 
-/// Jobs after what they have in common; none if there are none.
+/// Lists jobs after a heading; `None` if there are none.
 fn list(head: &str, jobs: Vec<String>) -> Option<String> {
     let named = jobs.get(..jobs.len().min(JOBS_NAMED_MAX))?.join(", ");
     let others = match jobs.len().saturating_sub(JOBS_NAMED_MAX) {
@@ -240,7 +239,7 @@ fn list(head: &str, jobs: Vec<String>) -> Option<String> {
     (!jobs.is_empty()).then(|| format!("{head}: {}{others}", named.to_lowercase()))
 }
 
-/// Something that is asked of the device.
+/// A call of the device that is under way.
 pub(super) struct DeviceJob<'a>(&'a Watch);
 
 impl Drop for DeviceJob<'_> {

@@ -5,9 +5,9 @@
 //!     └───────── waits while the connection has too much under way ◀── permits come back ──┘
 //! ```
 //!
-//! So a peer that sends and does not read holds what its permits allow, and no worker. A reply beside which
-//! no other call is under way waits for no thread: its worker sends as much of it as the peer has room for,
-//! and leaves the rest to the writer.
+//! So a peer that sends and does not read occupies the bytes of its permits, and no worker. If no other call
+//! of the connection is under way, the worker sends as much of the reply as the peer accepts, and leaves the
+//! rest to the writer.
 
 use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};

@@ -46,7 +46,7 @@ impl File<'_> {
         self.wcc_of(u64::from(outcome.is_ok()))
     }
 
-    /// The same for a call that changed the file so many times.
+    /// The same for a call that changed the file `own_changes` times.
     pub fn wcc_of(&self, own_changes: u64) -> Wcc {
         let Ok(now) = self.exported.volume.attr(self.ino()) else { return Wcc::default() };
         let alone = now.change.wrapping_sub(self.attr.change) == own_changes;

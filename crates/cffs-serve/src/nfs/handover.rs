@@ -1,9 +1,9 @@
-//! What a server leaves to the one that goes on with its clients, when its program is replaced under a mount.
+//! The handover state of an NFS server, when the program is replaced under a mount.
 //!
 //! ```text
 //!   Running::pause                Running::hand_over                  Server::resume
-//!   all is answered, nobody  ───▶ volume closed: Handover,       ───▶ volume opened anew; clients, who have
-//!   is connected                  clients wait for the listener       waited, repeat what was not answered
+//!   all calls answered, no   ───▶ volume closed: Handover,       ───▶ volume opened again; clients that
+//!   connection is left            clients wait for the listener       waited repeat unanswered calls
 //! ```
 //!
 //! The volume was closed in between, so nothing is lost that was not COMMITted, and the verifier stays.
@@ -26,16 +26,16 @@ pub struct Handover {
     pub(super) replies: Vec<u8>,
 }
 
-/// What is as it was.
+/// State that stays the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// What is exported, and its directories' inodes.
+    /// The exports, and the inodes of their directories.
     pub(super) exports: Vec<(String, u64)>,
     pub(super) key: [u8; 16],
     pub(super) verifier: [u8; 8],
 }
 
-/// The same for another program, which has the listener under the same number; but for the replies.
+/// The serialised form for the next program, which has the listener under the same number; without replies.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
     listener: RawFd,
@@ -43,7 +43,7 @@ pub struct State {
 }
 
 impl Handover {
-    /// Has the listener outlive an `exec`, or no longer do so.
+    /// Sets whether the listener stays open over an `exec`.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Handover {
         Ok(fcntl_setfd(&self.listener, flags)?)
     }
 
-    /// What the program needs that takes this one's place, beside the [replies](Self::replies).
+    /// The state for the next program, without the [replies](Self::replies).
     pub fn state(&self) -> State {
         State { listener: self.listener.as_raw_fd(), kept: self.kept.clone() }
     }

@@ -10,9 +10,9 @@ use super::exported::Exported;
 use super::file::File;
 use super::translate;
 
-/// The most bytes that one READ or WRITE moves, and a listing has.
+/// The most bytes of one READ, WRITE or listing.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// What a call and a reply take beside the bytes that they move.
+/// The size limit of a call or reply without its data.
 pub const HEAD_BYTES_MAX: u32 = 8 << 10;
 
 /// The sender of a call.

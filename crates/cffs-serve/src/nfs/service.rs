@@ -88,8 +88,8 @@ impl Service {
         PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Whether something panicked, here or in the front end beside it. What is in memory may be half changed
-    /// then: nothing more is answered from it, and nobody may write it to the device.
+    /// Whether a call panicked, here or in the mount. The volume in memory may then be half changed: it must
+    /// not be used for answers or written to the device.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
     }

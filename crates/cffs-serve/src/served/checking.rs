@@ -1,4 +1,4 @@
-//! Checking a mounted volume: a thread of the server does it, others start it and watch it.
+//! A check of a served volume, in a thread of the server; commands start it and read its status.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Stage;
 use crate::describe::{self, CheckReport};
 
-/// Problems of a report that fit into an answer; the others are only counted.
+/// Problems of a report that fit into an answer; the rest are counted.
 const PROBLEMS_MAX: usize = 200;
 
 /// How a check stands.

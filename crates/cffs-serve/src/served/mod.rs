@@ -78,7 +78,7 @@ impl Served {
         }
     }
 
-    /// The same of a volume that is not mounted, with its server and what that exports.
+    /// A volume without a mount, with its server's identity and NFS exports.
     pub fn unmounted(
         volume: Arc<Volume>,
         identity: Identity,
@@ -94,12 +94,12 @@ impl Served {
         self.volume.get()
     }
 
-    /// Its server, if that is known.
+    /// The server, once serving has begun.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.get()
     }
 
-    /// What is exported by NFS, if the volume is served so.
+    /// The NFS exports, if NFS clients are served.
     pub fn exports(&self) -> Option<&dyn Exports> {
         self.exports.get().map(|exports| &**exports)
     }
@@ -124,19 +124,19 @@ impl Served {
         shown
     }
 
-    /// What is mounted, and its server as everybody may know it: without paths of the host.
+    /// The volume and its server, for all users: without paths of the host.
     pub fn info(&self) -> Value {
         let identity = self.identity().map(Identity::without_paths);
         describe::mounted(&self.volume(), &identity)
     }
 
-    /// Starts to verify all checksums, at so many bytes per second, 0 for no limit; does nothing while
-    /// that is under way.
+    /// Starts to verify all checksums, at this many bytes per second at most, 0 for no limit. Does nothing
+    /// during a scrub.
     pub fn start_scrub(&self, bytes_per_sec: u64) {
         self.scrubbing.start(&self.volume(), bytes_per_sec);
     }
 
-    /// Ends the scrub that is under way.
+    /// Ends the current scrub.
     pub fn stop_scrub(&self) {
         self.scrubbing.stop();
     }
@@ -146,7 +146,7 @@ impl Served {
         self.scrubbing.status()
     }
 
-    /// Starts a check; does nothing while one is under way.
+    /// Starts a check. Does nothing during one.
     pub fn start_check(&self, contents: bool) {
         self.checking.start(&self.volume(), contents);
     }
@@ -160,22 +160,22 @@ impl Served {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] while another one is under way.
+    /// [`Error::Invalid`] during another one.
     pub fn start_regroup(&self, dir: InodeNo, request: RegroupRequest) -> Result<()> {
         self.regrouping.start(&self.volume(), dir, request)
     }
 
-    /// Ends the regrouping that is under way.
+    /// Ends the current regrouping.
     pub fn stop_regroup(&self) {
         self.regrouping.stop();
     }
 
-    /// Ends a regrouping that was begun because nobody used the volume.
+    /// Ends a regrouping that the server began because the volume was idle.
     pub(crate) fn end_idle_regroup(&self) {
         self.regrouping.end_idle();
     }
 
-    /// Regroups whenever nobody has used the volume for so long, until `ended` is dropped.
+    /// Regroups whenever the volume has been idle for `after`, until the sender of `ended` is dropped.
     pub(crate) fn regroup_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
         self.regrouping.run_when_idle(volume, after, ended);
     }
@@ -185,7 +185,7 @@ impl Served {
         self.regrouping.status()
     }
 
-    /// What is under way, in words.
+    /// The job under way, in words.
     pub fn job_under_way(&self) -> Option<&'static str> {
         let jobs = [
             (self.scrub().stage, "a scrub"),
@@ -196,8 +196,8 @@ impl Served {
         jobs.into_iter().find(is_running).map(|(_, name)| name)
     }
 
-    /// Makes everything durable, or says why it is not, and what is lost. On a volume that was opened
-    /// read-only, everything is.
+    /// Makes everything durable, or says why that fails and what is lost. A volume that was opened read-only
+    /// is durable.
     pub fn sync(&self) -> std::result::Result<(), String> {
         let volume = self.volume();
         match volume.sync() {

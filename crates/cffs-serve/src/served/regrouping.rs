@@ -1,4 +1,4 @@
-//! Regrouping a mounted volume: a thread of the server does it, others start it, watch it and end it.
+//! A regrouping of a served volume, in a thread of the server; commands start it, read its status and end it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,22 +17,22 @@ use super::Stage;
 #[cfg(test)]
 mod tests;
 
-/// How often it is looked whether anybody uses the volume.
+/// The interval between two checks for an idle volume.
 const IDLE_POLL: Duration = Duration::from_secs(1);
-/// Nobody has called for so long, which is longer than a call takes: then nobody waits for a step.
+/// If no call comes for this time, longer than a call takes, no caller waits and the next step may begin.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often it is looked whether the next step may begin.
+/// The interval between two checks whether the next step may begin.
 const TURN_POLL: Duration = Duration::from_millis(10);
 /// Longer than a step takes on a device that answers.
 const STEP_MAX: Duration = Duration::from_secs(10);
 
-/// What is to be regrouped, and whether it is only to be counted.
+/// The files to regroup, and whether only to count them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegroupRequest {
-    /// Nothing is moved.
+    /// Counts and moves nothing.
     pub dry_run: bool,
-    /// These files, in the order in which they are read; `None` for the tree below the directory that is
-    /// asked.
+    /// These files, in the order in which they are read; `None` for the tree below the directory of the
+    /// request.
     pub files: Option<Vec<InodeNo>>,
 }
 
@@ -67,12 +67,12 @@ impl RegroupRequest {
 /// How a regrouping stands.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegroupStatus {
-    /// What it is doing.
+    /// Its state.
     pub stage: Stage,
     /// How far it has come.
     #[serde(flatten)]
     pub progress: RegroupProgress,
-    /// Whether the server began it by itself, while nobody used the volume.
+    /// Whether the server began it because the volume was idle.
     #[serde(default)]
     pub idle: bool,
     /// Why it ended before it was complete, if it failed.
@@ -102,7 +102,7 @@ impl Regrouping {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] while another one is under way, which somebody asked for.
+    /// [`Error::Invalid`] during another one that a command started.
     pub fn start(
         self: &Arc<Self>,
         volume: &Arc<Volume>,
@@ -125,7 +125,7 @@ impl Regrouping {
         Ok(())
     }
 
-    /// Ends one that the server began by itself, after its step.
+    /// Ends one that the server began because the volume was idle, after its step.
     pub fn end_idle(&self) {
         let until = Instant::now() + STEP_MAX;
         while Instant::now() < until {
@@ -138,7 +138,7 @@ impl Regrouping {
         }
     }
 
-    /// Regroups the volume whenever nobody has used it for so long, until nobody can end this any more.
+    /// Regroups whenever the volume has been idle for `after`, until the sender of `ended` is dropped.
     pub fn run_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
         let mut idle = IdleRegrouping::new(after);
         while ended.recv_timeout(IDLE_POLL) == Err(RecvTimeoutError::Timeout) {
@@ -148,7 +148,7 @@ impl Regrouping {
         }
     }
 
-    /// False if it failed, and would fail again.
+    /// Returns false if it failed and would fail again.
     fn run_idle(&self, volume: &Volume, idle: &mut IdleRegrouping, ended: &Receiver<()>) -> bool {
         self.stop.store(false, Ordering::Release);
         let result = idle.run(volume, &mut |progress| {
@@ -185,7 +185,7 @@ impl Regrouping {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Goes on after each step when callers had their turn, or nobody has called for as long as `pause`.
+    /// Begins the next step after callers had their turn, or when no call has come for `pause`.
     fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest, pause: Duration) {
         let what = request.files.as_deref().map_or(Scattered::Tree(dir), Scattered::Files);
         let options = RegroupOptions { dry_run: request.dry_run, ..RegroupOptions::default() };
@@ -193,7 +193,7 @@ impl Regrouping {
         let mut turns = Turns::new(volume, pause);
         let result = volume.regroup(what, &options, &mut |progress| {
             let is_stopped = || self.stop.load(Ordering::Acquire);
-            // Within a step nobody is waited for: what was read of it would leave the cache.
+            // Only between steps: during a wait, the blocks that a step has read could leave the cache.
             if *progress != last {
                 last = progress.clone();
                 *self.lock() = RegroupStatus::new(Stage::Running, progress);

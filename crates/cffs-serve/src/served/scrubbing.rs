@@ -1,4 +1,4 @@
-//! Scrubbing a mounted volume: a thread of the server does it, others start it, watch it and end it.
+//! A scrub of a served volume, in a thread of the server; commands start it, read its status and end it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 use cffs::vfs::{ScrubProgress, Volume};
 use serde::{Deserialize, Serialize};
 
-/// The longest pause before the thread looks whether it is to end.
+/// The longest pause between two checks of the stop flag.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// What a scrub is doing.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// There was none since the volume was mounted.
+    /// None has run since the volume was mounted.
     #[default]
     Never,
     /// It is under way.
     Running,
-    /// It has seen everything.
+    /// It is complete.
     Done,
-    /// It was ended before.
+    /// It was ended before it was complete.
     Stopped,
 }
 
 /// How a scrub stands.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// What it is doing.
+    /// Its state.
     pub stage: Stage,
-    /// Inodes that were looked at.
+    /// Inodes that were read.
     pub inodes: u64,
-    /// Inodes that there were when it began.
+    /// Inodes of the volume when it began.
     pub inodes_total: u64,
     /// Bytes that were read from the device.
     pub read_bytes: u64,
@@ -58,7 +58,7 @@ impl ScrubStatus {
     }
 }
 
-/// Keeps a scrub to a rate, in bytes per second; 0 is as fast as it goes.
+/// Limits a scrub to a rate, in bytes per second; 0 for no limit.
 #[derive(Debug)]
 pub struct Pace {
     bytes_per_sec: u64,
@@ -71,7 +71,7 @@ impl Pace {
         Pace { bytes_per_sec, started: Instant::now() }
     }
 
-    /// How long to wait after so many bytes.
+    /// How long to wait after this number of bytes.
     pub fn wait_after(&self, bytes: u64) -> Duration {
         if self.bytes_per_sec == 0 {
             return Duration::ZERO;

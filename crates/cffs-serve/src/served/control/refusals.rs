@@ -1,7 +1,7 @@
-//! Why requests of the control interface were refused.
+//! The reasons of the last refused requests.
 //!
-//! A request is made by setting an extended attribute, and the kernel passes an error number on as the
-//! answer. So the server keeps the reasons of the last refusals, and the caller that was refused reads them.
+//! A request sets an extended attribute, and the kernel returns an error number alone. So the server keeps
+//! the reasons, and the refused caller reads them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 #[cfg(test)]
 mod tests;
 
-/// More than one volume has of callers that are refused at the same time.
+/// Refusals that are kept: more than a volume has at a time.
 const KEPT_MAX: usize = 16;
-/// The beginning of a request's value, by which it is recognised.
+/// The length of a value's prefix by which a request is recognised.
 const VALUE_CHARS_MAX: usize = 200;
 
 struct Refusal {
@@ -31,7 +31,7 @@ impl Refusals {
     /// Keeps the reason why setting the attribute to this value failed.
     pub fn add(&self, name: &'static str, value: &str, why: &Error) {
         let why = match why {
-            // The words alone: the prefix of this error names the number.
+            // Without the error's prefix, which names the error number.
             Error::Invalid(why) => (*why).to_owned(),
             why => why.to_string(),
         };
@@ -42,7 +42,7 @@ impl Refusals {
         kept.push_back(Refusal { name, value: beginning(value), why });
     }
 
-    /// All that are kept, for a caller that was refused.
+    /// All kept refusals.
     pub fn describe(&self) -> Value {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let described = kept.iter().map(
@@ -52,7 +52,7 @@ impl Refusals {
     }
 }
 
-/// The reason among these answers why setting the attribute to this value failed last.
+/// The reason in `answer` why the last attempt to set this attribute to this value failed.
 pub(super) fn reason(answer: &Value, name: &str, value: &str) -> Option<String> {
     let value = beginning(value);
     let is_it = |refusal: &&Value| refusal["name"] == name && refusal["value"] == value;

@@ -1,7 +1,7 @@
-//! Reports that are longer than the value of an attribute: they are read piece by piece.
+//! Reports that are longer than the value of an attribute, read piece by piece.
 //!
-//! `system.cffs.layout.TOKEN.0` has the report made, with a token that the asker chose, and is its first
-//! piece; the next ones have the numbers from 1 on, and an empty piece is the end.
+//! Reading `system.cffs.layout.TOKEN.0`, with a token that the reader chooses, makes the report and returns
+//! its first piece. The next pieces have the numbers from 1 on; an empty piece ends the report.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -14,22 +14,22 @@ use cffs::vfs::Volume;
 use crate::layout::LayoutReport;
 
 const ATTRIBUTE: &str = "system.cffs.layout.";
-/// The longest piece, which is what the kernel takes.
+/// The longest piece: the kernel's limit of an attribute's value.
 const PIECE_BYTES: usize = 64 << 10;
-/// Reports that are kept at once: an asker that was interrupted leaves one behind.
+/// Reports that are kept: a reader that is interrupted leaves one behind.
 const REPORTS_MAX: usize = 4;
 
-/// A piece of a report that is asked for.
+/// A piece of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Which report, by a number that the asker chose.
+    /// The report, by a number that the reader chose.
     pub token: u64,
-    /// Which piece of it, from 0 on.
+    /// The piece, from 0 on.
     pub number: usize,
 }
 
 impl Piece {
-    /// The piece that the attribute with this name is.
+    /// The piece of the attribute with this name.
     pub fn asked_by(name: &[u8]) -> Option<Piece> {
         let name = std::str::from_utf8(name.strip_prefix(ATTRIBUTE.as_bytes())?).ok()?;
         let (token, number) = name.split_once('.')?;
@@ -42,7 +42,7 @@ impl Piece {
     }
 }
 
-/// The reports that are being read.
+/// The reports that clients read at present.
 #[derive(Default)]
 pub(super) struct Reports(Mutex<VecDeque<(u64, Vec<u8>)>>);
 

@@ -1,4 +1,4 @@
-//! Changes of a volume's properties, as the control attribute carries them.
+//! The value of the control attribute that changes a volume's properties: JSON.
 
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::vfs::SetVolume;
@@ -46,7 +46,7 @@ pub(super) fn to_text(changes: &SetVolume) -> String {
     serde_json::json!(changes).to_string()
 }
 
-/// The changes that a value asks for.
+/// Decodes a value.
 pub(super) fn from_text(text: &str) -> Option<SetVolume> {
     let changes: Changes = serde_json::from_str(text).ok()?;
     Some(SetVolume {

@@ -8,11 +8,11 @@ use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use fuse_ring::protocol::FileHandle;
 
-use super::follow::{Following, View};
+use super::follow::{Following, ReadView};
 use crate::shared::Current;
 
 /// The volume that is served.
-pub(super) enum Shown {
+pub(super) enum VolumeHandle {
     /// One volume.
     Fixed(Arc<Volume>),
     /// One that another program changes.
@@ -20,52 +20,56 @@ pub(super) enum Shown {
 }
 
 /// The volume that one request sees.
-pub(super) enum Held<'a> {
+pub(super) enum VolumeRef<'a> {
     Fixed(&'a Arc<Volume>),
     Version(Arc<Volume>),
 }
 
-impl Deref for Held<'_> {
+impl Deref for VolumeRef<'_> {
     type Target = Arc<Volume>;
 
     fn deref(&self) -> &Arc<Volume> {
         match self {
-            Held::Fixed(volume) => volume,
-            Held::Version(volume) => volume,
+            VolumeRef::Fixed(volume) => volume,
+            VolumeRef::Version(volume) => volume,
         }
     }
 }
 
-impl Shown {
+impl VolumeHandle {
     /// The volume as it is now.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn get(&self) -> VolumeRef<'_> {
         match self {
-            Shown::Fixed(volume) => Held::Fixed(volume),
-            Shown::Following(current, _) => Held::Version(current.get()),
+            VolumeHandle::Fixed(volume) => VolumeRef::Fixed(volume),
+            VolumeHandle::Following(current, _) => VolumeRef::Version(current.get()),
         }
     }
 
     /// The volume, if it can be changed here.
     pub fn to_write(&self) -> Option<&Arc<Volume>> {
         match self {
-            Shown::Fixed(volume) => Some(volume),
-            Shown::Following(..) => None,
+            VolumeHandle::Fixed(volume) => Some(volume),
+            VolumeHandle::Following(..) => None,
         }
     }
 
     /// Reads something of an inode.
-    pub fn on<T>(&self, ino: InodeNo, mut act: impl FnMut(&View<'_>) -> Result<T>) -> Result<T> {
+    pub fn on<T>(
+        &self,
+        ino: InodeNo,
+        mut act: impl FnMut(&ReadView<'_>) -> Result<T>,
+    ) -> Result<T> {
         match self {
-            Shown::Fixed(volume) => act(&View { volume, following: None }),
-            Shown::Following(_, following) => following.on(ino, act),
+            VolumeHandle::Fixed(volume) => act(&ReadView { volume, following: None }),
+            VolumeHandle::Following(_, following) => following.on(ino, act),
         }
     }
 
     /// The kernel has forgotten this number of lookups.
     pub fn forget(&self, ino: InodeNo, lookups: u64) {
         match self {
-            Shown::Fixed(volume) => volume.release(ino, lookups),
-            Shown::Following(_, following) => following.forget(ino, lookups),
+            VolumeHandle::Fixed(volume) => volume.release(ino, lookups),
+            VolumeHandle::Following(_, following) => following.forget(ino, lookups),
         }
     }
 
@@ -73,21 +77,21 @@ impl Shown {
     /// that, and use this handle.
     pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
         match self {
-            Shown::Fixed(_) => Ok(None),
-            Shown::Following(_, following) => following.open(ino),
+            VolumeHandle::Fixed(_) => Ok(None),
+            VolumeHandle::Following(_, following) => following.open(ino),
         }
     }
 
     /// A request arrived through a handle.
     pub fn used(&self, ino: InodeNo, handle: FileHandle) {
-        if let Shown::Following(_, following) = self {
+        if let VolumeHandle::Following(_, following) = self {
             following.used(ino, handle);
         }
     }
 
     /// A file is closed.
     pub fn close(&self, ino: InodeNo, handle: FileHandle) {
-        if let Shown::Following(_, following) = self {
+        if let VolumeHandle::Following(_, following) = self {
             following.close(ino, handle);
         }
     }
