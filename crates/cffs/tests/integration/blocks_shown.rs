@@ -9,18 +9,10 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, SetAttr, Volume, XattrMode};
 
+use crate::setup::Random;
+
 const KIB: u64 = 1 << 10;
 const FILES: usize = 6;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 fn change(volume: &Volume, ino: InodeNo, random: &mut Random) -> String {
     let (at, len) = (random.below(300 * KIB), 1 + random.below(40 * KIB));

@@ -10,9 +10,9 @@ use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
-};
+use cffs::vfs::{AllocateMode, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
+
+use crate::setup::{FILE, Random};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const DEVICE_BYTES: u64 = 16 << 20;
@@ -55,9 +55,6 @@ fn assert_sound(device: &dyn BlockDevice, context: &str) {
 fn state(device: &dyn BlockDevice) -> State {
     read_superblock(device).expect("a superblock").state
 }
-
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn make(volume: &Volume, name: &[u8], bytes: &[u8]) -> InodeNo {
     let attr = volume.make(ROOT, name, &FILE).expect("make");
@@ -186,17 +183,6 @@ fn a_volume_that_is_held_still_can_be_checked() {
     assert_eq!(volume.freeze(|device, _| check(device)).expect("held").inodes, 51);
     volume.close().expect("close");
     assert_sound(&crashed(&device), "at the end");
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 /// One random change; some fail, since what is asked for is not there. Returns an inode that stays

@@ -9,7 +9,9 @@ use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{Attr, NewFile, NewKind, RenameMode, SetAttr, Volume};
+use cffs::vfs::{Attr, NewKind, RenameMode, SetAttr, Volume};
+
+use crate::setup::make;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -17,11 +19,6 @@ fn volume() -> Volume {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     cffs::mkfs::make(&device, &Default::default()).expect("made");
     cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened")
-}
-
-fn make(volume: &Volume, name: &[u8], kind: NewKind<'_>) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(ROOT, name, &new).expect("made").ino
 }
 
 fn owner(uid: u32) -> SetAttr {
@@ -58,7 +55,7 @@ const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
     }),
     ("a name that is replaced", NewKind::Regular, true, |v, ino, may| {
         if v.lookup(ROOT, b"another").is_err() {
-            make(v, b"another", NewKind::Regular);
+            make(v, ROOT, "another", NewKind::Regular);
         }
         let volume = v.provided(|_: &Attr, file: &Attr| file.ino != ino || may(file));
         volume.rename(ROOT, b"another", ROOT, b"name", RenameMode::Replace).map(drop)
@@ -69,7 +66,7 @@ const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
 fn without_its_condition_a_change_is_not_made() {
     for (what, kind, takes_name, change) in CHANGES {
         let volume = volume();
-        let ino = make(&volume, b"name", kind);
+        let ino = make(&volume, ROOT, "name", kind);
         let (file, root) = (volume.attr(ino).unwrap(), volume.attr(ROOT).unwrap());
         let seen = |attr: &Attr| *attr != file;
         assert!(matches!(change(&volume, ino, &seen), Err(Error::Unmet)), "{what}");
@@ -90,7 +87,7 @@ fn without_its_condition_a_change_is_not_made() {
 fn no_change_comes_between_a_condition_and_its_change() {
     for (what, kind, takes_name, change) in CHANGES {
         let volume = volume();
-        let ino = make(&volume, b"name", kind);
+        let ino = make(&volume, ROOT, "name", kind);
         let (asked, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let uid_seen_after = thread::scope(|scope| {
             let other = scope.spawn(|| {

@@ -9,9 +9,10 @@ use cffs::device::MemoryDevice;
 use cffs::error::Error;
 use cffs::format::FILE_BYTES_MAX;
 use cffs::fsck::{self, CheckOptions};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, SeekFor, SetAttr, Volume, XattrMode};
+use cffs::vfs::{NewKind, OpenOptions, SeekFor, SetAttr, Volume, XattrMode};
+
+use crate::setup::{made, make};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
@@ -19,24 +20,13 @@ const MIB: u64 = 1 << 20;
 const CALL_BYTES_MAX: u64 = 16 * MIB;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn device(size_bytes: u64) -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(size_bytes));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    device
-}
-
 fn open(device: &Arc<MemoryDevice>, read_only: bool) -> Volume {
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-fn make(volume: &Volume, name: &str, kind: NewKind<'_>) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(ROOT, name.as_bytes(), &new).expect("made").ino
-}
-
 fn file(volume: &Volume, name: &str) -> InodeNo {
-    make(volume, name, NewKind::Regular)
+    make(volume, ROOT, name, NewKind::Regular)
 }
 
 /// Bytes of which no block equals another, none of them zero.
@@ -85,7 +75,7 @@ fn sparse_file(volume: &Volume) -> (InodeNo, Vec<u8>) {
 
 #[test]
 fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
-    let device = device(256 * MIB);
+    let device = made(256 * MIB);
     let volume = open(&device, false);
     let (source, bytes) = sparse_file(&volume);
     volume.sync().expect("synced");
@@ -119,7 +109,7 @@ fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
 
 #[test]
 fn a_hole_of_a_tebibyte_is_copied_at_once() {
-    let device = device(64 * MIB);
+    let device = made(64 * MIB);
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     resize(&volume, source, 1 << 40);
@@ -135,7 +125,7 @@ fn a_hole_of_a_tebibyte_is_copied_at_once() {
 
 #[test]
 fn a_long_copy_takes_several_calls() {
-    let device = device(256 * MIB);
+    let device = made(256 * MIB);
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     let data = pattern(2 * CALL_BYTES_MAX + 999);
@@ -149,10 +139,10 @@ fn a_long_copy_takes_several_calls() {
 
 #[test]
 fn copies_that_are_impossible_are_refused() {
-    let device = device(64 * MIB);
+    let device = made(64 * MIB);
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
-    let dir = make(&volume, "dir", NewKind::Directory);
+    let dir = make(&volume, ROOT, "dir", NewKind::Directory);
     volume.write(source, 0, &pattern(10_000)).expect("written");
     let copy = |from, to, len| volume.copy(from, to, len);
     assert!(matches!(copy((source, 0), (source, 999), 1000), Err(Error::Invalid(_))));
@@ -175,7 +165,7 @@ fn copies_that_are_impossible_are_refused() {
 
 #[test]
 fn a_copy_ends_where_the_space_does() {
-    let device = device(24 * MIB);
+    let device = made(24 * MIB);
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     let data = pattern(14 * MIB);
@@ -190,7 +180,7 @@ fn a_copy_ends_where_the_space_does() {
 
 #[test]
 fn a_copy_moves_the_times_and_takes_the_capabilities_of_its_target() {
-    let device = device(64 * MIB);
+    let device = made(64 * MIB);
     let volume = open(&device, false);
     let (data, hole) = (file(&volume, "data"), file(&volume, "hole"));
     volume.write(data, 0, &pattern(10_000)).expect("written");
@@ -212,7 +202,7 @@ fn a_copy_moves_the_times_and_takes_the_capabilities_of_its_target() {
 /// other one, which has them the other way round.
 #[test]
 fn copies_in_opposite_directions_do_not_wait_for_each_other() {
-    let device = device(64 * MIB);
+    let device = made(64 * MIB);
     let volume = Arc::new(open(&device, false));
     let (a, b) = (file(&volume, "a"), file(&volume, "b"));
     volume.write(a, 0, &vec![1; MIB as usize]).expect("written");

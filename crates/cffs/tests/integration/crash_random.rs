@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, CrashingDevice, Image, MemoryDevice};
+use cffs::device::{CrashingDevice, Image, MemoryDevice};
 use cffs::format::inode::FileType;
 use cffs::format::superblock::Policy;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    NewFile, NewKind, OpenOptions, RegroupOptions, RegroupProgress, RenameMode, Scattered, SetAttr,
-    SetVolume, Volume,
+    NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered, SetAttr, SetVolume, Volume,
 };
+
+use crate::setup::{Random, new, open, small_cache};
 
 /// Crash images taken at each barrier and sync.
 const IMAGES_PER_BARRIER: usize = 4;
@@ -143,30 +143,6 @@ fn is_of_sectors(was: &[&Node], found: &[u8]) -> bool {
         })
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
-
-fn open(device: Arc<dyn BlockDevice>) -> Volume {
-    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
-    Volume::open(device, Arc::new(TestClock::default()), options).expect("open")
-}
-
-fn new_file(kind: NewKind<'static>) -> NewFile<'static> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
-}
-
 fn find(volume: &Volume, dir: InodeNo, name: &[u8]) -> Option<InodeNo> {
     let attr = volume.lookup(dir, name).ok()?;
     volume.release(attr.ino, 1);
@@ -183,7 +159,7 @@ fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (I
         return (ROOT, name);
     }
     let ino = find(volume, ROOT, dir).unwrap_or_else(|| {
-        let attr = volume.make(ROOT, dir, &new_file(NewKind::Directory)).expect("make");
+        let attr = volume.make(ROOT, dir, &new(NewKind::Directory)).expect("make");
         volume.release(attr.ino, 1);
         history.note(volume);
         attr.ino
@@ -197,7 +173,7 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     let (other_dir, other_name) = pick_place(volume, random, history);
     match random.below(12) {
         0..=3 => {
-            let made = volume.make(dir, &name, &new_file(NewKind::Regular));
+            let made = volume.make(dir, &name, &new(NewKind::Regular));
             let Ok(attr) = made.or_else(|_| volume.lookup(dir, &name)) else { return };
             history.note(volume);
             let len = random.pick(&[0, 3, 300, 2000, 9000, 70_000]);
@@ -286,7 +262,7 @@ fn run(seed: u64, options: &MkfsOptions) -> usize {
     let blank = MemoryDevice::new(DEVICE_BYTES);
     mkfs::make(&blank, options).expect("mkfs");
     let device = Arc::new(CrashingDevice::new(blank.snapshot(), IMAGES_PER_BARRIER, seed));
-    let volume = open(device.clone());
+    let volume = open(device.clone(), small_cache());
     device.take_images();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut history = History::new(&volume);
@@ -330,7 +306,7 @@ fn recover_and_compare(image: Image, history: &History, context: &str) {
     let report = check(&device, Repair::No, context);
     assert!(report.problems.is_empty(), "{context}: left over: {:?}", report.problems);
     let device = Arc::new(device);
-    let volume = open(device.clone());
+    let volume = open(device.clone(), small_cache());
     let found = walk(&volume);
     let states = &history.states;
     for (name, ino) in &found.names {
@@ -351,7 +327,7 @@ fn recover_and_compare(image: Image, history: &History, context: &str) {
         let there = found.inodes.contains_key(ino);
         assert!(there || !always, "{context}: inode {ino} is gone\n{}", path_of(states, *ino));
     }
-    let after = volume.make(ROOT, b"after the crash", &new_file(NewKind::Regular)).expect("make");
+    let after = volume.make(ROOT, b"after the crash", &new(NewKind::Regular)).expect("make");
     volume.write(after.ino, 0, &[7; 5000]).expect("write");
     volume.close().expect("close");
     let report = check(&device, Repair::No, context);

@@ -12,12 +12,12 @@ use cffs::device::{BlockDevice, FaultDevice, MemoryDevice, TraceDevice};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{OpenOptions, Volume};
+
+use crate::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn open<D: BlockDevice + 'static>(device: &Arc<D>, discard: bool) -> Volume {
     let options = OpenOptions {
@@ -27,12 +27,6 @@ fn open<D: BlockDevice + 'static>(device: &Arc<D>, discard: bool) -> Volume {
         ..OpenOptions::default()
     };
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
-}
-
-fn made(size_bytes: u64) -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(size_bytes));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
-    device
 }
 
 fn write(volume: &Volume, name: &str, len: u64) -> InodeNo {

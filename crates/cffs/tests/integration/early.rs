@@ -12,11 +12,11 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
 
+use crate::setup::FILE;
+
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 type Device = TraceDevice<MemoryDevice>;
 

@@ -12,33 +12,11 @@ use cffs::format::sector::{Body, Sector};
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
-};
+use cffs::vfs::{AllocateMode, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
+
+use crate::setup::{DIRECTORY, FILE, Random, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-const DIRECTORY: NewFile<'static> =
-    NewFile { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
-fn open(device: Arc<dyn BlockDevice>) -> Volume {
-    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
-    Volume::open(device, Arc::new(TestClock::default()), options).expect("opened")
-}
 
 fn preen(device: &dyn BlockDevice) -> Report {
     let options = CheckOptions { repair: Repair::Preen, threads: 1, ..CheckOptions::default() };
@@ -176,7 +154,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
     let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
     mkfs::make(&blank, &options).expect("made");
     let device = Arc::new(CrashingDevice::new(blank.snapshot(), 1, seed));
-    let volume = open(device.clone());
+    let volume = open(device.clone(), small_cache());
     let mut work = Workload { volume, random: Random(seed), dirs: vec![ROOT], orphans: Vec::new() };
     let mut states = 0;
     for step in 0..300 {
@@ -205,7 +183,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     let device = MemoryDevice::new(4 << 20);
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
     let device = Arc::new(device);
-    let volume = open(device.clone());
+    let volume = open(device.clone(), small_cache());
     for index in 0..600 {
         volume.make(ROOT, format!("{index}").as_bytes(), &DIRECTORY).expect("made");
     }
@@ -233,7 +211,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
 fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     let device = Arc::new(MemoryDevice::new(32 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let volume = open(device.clone());
+    let volume = open(device.clone(), small_cache());
     let make = |dirs: std::ops::Range<u32>| {
         for dir in dirs {
             let name = format!("{dir}");
@@ -256,7 +234,7 @@ fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     let why = "a sector of the busy log was written in part";
     assert_eq!((report.fast, report.full_because.as_deref()), (None, Some(why)));
     assert_sound(&torn, "torn log");
-    let volume = open(Arc::new(torn));
+    let volume = open(Arc::new(torn), small_cache());
     for dir in 0..44 {
         let dir = volume.lookup(ROOT, format!("{dir}").as_bytes()).expect("it was synced").ino;
         volume.lookup(dir, b"file").expect("it was synced");
@@ -290,7 +268,7 @@ fn volume_with_a_table_in_pieces() -> Image {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     {
-        let volume = open(device.clone());
+        let volume = open(device.clone(), small_cache());
         let filler = volume.make(ROOT, b"filler", &FILE).expect("made").ino;
         let block = 4096;
         let take =
@@ -303,7 +281,7 @@ fn volume_with_a_table_in_pieces() -> Image {
         volume.close().expect("closed");
     }
     for round in 0..8 {
-        let volume = open(device.clone());
+        let volume = open(device.clone(), small_cache());
         fill_a_block_of_the_table(&volume, &format!("mount {round}"));
         volume.close().expect("closed");
     }
@@ -321,7 +299,7 @@ fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     for round in 0..3 {
         let (before, _) = table_of_inodes(&MemoryDevice::from_image(image.clone()));
         let device = Arc::new(CrashingDevice::new(image, 1, round));
-        let volume = open(device.clone());
+        let volume = open(device.clone(), small_cache());
         fill_a_block_of_the_table(&volume, &format!("crash {round}"));
         volume.sync().expect("synced");
         for image in device.take_images() {

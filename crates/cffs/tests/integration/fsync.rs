@@ -15,13 +15,13 @@ use cffs::vfs::{
     AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
 };
 
+use crate::setup::FILE;
+
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Changed pages of the locator table, which is written at clean points, take less memory than this.
 const DERIVED: u64 = 64 * KIB;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 /// A device that loses what was not synced, and that can be held.
 type Device = HoldDevice<VolatileDevice>;

@@ -18,14 +18,14 @@ use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{OpenOptions, Volume, read_superblock};
+
+use crate::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: u64 = 4096;
 /// Blocks of a cylinder group, so few that small volumes have many.
 const CG_BLOCKS: u32 = 128;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, Error> {
     let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };

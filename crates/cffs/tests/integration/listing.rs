@@ -8,11 +8,11 @@ use cffs::device::MemoryDevice;
 use cffs::error::Error;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{Access, AtimeMode, NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Access, AtimeMode, OpenOptions, RenameMode, Volume};
+
+use crate::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn volume(options: &MkfsOptions) -> Volume {
     let device = MemoryDevice::new(64 << 20);

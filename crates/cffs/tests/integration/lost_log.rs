@@ -14,11 +14,11 @@ use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::log;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{OpenOptions, Volume, read_superblock};
+
+use crate::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 /// So few that a dozen files fill the log.
 const LOG_BYTES: u64 = 32 * 4096;
 

@@ -14,8 +14,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{BlockNo, CgIndex, InodeNo};
 use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
 
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+use crate::setup::FILE;
 
 struct Run {
     device: Arc<MemoryDevice>,

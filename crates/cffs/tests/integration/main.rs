@@ -33,6 +33,7 @@ mod protect;
 mod reserve;
 mod safeguards;
 mod scrub;
+mod setup;
 mod stable_log;
 mod throttle;
 mod tune;

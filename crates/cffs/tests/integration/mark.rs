@@ -10,10 +10,11 @@ use cffs::error::Error;
 use cffs::format::superblock::{Holder, RoCompat, State};
 use cffs::fsck::{self, CheckOptions};
 use cffs::host::{Host, Standing};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
 use cffs::vfs::{Volume, mark, read_superblock};
+
+use crate::setup::{made, recover};
 
 /// A host by its number, with one process that opens volumes. It takes every other process of the same
 /// host for what the test set.
@@ -50,18 +51,8 @@ impl Host for TestHost {
     }
 }
 
-fn made() -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(16 << 20));
-    mkfs::make(&device, &MkfsOptions::default()).expect("the volume is made");
-    device
-}
-
 fn options(host: TestHost) -> OpenOptions {
     OpenOptions { host: Some(Arc::new(host)), ..OpenOptions::default() }
-}
-
-fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Volume, Error> {
-    cffs::open(device, Arc::new(TestClock::default()), options)
 }
 
 fn mark_on(device: &dyn BlockDevice) -> Option<Holder> {
@@ -89,22 +80,22 @@ fn make_file(volume: &Volume, name: &[u8]) -> Result<(), Error> {
 
 #[test]
 fn one_host_at_a_time_opens_a_volume_for_writing() {
-    let device = made();
-    let first = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = made(16 << 20);
+    let first = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     let found = mark_on(&device).expect("there is one");
     assert_eq!((found.host, found.pid), ([1; 16], 100));
     assert!(found.started >= 1_000_000_000, "the time of the clock that it was given");
 
-    let why = refusal(open(device.clone(), options(TestHost::new(2))));
+    let why = refusal(recover(device.clone(), options(TestHost::new(2))));
     assert!(why.contains("host host1 (process 100)") && why.contains("2001-09-09 01:46"), "{why}");
     assert_eq!(mark_on(&device), Some(found), "who is refused changes nothing");
     let read_only = OpenOptions { read_only: true, ..options(TestHost::new(2)) };
-    open(device.clone(), read_only).expect("reading is not refused").close().expect("closed");
+    recover(device.clone(), read_only).expect("reading is not refused").close().expect("closed");
 
     make_file(&first, b"f").expect("made");
     first.close().expect("closed");
     assert_eq!(mark_on(&device), None);
-    let second = open(device.clone(), options(TestHost::new(2))).expect("it opens");
+    let second = recover(device.clone(), options(TestHost::new(2))).expect("it opens");
     second.lookup(InodeNo::ROOT, b"f").expect("there");
     second.close().expect("closed");
 }
@@ -112,27 +103,27 @@ fn one_host_at_a_time_opens_a_volume_for_writing() {
 /// An idle volume is marked as clean while it is open, and is in use even so.
 #[test]
 fn a_clean_volume_that_is_open_keeps_its_mark() {
-    let device = made();
-    let volume = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = made(16 << 20);
+    let volume = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     make_file(&volume, b"f").expect("made");
     assert!(volume.writer().mark_clean().expect("reached"));
     assert_eq!(read_superblock(&device).expect("readable").state, State::Clean);
-    refusal(open(device.clone(), options(TestHost::new(2))));
+    refusal(recover(device.clone(), options(TestHost::new(2))));
     volume.close().expect("closed");
 }
 
 #[test]
 fn a_process_that_is_gone_left_a_crash_and_one_that_is_alive_is_in_the_way() {
-    let device = made();
-    let volume = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = made(16 << 20);
+    let volume = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     make_file(&volume, b"f").expect("made");
     volume.sync().expect("durable");
     drop(volume);
     let other = |others| TestHost { pid: 200, others, ..TestHost::new(1) };
 
-    let why = refusal(open(device.clone(), options(other(Standing::Alive))));
+    let why = refusal(recover(device.clone(), options(other(Standing::Alive))));
     assert!(why.contains("process 100 of this host"), "{why}");
-    let next = open(device.clone(), options(other(Standing::Gone))).expect("recovered");
+    let next = recover(device.clone(), options(other(Standing::Gone))).expect("recovered");
     next.lookup(InodeNo::ROOT, b"f").expect("there");
     assert_eq!(mark_on(&device).expect("there is one").pid, 200);
     next.close().expect("closed");
@@ -169,22 +160,22 @@ impl BlockDevice for Shared {
 /// old one still has processes. The locks show it, where they cover everything.
 #[test]
 fn a_process_that_cannot_be_seen_counts_where_locks_do_not() {
-    let device = made();
-    drop(open(device.clone(), options(TestHost::new(1))).expect("it opens"));
+    let device = made(16 << 20);
+    drop(recover(device.clone(), options(TestHost::new(1))).expect("it opens"));
     let restarted = TestHost { pid: 200, others: Standing::Hidden, ..TestHost::new(1) };
-    let why = refusal(open(Arc::new(Shared(device.clone())), options(restarted)));
+    let why = refusal(recover(Arc::new(Shared(device.clone())), options(restarted)));
     assert!(why.contains("process 100 of a container"), "{why}");
-    open(device, options(restarted)).expect("recovered").close().expect("closed");
+    recover(device, options(restarted)).expect("recovered").close().expect("closed");
 }
 
 #[test]
 fn a_writer_that_was_taken_over_stops() {
-    let device = made();
-    let first = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = made(16 << 20);
+    let first = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     make_file(&first, b"f").expect("made");
     first.sync().expect("durable");
     let forced = OpenOptions { take_over: true, ..options(TestHost::new(2)) };
-    let second = open(device.clone(), forced).expect("taken over");
+    let second = recover(device.clone(), forced).expect("taken over");
     second.lookup(InodeNo::ROOT, b"f").expect("what was durable is there");
     make_file(&second, b"g").expect("made");
     second.sync().expect("durable");
@@ -202,11 +193,11 @@ fn a_writer_that_was_taken_over_stops() {
 
 #[test]
 fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
-    let device = made();
-    let first = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = made(16 << 20);
+    let first = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     assert!(first.writer().mark_clean().expect("reached"));
     let forced = OpenOptions { take_over: true, ..options(TestHost::new(2)) };
-    open(device.clone(), forced).expect("taken over").close().expect("closed");
+    recover(device.clone(), forced).expect("taken over").close().expect("closed");
     let before = bytes(&device);
     make_file(&first, b"f").expect("in memory");
     let error = first.sync().expect_err("it is another's").to_string();
@@ -216,8 +207,8 @@ fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
 
 #[test]
 fn an_idle_volume_asks_nothing_of_its_device() {
-    let device = Arc::new(TraceDevice::new(made()));
-    let volume = open(device.clone(), options(TestHost::new(1))).expect("it opens");
+    let device = Arc::new(TraceDevice::new(made(16 << 20)));
+    let volume = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     assert!(volume.writer().mark_clean().expect("reached"));
     let before = device.counts();
     for _ in 0..100 {
@@ -229,25 +220,25 @@ fn an_idle_volume_asks_nothing_of_its_device() {
 
 #[test]
 fn a_volume_that_cannot_be_written_is_not_marked() {
-    let device = made();
+    let device = made(16 << 20);
     let mut superblock = read_superblock(&device).expect("readable");
     superblock.ro_compat |= RoCompat::from_bits_retain(1 << 31);
     device.write_at(0, &[IoSlice::new(&superblock.encode())]).expect("written");
     let before = bytes(&device);
-    let outcome = open(device.clone(), options(TestHost::new(1)));
+    let outcome = recover(device.clone(), options(TestHost::new(1)));
     assert!(matches!(outcome, Err(Error::Unsupported(_))));
     assert!(bytes(&device) == before);
 }
 
 #[test]
 fn a_volume_that_does_not_open_keeps_no_mark() {
-    let device = made();
+    let device = made(16 << 20);
     let mut superblock = read_superblock(&device).expect("readable");
     superblock.state = State::Damaged;
     device.write_at(0, &[IoSlice::new(&superblock.encode())]).expect("written");
     // The system area, which recovery does not rebuild.
     device.write_at(4 << 10, &[IoSlice::new(&[0; 4096])]).expect("written");
-    let outcome = open(device.clone(), options(TestHost::new(1)));
+    let outcome = recover(device.clone(), options(TestHost::new(1)));
     assert!(outcome.is_err());
     assert_eq!(mark_on(&device), None);
 }
@@ -286,7 +277,7 @@ impl BlockDevice for Raced {
 
 #[test]
 fn of_two_that_open_a_volume_at_once_one_gives_way() {
-    let device = made();
+    let device = made(16 << 20);
     let raced = Raced { device: device.clone(), is_over: AtomicBool::new(false) };
     let now = TestClock::default().now();
     let error = mark::claim(&raced, &TestHost::new(1), now, false).expect_err("it is another's");
@@ -296,7 +287,7 @@ fn of_two_that_open_a_volume_at_once_one_gives_way() {
 
 #[test]
 fn a_process_releases_only_its_own_mark() {
-    let device = made();
+    let device = made(16 << 20);
     let now = TestClock::default().now();
     mark::claim(&device, &TestHost::new(1), now, false).expect("claimed");
     mark::release(&device, &TestHost::new(2)).expect("nothing to do");
@@ -308,8 +299,8 @@ fn a_process_releases_only_its_own_mark() {
 /// Without a host, as in a test, volumes are as they were before there were marks.
 #[test]
 fn without_a_host_there_is_no_mark() {
-    let device = made();
-    let volume = open(device.clone(), OpenOptions::default()).expect("it opens");
+    let device = made(16 << 20);
+    let volume = recover(device.clone(), OpenOptions::default()).expect("it opens");
     assert_eq!(mark_on(&device), None);
     volume.close().expect("closed");
 }

@@ -5,28 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cffs::check_in_use;
-use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, MemoryDevice};
 use cffs::format::superblock::State;
 use cffs::fsck::{CheckOptions, Report, check};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::types::{NewFile, NewKind, OpenOptions, RenameMode};
+use cffs::vfs::types::{NewKind, RenameMode};
 use cffs::vfs::{Volume, read_superblock};
+
+use crate::setup::{made, make, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
 fn volume() -> (Arc<MemoryDevice>, Arc<Volume>) {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
-    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
-    (device, Arc::new(volume.expect("opened")))
-}
-
-fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    let device = made(64 << 20);
+    let volume = open(device.clone(), small_cache());
+    (device, Arc::new(volume))
 }
 
 fn look(volume: &Volume) -> Report {

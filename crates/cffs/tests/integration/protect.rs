@@ -7,30 +7,23 @@ use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
 use cffs::error::Error;
 use cffs::format::superblock::Incompat;
 use cffs::fsck::{self, CheckOptions};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
     AllocateMode, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime,
     Unprivileged, Volume, XattrMode, read_superblock,
 };
 
+use crate::setup::{FILE, made};
+
 const ROOT: InodeNo = InodeNo::ROOT;
 const IMMUTABLE: Protection = Protection { immutable: true, append_only: false };
 const APPEND_ONLY: Protection = Protection { immutable: false, append_only: true };
 const NONE: Protection = Protection { immutable: false, append_only: false };
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 const DIRECTORY: NewFile<'static> = NewFile { kind: NewKind::Directory, ..FILE };
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
     let clock = Arc::new(TestClock::default());
     cffs::open(device.clone(), clock, OpenOptions::default()).expect("open")
-}
-
-fn made() -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(32 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
-    device
 }
 
 fn assert_sound(device: &dyn BlockDevice) {
@@ -80,7 +73,7 @@ fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
 
 #[test]
 fn protected_files_stay_as_they_are() {
-    let device = made();
+    let device = made(32 << 20);
     let volume = open(&device);
     for (name, size) in [(&b"tiny"[..], 100), (b"large", 300_000)] {
         let ino = volume.make(ROOT, name, &FILE).expect("made").ino;
@@ -113,7 +106,7 @@ fn protected_files_stay_as_they_are() {
 /// set-id bit. Linux refuses only given times.
 #[test]
 fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
-    let device = made();
+    let device = made(32 << 20);
     let volume = open(&device);
     let now = Some(SetTime::Now);
     let past = Some(SetTime::To(Timestamp { seconds: 7, nanoseconds: 0 }));
@@ -148,7 +141,7 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
 
 #[test]
 fn a_protected_directory_keeps_its_names() {
-    let device = made();
+    let device = made(32 << 20);
     let volume = open(&device);
     let dir = volume.make(ROOT, b"dir", &DIRECTORY).expect("made").ino;
     let file = volume.make(dir, b"file", &FILE).expect("made").ino;
@@ -184,7 +177,7 @@ fn a_protected_directory_keeps_its_names() {
 /// The flags last, and with the first of them a program that does not know them refuses the volume.
 #[test]
 fn protection_lasts() {
-    let device = made();
+    let device = made(32 << 20);
     let volume = open(&device);
     let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
     assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
@@ -207,7 +200,7 @@ fn protection_lasts() {
 /// No inode has a flag on a volume that does not have the feature.
 #[test]
 fn a_crash_leaves_no_flag_without_the_feature() {
-    let device = made();
+    let device = made(32 << 20);
     let volume = open(&device);
     let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
     volume.close().expect("closed");

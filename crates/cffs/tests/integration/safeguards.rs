@@ -11,9 +11,9 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
+use crate::setup::{FILE, make_with};
+
 const ROOT: InodeNo = InodeNo::ROOT;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn blank(size_bytes: u64) -> MemoryDevice {
     let device = MemoryDevice::new(size_bytes);
@@ -26,21 +26,14 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
     cffs::open(device, clock, OpenOptions::default()).expect("open")
 }
 
-fn make(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
-    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
-    assert_eq!(volume.write(attr.ino, 0, contents).expect("write"), contents.len());
-    volume.release(attr.ino, 1);
-    attr.ino
-}
-
 /// The contents of a small file have a checksum, and no reader gets other contents.
 #[test]
 fn contents_that_the_device_changed_are_not_read() {
     const LEN: usize = 20_000;
     let device = Arc::new(blank(64 << 20));
     let volume = open(device.clone());
-    let file = make(&volume, "file", &[7; LEN]);
-    let other = make(&volume, "other", &[8; LEN]);
+    let file = make_with(&volume, "file", &[7; LEN]);
+    let other = make_with(&volume, "other", &[8; LEN]);
     volume.sync().expect("sync");
     let run = volume.explain(file).expect("explained").pieces[0].run;
     let at = run.start.0 * u64::from(volume.superblock().fragment_bytes) + 5000;
@@ -70,8 +63,8 @@ fn contents_that_the_device_changed_are_not_read() {
 fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     let device = Arc::new(CrashingDevice::new(blank(8 << 20).snapshot(), 12, 3));
     let volume = open(device.clone());
-    let small = make(&volume, "small", &[1; 9000]);
-    let large = make(&volume, "large", &[]);
+    let small = make_with(&volume, "small", &[1; 9000]);
+    let large = make_with(&volume, "large", &[]);
     let mut size = 0;
     // What an epoch has placed takes less than was promised, so there may be room again.
     loop {
@@ -110,11 +103,11 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
 fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
     let volume = open(Arc::new(blank(64 << 20)));
     let make_and_remove = || {
-        let ino = make(&volume, "a", b"");
+        let ino = make_with(&volume, "a", b"");
         volume.unlink(ROOT, b"a").expect("unlink");
         ino
     };
-    let kept = make(&volume, "kept", b"");
+    let kept = make_with(&volume, "kept", b"");
     volume.sync().expect("sync");
     volume.unlink(ROOT, b"kept").expect("unlink");
     let mut seen = HashSet::from([kept]);
@@ -136,7 +129,7 @@ fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     let volume = open(volatile.clone());
     let first = volume.superblock().epoch;
     for round in 0..3 {
-        make(&volume, &format!("{round}"), &[1; 5000]);
+        make_with(&volume, &format!("{round}"), &[1; 5000]);
         volume.sync().expect("sync");
     }
     drop(volume);
@@ -153,7 +146,7 @@ fn an_inode_moves_once_in_an_epoch() {
     let volume = open(volatile.clone());
     let directory = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
     let dir = volume.make(ROOT, b"dir", &directory).expect("make").ino;
-    let file = make(&volume, "file", b"moves");
+    let file = make_with(&volume, "file", b"moves");
     let other = volume.make(dir, b"taken", &FILE).expect("make").ino;
     volume.release(other, 1);
     volume.sync().expect("sync");

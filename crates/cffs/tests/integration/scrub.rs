@@ -5,27 +5,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, MemoryDevice};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::types::{NewFile, NewKind, OpenOptions, XattrMode};
+use cffs::vfs::types::{NewKind, OpenOptions, XattrMode};
 use cffs::vfs::{ScrubProgress, Volume};
+
+use crate::setup::{made, make, open, recover, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FRAGMENT_BYTES: u64 = 1024;
 
 fn volume() -> (Arc<MemoryDevice>, Arc<Volume>) {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
-    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
-    (device, Arc::new(volume.expect("opened")))
-}
-
-fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    let device = made(64 << 20);
+    let volume = open(device.clone(), small_cache());
+    (device, Arc::new(volume))
 }
 
 fn write(volume: &Volume, dir: InodeNo, name: &str, len: usize) -> InodeNo {
@@ -175,7 +168,7 @@ fn a_volume_that_was_not_left_clean_is_not_scrubbed_by_its_old_tables() {
     volume.sync().expect("synced");
     let device = Arc::new(MemoryDevice::from_image(device.snapshot()));
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let crashed = cffs::open(device, Arc::new(TestClock::default()), options).expect("opened");
+    let crashed = recover(device, options).expect("opened");
     let scrubbed = crashed.scrub(&mut |_| ControlFlow::Continue(()));
     let said = scrubbed.expect_err("its tables are old").to_string();
     assert!(said.contains("cffs fsck -p"), "{said}");

@@ -10,11 +10,11 @@ use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, SetVolume, Volume, read_superblock};
+use cffs::vfs::{OpenOptions, SetVolume, Volume, read_superblock};
+
+use crate::setup::FILE;
 
 const MIB: u64 = 1 << 20;
-const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 fn open(device: Arc<dyn BlockDevice>) -> Volume {
     let options = OpenOptions { cache_bytes: MIB, ..OpenOptions::default() };

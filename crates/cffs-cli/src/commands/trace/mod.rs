@@ -33,10 +33,10 @@ Examples:
   cffs trace record --listen 10.0.0.1:7070 mnt             on the machine that is measured
   cffs trace fetch -o far.json 10.0.0.1:7070               on another one
 
-Which operations cost how many requests:
+Requests of the device by operation, of which each operation has its share:
   jq -r '.[] | select(.cat == \"request\") | .name as $r | .args.shares | to_entries[] |
-    [.key, $r, .value] | @tsv' make.json | awk -F'\\t' '{ s[$1 FS $2] += $3 }
-    END { for (k in s) print s[k] FS k }' | sort -rn")]
+  \"\\(.key) \\($r) \\(.value)\"' make.json |
+  awk '{ s[$1 \" \" $3] += $4 } END { for (k in s) print s[k], k }' | sort -rn")]
 pub struct Trace {
     /// What to do.
     #[command(subcommand)]

@@ -1,0 +1,73 @@
+//! Set-up that tests share: devices with a new volume, volumes and files, and repeatable random numbers.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, MemoryDevice};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+
+/// A regular file of root's.
+pub const FILE: NewFile<'static> = new(NewKind::Regular);
+/// A directory of root's.
+pub const DIRECTORY: NewFile<'static> = NewFile { permissions: 0o755, ..new(NewKind::Directory) };
+
+/// A file of root's.
+pub const fn new(kind: NewKind<'_>) -> NewFile<'_> {
+    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+}
+
+/// A device in memory with a new volume.
+pub fn made(size_bytes: u64) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    device
+}
+
+/// Options with a cache of one MiB.
+pub fn small_cache() -> OpenOptions {
+    OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() }
+}
+
+/// Opens a volume without recovery.
+pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
+    Volume::open(device, Arc::new(TestClock::default()), options).expect("opened")
+}
+
+/// Opens a volume, after recovery if it needs that.
+pub fn recover(device: Arc<dyn BlockDevice>, options: OpenOptions) -> cffs::error::Result<Volume> {
+    cffs::open(device, Arc::new(TestClock::default()), options)
+}
+
+/// Makes a file.
+pub fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
+    volume.make(dir, name.as_bytes(), &new(kind)).expect("made").ino
+}
+
+/// Makes a regular file in the root directory with these contents, and gives up the reference to it.
+pub fn make_with(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
+    let attr = volume.make(InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
+    assert_eq!(volume.write(attr.ino, 0, contents).expect("written"), contents.len());
+    volume.release(attr.ino, 1);
+    attr.ino
+}
+
+/// SplitMix64: numbers that look random and are the same for each seed.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
