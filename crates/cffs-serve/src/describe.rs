@@ -1,4 +1,4 @@
-//! What a volume says of itself, as JSON: one form for the answers of servers and for commands.
+//! Descriptions of a volume as JSON: one form for the answers of servers and for commands.
 
 use std::collections::BTreeMap;
 
@@ -119,7 +119,7 @@ pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     json!({ "server": server, "read_only_because": volume.latched(), "superblock": shown })
 }
 
-/// What the server takes in memory: for its callers by kind, each with its limit if it has one, and
+/// The memory of the server: for its callers by kind, each with its limit if it has one, and
 /// the whole process as the kernel counts it.
 fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
     let mut shown = serde_json::Map::new();
@@ -142,7 +142,7 @@ fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
     Value::Object(shown)
 }
 
-/// What the process has in memory, and had at most; none if the kernel does not say.
+/// The resident memory of the process, and its peak; none if the kernel does not report them.
 fn resident_bytes() -> [Option<u64>; 2] {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ["VmRSS:", "VmHWM:"].map(|name| {
@@ -200,7 +200,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
 }
 
-/// What the stable log has cost, and saved. What of it is in memory stands with the memory.
+/// The cost of the stable log, and its savings. Its memory is listed with the memory.
 fn log(stats: &LogStats) -> Value {
     let micros = |percent| {
         let duration = stats.commits.percentile(percent);
@@ -265,7 +265,7 @@ pub fn placement(placement: &Placement) -> Value {
     })
 }
 
-/// What a pass of a check does, and what it counts.
+/// The work of a pass of a check, and the unit of its progress.
 pub fn phase(phase: Phase) -> (&'static str, &'static str) {
     match phase {
         Phase::Walk => ("pass 1: names and inodes", "inodes"),
@@ -284,7 +284,7 @@ pub struct CheckReport {
     pub problem_count: u64,
     /// The problems.
     pub problems: Vec<CheckProblem>,
-    /// What a crash explains and was set right, or would be: how often, by code.
+    /// Differences that a crash explains, and that were or would be corrected: how often, by code.
     pub recovered: BTreeMap<String, u64>,
     /// The volume was clean and not checked.
     pub skipped: bool,
@@ -293,7 +293,7 @@ pub struct CheckReport {
     /// A crash explains what was recovered; otherwise it follows from the damage.
     #[serde(default)]
     pub crashed: bool,
-    /// What the damage has cost, or would cost with a repair.
+    /// The losses by the damage, or by its repair.
     #[serde(default)]
     pub losses: Vec<CheckLoss>,
     /// How many losses of each kind there are.
@@ -338,7 +338,7 @@ pub struct CheckReport {
     pub write_bytes: u64,
 }
 
-/// What a recovery looked at that went by the busy log.
+/// Counts of a recovery by the busy log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FastCheck {
     /// Sectors of the busy log.
@@ -363,7 +363,7 @@ pub struct CheckProblem {
     pub title: String,
     /// Where it lies.
     pub place: String,
-    /// What was found there.
+    /// The finding.
     pub message: String,
     /// Whether it was repaired.
     pub fixed: bool,
@@ -382,7 +382,7 @@ impl CheckProblem {
 /// A file that damage has cost something.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckLoss {
-    /// What became of it, in words.
+    /// The loss, in words.
     pub what: String,
     /// Its path, with U+FFFD where it is not UTF-8. Of a file whose name is lost, that of its
     /// directory, with a slash at its end; empty if not even that is known.

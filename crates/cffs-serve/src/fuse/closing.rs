@@ -7,7 +7,7 @@
 //! ```
 //!
 //! When the kernel has its answer, the unmount returns, and another program may use the image, or remove
-//! what lies below it. So the device is closed before that, although the server's process still runs.
+//! the device below it. So the device is closed before that, although the server's process still runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};

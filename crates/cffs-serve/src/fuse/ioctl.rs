@@ -11,7 +11,7 @@ use crate::served::fstrim::FstrimRange;
 #[cfg(test)]
 mod tests;
 
-/// What chattr(1) and lsattr(1) ask, `FS_IOC_GETFLAGS` and so on. The kernel has the numbers of 64 bits
+/// The calls of chattr(1) and lsattr(1), `FS_IOC_GETFLAGS` and so on. The kernel has the numbers of 64 bits
 /// and four bytes of data.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;

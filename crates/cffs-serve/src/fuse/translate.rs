@@ -49,7 +49,7 @@ pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     }
 }
 
-/// What the kernel asks to be made.
+/// The file that the kernel asks to make.
 pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {
     let permissions = permissions(mode);
     NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
@@ -83,8 +83,7 @@ pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {
     }
 }
 
-/// What a name leads to, which the kernel may believe for so long. Its name for an inode is the inode's
-/// number.
+/// The inode of a name, which the kernel may cache for `ttl`. The node number is the inode number.
 pub fn entry(found: &types::Attr, block_bytes: u32, ttl: Duration) -> Entry {
     Entry {
         node: NodeId(found.ino.0),
@@ -125,7 +124,7 @@ pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
     }
 }
 
-/// What a `MKNOD` is to make.
+/// The kind of file that a `MKNOD` makes.
 pub fn new_kind(mode: u32, rdev: u32) -> Result<NewKind<'static>, Errno> {
     let (major, minor) = protocol::decode_device(rdev);
     let device = u64::from(major) << 32 | u64::from(minor);
@@ -144,7 +143,7 @@ pub fn permissions(mode: u32) -> u32 {
     mode & PERMISSIONS_MASK
 }
 
-/// What the flags of renameat2 ask for.
+/// Converts the flags of renameat2.
 pub fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     match flags {
         0 => Ok(RenameMode::Replace),
@@ -158,7 +157,7 @@ pub fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     }
 }
 
-/// What the flags of fallocate ask for.
+/// Converts the flags of fallocate.
 pub fn allocate_mode(flags: u32) -> Result<AllocateMode, Errno> {
     let keep_size = flags & FALLOC_FL_KEEP_SIZE != 0;
     match flags & !FALLOC_FL_KEEP_SIZE {
@@ -170,7 +169,7 @@ pub fn allocate_mode(flags: u32) -> Result<AllocateMode, Errno> {
     }
 }
 
-/// What lseek looks for.
+/// Converts the `whence` of lseek.
 pub fn seek_for(whence: u32) -> Result<SeekFor, Errno> {
     match whence {
         SEEK_DATA => Ok(SeekFor::Data),
@@ -179,7 +178,7 @@ pub fn seek_for(whence: u32) -> Result<SeekFor, Errno> {
     }
 }
 
-/// What the flags of setxattr ask for.
+/// Converts the flags of setxattr.
 pub fn xattr_mode(flags: u32) -> Result<XattrMode, Errno> {
     match flags {
         0 => Ok(XattrMode::Any),

@@ -1,7 +1,7 @@
-//! What the threads of a server are doing and since when, written without a lock.
+//! The requests that the threads of a server work on, and since when, written without a lock.
 //!
-//! Each thread has a place of its own, so that noting a request costs four stores. What is read here is for
-//! people: a place may change while it is read.
+//! Each thread has a place of its own, so that noting a request costs four stores. Readers are people: a
+//! place may change while it is read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,12 +15,12 @@ thread_local! {
     };
 }
 
-/// What one thread is doing.
+/// The work of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// Its kind.
     pub kind: u64,
-    /// What it is about: an inode, an offset.
+    /// Its object: an inode, an offset.
     pub at: u64,
     /// How much of it: bytes.
     pub len: u64,

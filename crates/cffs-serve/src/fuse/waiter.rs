@@ -1,4 +1,4 @@
-//! What the transport learns of threads that wait.
+//! Tells the transport about threads that wait.
 
 use cffs::waiter::Waiter;
 

@@ -1,4 +1,4 @@
-//! What those who administer the volume see of its exports and clients, and what they change of them.
+//! Administration of the volume's exports and clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

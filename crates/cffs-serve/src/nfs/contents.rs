@@ -15,7 +15,7 @@ use crate::access::{EXECUTE, READ, WRITE};
 use crate::shared::Change;
 
 const SET_ID_BITS: u32 = 0o6000;
-/// What transfers are best a multiple of.
+/// The unit of which transfers should be multiples.
 const MULTIPLE_BYTES: u32 = 4096;
 /// A listing of this length has some hundred entries.
 const LISTING_BYTES: u32 = 64 << 10;

@@ -21,7 +21,7 @@ const EXPORTS_MAX: usize = 256;
 
 /// A directory that clients may mount.
 pub struct Directory {
-    /// What was asked for.
+    /// The export as it was given.
     pub export: Export,
     /// Its name in handles.
     pub id: u32,
@@ -29,7 +29,7 @@ pub struct Directory {
     pub root: InodeNo,
 }
 
-/// What is exported of a volume.
+/// The exports of a volume.
 pub struct Exported {
     /// The volume.
     pub volume: Arc<Volume>,
@@ -89,7 +89,7 @@ impl Exported {
         Exported { volume, directories, handles, fsid, observer, verifier }
     }
 
-    /// What another server needs to export the same.
+    /// The state that another server needs to export the same.
     pub fn keep(&self) -> Kept {
         let directories = self.directories();
         let exports = directories.iter();
@@ -139,8 +139,8 @@ impl Exported {
         self.directories.read().iter().find(|directory| directory.id == id).cloned()
     }
 
-    /// What shows clients that this server has forgotten what another had not made durable: it differs
-    /// from that of any other start, and changes when a failed write has lost something.
+    /// Shows clients that this server has lost unstable writes of an earlier one: it differs from that of any
+    /// other start, and changes when a failed write has lost something.
     pub fn verifier(&self) -> [u8; 8] {
         let mut verifier = self.verifier;
         verifier[0] ^= u8::from(self.volume.latched().is_some());

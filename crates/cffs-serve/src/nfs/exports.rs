@@ -1,4 +1,4 @@
-//! What is exported, to which clients, and the users that callers act as: the options of exports(5).
+//! Exports, their clients, and the users that callers act as: the options of exports(5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -52,7 +52,7 @@ pub struct Export {
     pub networks: Vec<Network>,
 }
 
-/// What is wrong with the description of an export.
+/// The fault in the description of an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadExport {
     /// It does not begin with a path.

@@ -32,7 +32,7 @@ const KEY_BYTES: usize = 16;
 const CODE_AT: usize = 20;
 const VERSION: u8 = 1;
 
-/// What a handle says.
+/// The contents of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The export through which it was got.
@@ -111,7 +111,7 @@ impl Handles {
         handle
     }
 
-    /// What a handle says; `None` if this volume's servers did not make it.
+    /// Reads a handle; `None` if no server of this volume made it.
     pub fn read(&self, handle: &[u8]) -> Option<Target> {
         let handle: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         let code = self.code(&handle[..CODE_AT]);

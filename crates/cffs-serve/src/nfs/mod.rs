@@ -200,7 +200,7 @@ impl Server {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// What is exported, with the clients and the calls of each procedure: for administration.
+    /// The exports, with the clients and the calls of each procedure: for administration.
     pub fn exports(&self) -> Arc<dyn Exports> {
         let (service, connections) = (Arc::clone(&self.service), Arc::clone(&self.connections));
         Arc::new(Administration::new(service, connections))
@@ -212,7 +212,7 @@ impl Server {
     ///
     /// [`ServeError`]
     pub fn serve(&self) -> Result<(), ServeError> {
-        // Whoever waits for a pause learns of the end, however it comes.
+        // A thread that waits for a pause learns of the end, however it comes.
         let _end = Ending(&self.stop);
         // Not before: threads have the rights of the one that starts them, which binding may need more of.
         let pool = Pool::start(WORKERS).map_err(ServeError::Threads)?;
@@ -283,7 +283,7 @@ impl Server {
         }
     }
 
-    /// What another server needs to go on with its clients.
+    /// The state that another server needs to continue with its clients.
     fn hand_over(self) -> Handover {
         let (kept, replies) = (self.service.exported().keep(), self.service.replies());
         Handover { listener: self.listener, kept, replies }
@@ -328,7 +328,7 @@ impl Server {
 }
 
 impl Running {
-    /// What is exported, as of [`Server::exports`].
+    /// The exports, as of [`Server::exports`].
     pub fn exports(&self) -> Arc<dyn Exports> {
         Arc::clone(&self.exports)
     }

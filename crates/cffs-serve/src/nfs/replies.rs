@@ -16,7 +16,7 @@ mod tests;
 /// How many replies are kept. They have some 300 bytes each.
 const REPLIES_MAX: usize = 4096;
 
-/// What distinguishes calls.
+/// Identifies a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The client's address.

@@ -59,7 +59,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 type Client = Nfs3Client<Blocking>;
 type Answer<T, E> = Result<Nfs3Result<T, E>, RpcError>;
 
-/// What a call is to return that must succeed.
+/// The result of a call that must succeed.
 #[track_caller]
 fn ok<T, E: std::fmt::Debug>(answer: Answer<T, E>) -> T {
     match answer.expect("an answer") {
@@ -151,11 +151,11 @@ impl Served {
     }
 
     fn of(volume: Arc<Volume>, exports: &[&str]) -> Served {
-        Served::beside(volume, exports, Arc::new(NoObserver))
+        Served::with_observer(volume, exports, Arc::new(NoObserver))
     }
 
     /// One that shows what it changes.
-    fn beside(volume: Arc<Volume>, exports: &[&str], observer: Arc<dyn Observer>) -> Served {
+    fn with_observer(volume: Arc<Volume>, exports: &[&str], observer: Arc<dyn Observer>) -> Served {
         let exports = exports.iter().map(|text| text.parse().expect("an export")).collect();
         let any = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(Arc::clone(&volume), any, exports, observer).expect("bound");

@@ -499,9 +499,9 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
     });
 }
 
-/// What is kept comes back if the cache has dropped it, but not as it was before somebody wrote it anew.
+/// Kept blocks come back if the cache has dropped them, but not if they were rewritten meanwhile.
 #[test]
-fn what_is_kept_comes_back_unless_it_was_written_anew() {
+fn kept_blocks_come_back_unless_they_were_rewritten() {
     let (_, cache) = cache_with(false, 64, None);
     let mut kept = PinnedBlocks::default();
     for number in [10, 200, 300] {

@@ -1,9 +1,9 @@
 //! In builds with debug assertions: which fragments the sets being put together or written cover, so that a
 //! read that goes to the device for one of them fails at once.
 //!
-//! What is not yet on the device is found in memory: a page in flight hides its block, and a vnode keeps
-//! its attributes and its map until the epoch that writes them is on the device. A reader that comes here for
-//! such a fragment would take what an earlier owner left there for its own.
+//! Changes that are not yet on the device are found in memory: a page in flight hides its block, and a vnode
+//! keeps its attributes and its map until the epoch that writes them is on the device. A reader that comes
+//! here for such a fragment would take what an earlier owner left there for its own.
 
 use super::BufferCache;
 use crate::format::Layout;

@@ -16,7 +16,7 @@ use crate::format::log::{HEADER_BLOCKS, Header, Place, Record, image_checksum};
 use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::units::BlockNo;
 
-/// What a log has.
+/// The contents of a log.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub header: Option<Header>,

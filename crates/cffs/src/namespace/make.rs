@@ -115,8 +115,8 @@ impl Namespace {
     fn encode_new(&self, file: &VnodeGuard<'_>) -> EncodedInode {
         let room = self.inodes.layout.sector_bytes as usize / 8;
         let known = file.inode.known_attributes();
-        let beside = known.is_some_and(|known| known.encoded_len() <= room);
-        file.inode.encode(beside, &[], self.inodes.layout.block_fragments())
+        let is_embedded = known.is_some_and(|known| known.encoded_len() <= room);
+        file.inode.encode(is_embedded, &[], self.inodes.layout.block_fragments())
     }
 
     pub(super) fn insert_external(
@@ -471,9 +471,9 @@ impl Namespace {
         let old_size = std::mem::replace(&mut file.inode.size, contents_len as u64);
         let old = std::mem::replace(&mut file.inode.content, Content::Inline(contents));
         // Attributes that lie in a block of their own stay there.
-        let beside = file.inode.xattr_block.len == 0;
+        let is_embedded = file.inode.xattr_block.len == 0;
         let fragments = self.inodes.layout.block_fragments();
-        let encoded = file.inode.encode(beside, &file.motion.tags, fragments);
+        let encoded = file.inode.encode(is_embedded, &file.motion.tags, fragments);
         let len = encoded.record().len();
         let mut fits = len <= body_bytes_max(&self.inodes.layout);
         if place.file == InodeNo::EXTERNAL {

@@ -73,7 +73,7 @@ pub(super) fn tail(counts: impl Iterator<Item = (OpKind, u64)>) -> String {
     instant("counts", &counts.collect::<Vec<_>>().join(",")) + "\n]\n"
 }
 
-/// So many events found no room.
+/// The event for `events` events that found no room.
 pub(super) fn lost(events: u64) -> String {
     instant("lost", &format!(r#""events":{events}"#)) + ",\n"
 }

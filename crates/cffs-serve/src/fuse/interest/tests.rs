@@ -1,6 +1,6 @@
 use super::*;
 
-/// Lists so many files of a directory; how many came with their inodes.
+/// Lists this many files of a directory, and returns how many came with their inodes.
 fn list(interest: &Interest, dir: u64, files: u32) -> u32 {
     let listing = interest.list_at(InodeNo(dir), Duration::ZERO);
     (0..files).map(|_| u32::from(listing.wants_inode())).sum()

@@ -88,10 +88,10 @@ fn a_worker_sends_a_reply_itself_where_no_other_call_is_under_way() {
     assert_eq!((&reply, underway.count.lock().0), (b"alone", 0));
 
     let _other = Permit::take(&underway, 1);
-    replies.send((Some(b"beside".to_vec()), Permit::take(&underway, 6)));
+    replies.send((Some(b"second".to_vec()), Permit::take(&underway, 6)));
     let (reply, _permit) =
         to_write.try_recv().expect("left to the writer, for others to go with it");
-    assert_eq!(reply.as_deref(), Some(&b"beside"[..]));
+    assert_eq!(reply.as_deref(), Some(&b"second"[..]));
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn write_stable(client: &mut Client, file: &nfs_fh3) {
     ok(now(client.write(&write_args(file, 0, &[1; 6000], stable_how::FILE_SYNC))));
 }
 
-/// What is said of the files that a call is about, whether it succeeds or not.
+/// The attributes in a reply of the files of a call, whether it succeeds or not.
 type Said = Vec<(nfs_fh3, wcc_data)>;
 
 macro_rules! said {
@@ -150,7 +150,7 @@ const FAILING: [(&str, Run); 6] = [
     ("LINK to what exists", |c, t| link(c, t, "g")),
 ];
 
-/// What is compared of attributes: all that a reply may say of before.
+/// The attributes to compare: all those from before the call that a reply may have.
 type State = (u64, nfstime3, nfstime3);
 
 fn state(attributes: &fattr3) -> State {
@@ -267,7 +267,7 @@ fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in()
     let volume = Arc::new(volume.expect("opened"));
     let observer = Arc::new(Slipping::default());
     let _ = observer.0.set(Arc::clone(&volume));
-    let served = Served::beside(volume, &[ALL], Arc::clone(&observer) as _);
+    let served = Served::with_observer(volume, &[ALL], Arc::clone(&observer) as _);
     let mut client = served.client(0, 0);
     let tree = Tree::new(&served, &mut client);
     for slips in [false, true] {

@@ -1,4 +1,4 @@
-//! What was answered survives a crash that comes right after.
+//! Answered calls survive a crash right after.
 
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{FaultDevice, Image, VolatileDevice};

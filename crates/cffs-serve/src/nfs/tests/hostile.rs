@@ -15,7 +15,7 @@ fn record(body: &[u8]) -> Vec<u8> {
     [&(1 << 31 | body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// What comes back for these bytes: a reply, or nothing and the end of the connection.
+/// The reply to these bytes, or none if the connection ends.
 fn answer(served: &Served, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stream = served.stream();
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
@@ -274,7 +274,7 @@ fn half_a_record_keeps_nobody_waiting_and_goes_with_its_peer() {
         let mut stream = served.stream();
         stream.write_all(&null[..len]).expect("sent");
         halves.push(stream);
-        assert_eq!(answer(&served, &null), head(Verdict::Success), "beside {len} bytes");
+        assert_eq!(answer(&served, &null), head(Verdict::Success), "next to {len} bytes");
     }
     // The rest of each comes later, a byte at a time.
     for (mut stream, len) in halves.drain(..).zip(1..) {
@@ -300,7 +300,7 @@ fn of_a_thousand_connections_the_most_there_may_be_are_kept() {
         let _ = stream.write_all(&null[..8]);
         kept.push_back(stream);
         most = most.max(served.connections.streams.lock().len());
-        // This process has both ends, and so many descriptors.
+        // This process has both ends, and twice as many descriptors.
         if kept.len() > CONNECTIONS_MAX + 50 {
             kept.pop_front();
         }

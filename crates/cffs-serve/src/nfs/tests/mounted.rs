@@ -35,7 +35,7 @@ impl Mounted {
         let directory = tempfile::tempdir().expect("a directory");
         let options = options();
         let caches = Arc::new(options.caches.clone());
-        let served = Served::beside(Arc::clone(&volume), &[ALL], caches);
+        let served = Served::with_observer(Arc::clone(&volume), &[ALL], caches);
         let server = fuse::Server::mount(volume, directory.path(), &options).expect("mounted");
         let stopper = server.stopper();
         let thread = Some(thread::spawn(move || server.serve()));

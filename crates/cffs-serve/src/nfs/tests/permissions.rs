@@ -1,4 +1,4 @@
-//! What callers may not do.
+//! Calls that are refused.
 
 use super::*;
 
@@ -214,7 +214,7 @@ fn only_ports_of_root_are_trusted() {
     assert_eq!(served.handle("/"), None, "a test calls from any port");
 }
 
-/// What a client meets for each option of an export: whether it may mount, and whose the files are that root
+/// The effect of each option of an export: whether a client may mount, and the owners of the files that root
 /// and another user make.
 #[test]
 fn each_option_of_an_export_does_what_exports_says() {

@@ -1,4 +1,4 @@
-//! What each procedure does when all is well.
+//! Each procedure, in the normal case.
 
 use std::sync::Barrier;
 

@@ -33,7 +33,7 @@ fn a_server_that_stops_resets_no_connection() {
         let replies = thread::scope(|scope| {
             let mut sending = stream.try_clone().expect("a descriptor");
             let (ended, calls) = (&ended, &calls);
-            // A reset shows to whoever looks first.
+            // The first end that reads sees a reset.
             let sent = scope.spawn(move || {
                 while !ended.load(Ordering::Acquire) {
                     if let Err(error) = sending.write_all(calls) {
@@ -58,7 +58,7 @@ fn a_server_that_stops_resets_no_connection() {
     }
 }
 
-/// A volume on a device that may hold flushes back, and a server that runs beside whatever.
+/// A volume on a device that may delay flushes, and its server.
 fn running() -> (Arc<Counting>, Arc<Volume>, SocketAddr, Running) {
     let device = Arc::new(Counting::new(4 << 20));
     let volume = cffs::open(Arc::clone(&device) as _, Arc::new(SystemClock), Default::default());
