@@ -1,4 +1,4 @@
-//! The fragments that a file's extents, extent tree and attribute block claim, and whether they may.
+//! The fragments that files claim for extents, extent trees and attribute blocks, checked against each other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -45,7 +45,7 @@ pub(super) enum ClaimKind {
     Data,
 }
 
-/// A file that claims fragments which another claims too.
+/// A file that claims fragments of which another file claims some, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sharer {
     pub ino: InodeNo,
@@ -69,7 +69,7 @@ pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
     crc32c::crc32c_append(sum, &record.inode.xattr_block.get().to_le_bytes())
 }
 
-/// The space that the walk has found in use, and what is still to be read of files.
+/// The space that the walk has found in use, and the parts of files that must still be read.
 pub(super) struct Space {
     pub used: UsedMap,
     /// Runs that were found to have two users.
@@ -119,7 +119,7 @@ impl Space {
     }
 }
 
-/// Takes in the space that files claim, and checks it and what lies in it.
+/// Records the space that files claim, and checks it and its contents.
 pub(super) struct Claims<'a, 'c> {
     pub meta: &'a mut Metadata<'c>,
     pub findings: &'a mut Findings,
@@ -420,7 +420,7 @@ impl Claims<'_, '_> {
     }
 }
 
-/// Helps the borrow checker to see that a file and the list of blocks are apart.
+/// Helps the borrow checker to see that a file and the list of blocks are different.
 fn files_at(pending: &mut PendingMap) -> &mut PendingMap {
     pending
 }

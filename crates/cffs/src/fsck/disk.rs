@@ -25,7 +25,7 @@ const GAP_BYTES: u64 = 32 << 10;
 /// The longest request that is put together from several.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// What was asked of the device.
+/// Counts of requests to the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DiskCounts {
     pub read_requests: u64,
@@ -123,7 +123,7 @@ impl<'d> Disk<'d> {
         let known = self.unreadable.clone();
         let blobs = self.read_spans(&requests);
         if self.unreadable.len() > known.len() {
-            // What lies in the gaps between the places is not asked for.
+            // The gaps between the places are not needed.
             let sector = self.sector_bytes();
             let is_asked = |at: u64| places.iter().any(|p| p.offset < at + sector && at < p.end());
             self.unreadable.retain(|at| known.contains(at) || is_asked(*at));
@@ -208,7 +208,7 @@ impl<'d> Disk<'d> {
         }
     }
 
-    /// Reads what could not be read at once: sector by sector, unless the device cannot be asked.
+    /// Repeats a failed request sector by sector, unless the device cannot be asked.
     fn read_again(&mut self, span: Place, error: io::Error) -> Vec<u8> {
         let mut bytes = vec![0; span.len];
         match is_unreachable(&error) {

@@ -1,12 +1,12 @@
-//! The fast check: recovery that reads only what was in motion since the last clean point.
+//! The fast check: recovery that reads only what changed since the last clean point.
 //!
-//! It is the same walk with a scope: of containers, only the busy ones; of what is derived, only
-//! the blocks of the locator table and the bitmaps that the busy log lists. Counters are those of
-//! the clean point with what changed in these blocks.
+//! It is the same walk with a scope: only the busy containers, and only the blocks of the locator table and
+//! the bitmaps that the busy log lists. The counters are those of the clean point, plus the changes in these
+//! blocks.
 //!
-//! Invariants: what a crash does not explain raises a doubt, and nothing is written then: the full
-//! check follows. Until the superblock says "clean", the busy log holds, so recovery that is cut
-//! short starts again; before it writes anything, it logs what it needs for that
+//! Invariants: anything that a crash does not explain raises a doubt; then nothing is written, and the full
+//! check follows. The busy log is valid until the superblock says "clean", so recovery that is interrupted
+//! starts again; before it writes anything, it logs what it needs for that
 //! ([`super::journal_update`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ impl FastRecovery<'_, '_> {
         Ok(())
     }
 
-    /// Sets the busy blocks of the locator table right; the inodes that there are then.
+    /// Corrects the busy blocks of the locator table; returns the count of inodes.
     fn recover_locator(&mut self, derived: &mut Derived) -> u64 {
         let busy = self.walk.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
         let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
@@ -143,8 +143,8 @@ impl FastRecovery<'_, '_> {
         inodes.saturating_sub(before)
     }
 
-    /// Sets the entries of a block by what the walk found; whether any was wrong. What lies where
-    /// nothing changed is right.
+    /// Sets the entries of a block to what the walk found; true if any was wrong. Entries of inodes whose
+    /// containers did not change are right.
     fn set_locator_block(&self, block: u64, bytes: &mut [u8]) -> bool {
         let per_block = u64::from(locator::entries_per_block(self.walk.meta.layout.block_bytes));
         let mut is_wrong = false;
@@ -215,8 +215,8 @@ impl FastRecovery<'_, '_> {
             None => (false, None),
         };
         match CgHeader::decode(&head, cg, self.walk.meta.checksum) {
-            // A bitmap that was written after the clean point differs from it in nothing but what
-            // the log lists; only its count does not say how it was.
+            // A bitmap that was written after the clean point differs from it only in what the log lists;
+            // its count is no longer that of the clean point.
             Ok(mut header)
                 if (settling && before.is_some()
                     || header.bitmap_checksum == bitmap_checksum(&bitmap))
@@ -257,7 +257,7 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// Sets the bitmaps of the busy groups right; the free fragments that there are then.
+    /// Corrects the bitmaps of the busy groups; returns the count of free fragments.
     fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>, derived: &mut Derived) -> u64 {
         let layout = self.walk.meta.layout;
         let freed: Vec<_> = match &self.walk.scope {

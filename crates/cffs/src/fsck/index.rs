@@ -30,7 +30,7 @@ impl Index<'_, '_> {
             return;
         }
         if file.names_changed {
-            // It goes anyway, at the end of pass 2.
+            // Pass 2 removes the index in any case.
             return;
         }
         let file = file.clone();
@@ -86,7 +86,7 @@ fn compare_bucket(bytes: &[u8], names: &[(u32, u32, u16)]) -> Result<(), &'stati
     listed.sort_unstable();
     let mut names = names.iter().map(|(hash, sector, _)| (*hash, SectorIndex(*sector)));
     if index::overflowed(bytes) {
-        // A full bucket lists some of its names only, but none that is not there.
+        // A full bucket lists only some of its names, but no others.
         return match listed.into_iter().all(|entry| names.any(|name| name == entry)) {
             true => Ok(()),
             false => Err("a name is listed that is not there"),

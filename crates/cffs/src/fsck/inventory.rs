@@ -54,7 +54,7 @@ pub(super) struct ContainerFile {
     /// As they were found.
     pub entries: u32,
     pub subdirectories: u32,
-    /// When the youngest of the files was made that lie in it.
+    /// The time at which the youngest file in it was made.
     pub youngest: Timestamp,
     /// Names changed by a repair, so that the index cannot be right any more.
     pub names_changed: bool,

@@ -67,7 +67,7 @@ impl LostFound<'_, '_> {
         }
     }
 
-    /// The directory lost+found in the root directory; made if it is not there.
+    /// The directory lost+found in the root directory, which is made if it does not exist.
     fn lost_found(&mut self) -> Option<InodeNo> {
         let hash = name_hash(&self.walk.meta.superblock.hash_seed, LOST_FOUND);
         let sectors = self.walk.meta.inventory.containers.get(&InodeNo::ROOT)?.sectors;
@@ -80,7 +80,7 @@ impl LostFound<'_, '_> {
             if self.walk.meta.inventory.containers.contains_key(&ino) {
                 return Some(ino);
             }
-            // Something else has the name: it takes another one.
+            // Another file has the name, and is renamed.
             let slot = entry.slot;
             let ino = entry.ino();
             let body = entry.body;
@@ -108,7 +108,7 @@ impl LostFound<'_, '_> {
         Some(ino)
     }
 
-    /// A number that no inode has, and none that was lost, as far as the numbers reach.
+    /// A number that no inode has, and that no lost inode had if there are enough numbers.
     fn free_number(&self) -> InodeNo {
         let highest = self.walk.meta.inventory.inodes.iter().map(|found| found.ino.0).max();
         let above = highest.unwrap_or(0).max(self.walk.number_max).max(InodeNo::FIRST_USER.0) + 1;
@@ -162,7 +162,7 @@ impl LostFound<'_, '_> {
             name => name_hash(&self.walk.meta.superblock.hash_seed, name),
         };
         let sectors = self.walk.meta.inventory.containers.get(&file)?.sectors;
-        // From the last one, which has room most often; a large directory is not searched whole.
+        // The last sectors have room most often; a large directory is not searched to its beginning.
         let nearest = (sectors.saturating_sub(64)..sectors).rev();
         for sector in nearest.map(SectorIndex) {
             if let Some(container) =

@@ -1,7 +1,7 @@
 //! Pass 1: the walk of what cannot be recomputed.
 //!
-//! The external table is read first, then the directories from the root on, in the order in which
-//! they lie on the disk as far as they are known: the queue is swept as an elevator sweeps.
+//! It reads the external table first, then the directories from the root on. Of the sectors that are
+//! queued, it reads those that come next on the disk, as an elevator does.
 
 use super::busy_walk::BusyWalk;
 use super::claims::fingerprint;
@@ -31,7 +31,7 @@ const JOB_BYTES: u32 = 256 << 10;
 const HOLE_BLOCKS_MAX: u64 = 4096;
 
 impl Walk<'_> {
-    /// False if the external table has to be repaired before names can be held against it.
+    /// False if the external table must be repaired before names can be compared with it.
     pub(super) fn pass1(&mut self) -> bool {
         let mut queue = Queue::default();
         if self.is_fast() {
@@ -197,7 +197,7 @@ impl Walk<'_> {
             };
             self.findings.problem(code, place, error.to_string());
             if says.is_some() {
-                // The sector belongs to another container: what leads here is wrong.
+                // The sector belongs to another container, so the map that refers to it is wrong.
                 self.round.misfits.insert(container);
             } else {
                 self.round.fixes.push(Fix::ResetSector(container));
@@ -208,7 +208,7 @@ impl Walk<'_> {
         self.findings.touched.insert(container.file);
     }
 
-    /// Takes in an inode; true if it is a directory that was not yet known.
+    /// Adds an inode to the inventory; true if it is a directory that was not yet known.
     pub(super) fn register(
         &mut self,
         record: &Record<'_>,
@@ -250,7 +250,7 @@ impl Walk<'_> {
             && is_external
             && let Some(file) = self.meta.inventory.containers.get_mut(&ino)
         {
-            // Its name may lie where nothing changed.
+            // Its name may be in a directory that did not change.
             file.parent = InodeNo(record.inode.parent.get());
         }
         is_directory
@@ -309,7 +309,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks fields against each other that the codec cannot, for want of the geometry.
+    /// Checks fields that the codec cannot check without the geometry.
     fn check_fields(&mut self, record: &Record<'_>) {
         let layout = self.meta.layout;
         let inode = record.inode;
@@ -401,7 +401,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes in a name of an external inode; true if it leads to a directory for the first time.
+    /// Adds a name of an external inode; true if it is the first name of a directory.
     fn register_reference(
         &mut self,
         reference: Reference,

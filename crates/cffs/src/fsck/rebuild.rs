@@ -19,7 +19,7 @@ impl Editor<'_, '_> {
         self.walk.meta.store_sector(container, &mut image);
     }
 
-    /// Puts what is valid, or can be made valid, into a new image of the sector.
+    /// Copies the entries that are valid, or can be made valid, into a new image of the sector.
     pub(super) fn rebuild_sector(&mut self, container: Container) {
         let Some(old) = self.walk.meta.load_sector(container) else { return };
         let generation = self.walk.meta.container_generation(container);
@@ -177,7 +177,7 @@ impl Editor<'_, '_> {
         self.walk.meta.store_sector(container, &mut image);
     }
 
-    /// The record with what can be set right set right.
+    /// The record, with its fields corrected where that is possible.
     fn patched(&mut self, record: &Record<'_>, file_type: FileType) -> OwnedRecord {
         let is_directory = self.walk.meta.has_own_sectors(record);
         let mut record = OwnedRecord::new(record);

@@ -1,7 +1,7 @@
 //! The scope of a fast check: everything that the busy log lists (FORMAT: busy log).
 //!
-//! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is as
-//! the last clean point left it, and is not read, but for what leads to a busy directory.
+//! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is unchanged
+//! since the last clean point, and is not read, except for the directories above a busy one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

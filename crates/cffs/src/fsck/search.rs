@@ -2,9 +2,9 @@
 //!
 //! When a sector is lost, so are the inodes in it; the sectors of a directory among them are still
 //! there, and each names its owner. The locator table knows which inodes the lost sector had.
-//! Searched is only the space that the walk did not reach although the bitmaps call it used, or,
-//! where they cannot be trusted, all that it did not reach. Of what is found, only directories that
-//! no other found one contains get a name in lost+found: the others come with them.
+//! The search covers the space that the walk did not reach and the bitmaps call used; if the bitmaps cannot
+//! be trusted, all space that the walk did not reach. Of the directories that it finds, only those that
+//! no other contains get a name in lost+found: the others come with them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::format::extent::Extent;
 use crate::format::{locator, sector};
 use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
-/// What is read at once.
+/// The bytes that are read at once.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Blocks of a directory that were found: the block of the file, where it lies, and the epoch in
@@ -50,7 +50,7 @@ pub(super) struct Tried {
     pub completed: HashSet<InodeNo>,
 }
 
-/// Searches for what nothing leads to, and lists what is lost.
+/// Searches for directories that nothing refers to, and lists what is lost.
 pub(super) struct Search<'a, 'c> {
     pub walk: &'a mut Walk<'c>,
     pub tried: &'a mut Tried,
@@ -320,7 +320,7 @@ impl Search<'_, '_> {
         let within = container.sector.0 % per_block * layout.sector_bytes;
         let fragment = u64::from(layout.fragment_bytes);
         let Some(start) = offset.checked_sub(within.into()) else { return };
-        // A directory has whole blocks only, so that another place is that of a sector that lies.
+        // Directories have whole blocks, so a sector at any other place is not what it says.
         if !is_wanted || !start.is_multiple_of(layout.block_bytes.into()) {
             return;
         }

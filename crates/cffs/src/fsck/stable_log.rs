@@ -15,11 +15,11 @@ use crate::format::superblock::{Damage, LogFlags, State};
 use crate::log::{self, LoggedDevice};
 use crate::units::BlockNo;
 
-/// How a volume is read.
+/// The devices that a volume is read from.
 pub(super) enum Source<'d> {
-    /// As it lies on its device: it has no log, or nothing is in that.
+    /// Its device: it has no log, or an empty one.
     Device(&'d dyn BlockDevice),
-    /// The same, although its log may have something: it is lost.
+    /// Its device, although its log may have contents: the log is lost.
     WithoutLog(&'d dyn BlockDevice),
     /// With its log over it.
     Log(Box<Log<'d>>),
@@ -109,7 +109,7 @@ impl Log<'_> {
     }
 }
 
-/// Checks what lies at its place, and has a repair leave the log out for good.
+/// Checks the volume on its device. A repair marks the log as unused for good.
 fn check_without_log(
     device: &dyn BlockDevice,
     mut superblock: Superblock,
