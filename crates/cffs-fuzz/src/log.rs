@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use cffs::device::{BlockDevice, Image, MemoryDevice};
+use cffs::device::{BlockDevice, Image, Journal, MemoryDevice};
 use cffs::format::Superblock;
 use cffs::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
 use cffs::format::superblock::State;
@@ -46,7 +46,7 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
     for value in [1, 2] {
         let image = [value; BLOCK_BYTES];
         let blocks = [HOME, HOME + 1].map(|block| (block * BLOCK_BYTES as u64, &image[..]));
-        assert!(logged.write_atomic(&blocks).expect("written"));
+        assert!(logged.commit(&blocks).expect("written"));
     }
     let end = u64::from(HEADER_BLOCKS) + 2 * 3;
     Sample { image: device.snapshot(), superblock, end }
@@ -114,7 +114,7 @@ pub fn log(data: &[u8]) {
     let was_undamaged = damages == 0;
     assert!(!was_undamaged || doubt.is_none() && newest >= 2, "what is valid is found");
     if doubt.is_some()
-        || !logged.write_atomic(&[(HOME * BLOCK_BYTES as u64, &[9; BLOCK_BYTES])]).expect("memory")
+        || !logged.commit(&[(HOME * BLOCK_BYTES as u64, &[9; BLOCK_BYTES])]).expect("memory")
     {
         return;
     }

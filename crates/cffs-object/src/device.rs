@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cffs::clock::Timestamp;
-use cffs::device::{BlockDevice, Geometry, Patient};
+use cffs::device::{BlockDevice, Control, Geometry, Hints, Patient};
 use cffs::host::{Host, Standing, SystemHost};
 use cffs::vfs::read_superblock;
 use parking_lot::{Mutex, RwLock};
@@ -307,14 +307,16 @@ impl BlockDevice for LogDevice {
         if has_any { self.put_pending(offset, len, Piece::Zeros) } else { Ok(()) }
     }
 
-    fn wants_discards(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints { wants_discards: true, parallel: PARALLEL as u32, ..Hints::default() }
     }
 
-    fn parallel(&self) -> u32 {
-        PARALLEL as u32
+    fn control(&self) -> &dyn Control {
+        self
     }
+}
 
+impl Control for LogDevice {
     fn give_back(&self) -> io::Result<()> {
         self.release().map_err(Error::of_device)
     }

@@ -195,7 +195,8 @@ impl Fsck {
             image::warn_of_writer(&self.target, &superblock);
         } else if !is_passed_over {
             mark::claim(device, &SystemHost, SystemClock.now(), self.take_over)?;
-        } else if let Some(user) = mark::user(&superblock, &SystemHost, device.is_exclusive()) {
+        } else if let Some(user) = mark::user(&superblock, &SystemHost, device.hints().is_exclusive)
+        {
             return Err(Error::InUse(user));
         }
         Ok(())

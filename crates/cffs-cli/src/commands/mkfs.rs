@@ -230,7 +230,7 @@ impl Mkfs {
     fn check_mark(&self, device: &FileDevice) -> Result<(), Error> {
         // What cannot be read is no volume that anybody has open.
         let Ok(superblock) = read_superblock(device) else { return Ok(()) };
-        match mark::user(&superblock, &SystemHost, device.is_exclusive()) {
+        match mark::user(&superblock, &SystemHost, device.hints().is_exclusive) {
             Some(user) if !self.take_over => Err(Error::InUse(user)),
             _ => Ok(()),
         }

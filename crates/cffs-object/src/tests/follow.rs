@@ -119,7 +119,7 @@ fn a_volume_that_grows_is_followed() {
     write(&device, 0, &[1; 8]);
     device.sync().expect("synced");
     let mut follower = Follower::open(&at(store)).expect("opened");
-    device.grow(2 * SIZE_BYTES).expect("grown");
+    device.control().grow(2 * SIZE_BYTES).expect("grown");
     device.sync().expect("synced");
     assert_eq!(newer(&mut follower).geometry().size_bytes, 2 * SIZE_BYTES);
 }

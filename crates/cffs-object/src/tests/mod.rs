@@ -184,7 +184,7 @@ fn unsynced_writes_are_lost() {
 fn a_size_that_grew_is_there_after_a_sync() {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
-    device.grow(SIZE_BYTES * 2).expect("grown");
+    device.control().grow(SIZE_BYTES * 2).expect("grown");
     device.sync().expect("synced");
     write(&device, SIZE_BYTES * 2 - 3, b"end");
     device.sync().expect("synced");

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use cffs::device::{BlockDevice, Geometry};
+use cffs::device::{BlockDevice, Control, Geometry};
 
 use super::watch::{DeviceCall, Watch};
 
@@ -41,12 +41,30 @@ impl<D: BlockDevice> BlockDevice for WatchedDevice<D> {
         self.0.discard(offset, len)
     }
 
-    fn give_back(&self) -> io::Result<()> {
-        let _job = self.1.device(DeviceCall::Flush, 0, 0);
-        self.0.give_back()
-    }
-
     fn below(&self) -> Option<&dyn BlockDevice> {
         Some(&self.0)
+    }
+
+    fn control(&self) -> &dyn Control {
+        self
+    }
+}
+
+impl<D: BlockDevice> Control for WatchedDevice<D> {
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.0.control().grow(size_bytes)
+    }
+
+    fn expect_chosen_reads(&self) {
+        self.0.control().expect_chosen_reads();
+    }
+
+    fn drop_cached(&self, offset: u64, len: u64) {
+        self.0.control().drop_cached(offset, len);
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Flush, 0, 0);
+        self.0.control().give_back()
     }
 }

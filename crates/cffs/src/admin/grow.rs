@@ -51,7 +51,7 @@ impl Grow<'_> {
                  and copy the files"
             )));
         }
-        device.grow(size_bytes.unwrap_or(0))?;
+        device.control().grow(size_bytes.unwrap_or(0))?;
         let there = device.geometry().size_bytes;
         let wanted = size_bytes.unwrap_or(there);
         if wanted > there {

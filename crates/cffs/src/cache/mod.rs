@@ -48,7 +48,7 @@ pub use pinned::PinnedBlocks;
 pub use stage::{CurrentStage, Stage};
 pub use write_set::{Phase, WriteSet};
 
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Journal};
 use crate::error::Result;
 use crate::format::LiveLayout;
 use crate::line::Counter;
@@ -516,7 +516,8 @@ impl BufferCache {
 
     /// The most blocks that the device writes all or none; 0 if it cannot.
     fn atomic_blocks_max(&self) -> usize {
-        (self.device.atomic_bytes_max() / u64::from(self.layout.block_bytes)) as usize
+        let bytes_max = self.device.journal().map_or(0, Journal::commit_bytes_max);
+        (bytes_max / u64::from(self.layout.block_bytes)) as usize
     }
 
     /// Has the device write the blocks all or none and makes them durable; false if it cannot.
@@ -525,8 +526,9 @@ impl BufferCache {
             .iter()
             .map(|(number, image)| (self.layout.block_offset(*number), &image[..]))
             .collect();
+        let Some(journal) = self.device.journal() else { return Ok(false) };
         self.waiter.about_to_wait();
-        if !self.device.write_atomic(&pieces)? {
+        if !journal.commit(&pieces)? {
             return Ok(false);
         }
         count(&self.counters.writes, 1);

@@ -279,7 +279,7 @@ impl BufferCache {
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
         let threads = threads.max(self.tuning.device.parallel as usize);
         lock::scope(|scope| {
-            self.device.expect_chosen_reads();
+            self.device.control().expect_chosen_reads();
             self.queue.begin(threads);
             let _end = End(&self.queue);
             for _ in 0..threads {

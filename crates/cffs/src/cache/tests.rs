@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::device::{Geometry, MemoryDevice};
+use crate::device::{Geometry, Hints, MemoryDevice};
 use crate::format::Layout;
 use crate::tuning;
 
@@ -76,11 +76,12 @@ impl BlockDevice for Moody {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.memory.discard(offset, len)
     }
-    fn longest_request(&self) -> Option<u64> {
-        self.longest_request
-    }
-    fn parallel(&self) -> u32 {
-        self.parallel
+    fn hints(&self) -> Hints {
+        Hints {
+            request_bytes_max: self.longest_request,
+            parallel: self.parallel,
+            ..Hints::default()
+        }
     }
 }
 

@@ -62,6 +62,10 @@ impl CrashingDevice {
 }
 
 impl BlockDevice for CrashingDevice {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
@@ -94,9 +98,5 @@ impl BlockDevice for CrashingDevice {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.inner.discard(offset, len)
-    }
-
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.inner.grow(size_bytes)
     }
 }

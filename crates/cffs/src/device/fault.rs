@@ -212,16 +212,12 @@ fn flip_bit(data: &mut [u8], chance: u64) {
 }
 
 impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
-    }
-
-    fn wants_discards(&self) -> bool {
-        self.inner.wants_discards()
-    }
-
-    fn parallel(&self) -> u32 {
-        self.inner.parallel()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -262,9 +258,5 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.pass(Request::discard(offset, len), || self.inner.discard(offset, len))
-    }
-
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.inner.grow(size_bytes)
     }
 }

@@ -1,14 +1,14 @@
-//! Devices: where a volume's bytes lie, and what a test can do to them.
+//! Devices: the storage of a volume's bytes, and decorators that tests put over it.
 //!
-//! Offers [`BlockDevice`], the one door through which everything above reads and writes;
-//! implementations over an image file or raw block device ([`FileDevice`]) and over memory
+//! Offers [`BlockDevice`], through which everything above reads and writes, with its [`Hints`], [`Control`]
+//! and [`Journal`]; implementations over an image file or raw block device ([`FileDevice`]) and over memory
 //! ([`MemoryDevice`]); and decorators that are devices themselves, so that they stack:
 //!
 //! | decorator | what it adds |
 //! | --- | --- |
 //! | [`TraceDevice`] | counts of requests and bytes, and on demand a record of every request |
 //! | [`FaultDevice`] | errors, torn, lost and damaged requests, by script or by seed |
-//! | [`HoldDevice`] | requests of one kind that wait until they are let go |
+//! | [`HoldDevice`] | requests of one kind that wait until they are released |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
 //! | [`CrashingDevice`] | such images kept at each barrier and sync |
 //! | [`PairedDevice`] | another device, which has the stable log of its volume |
@@ -90,8 +90,8 @@ impl Geometry {
 ///
 /// Offsets and lengths may be anything, but only whole sectors are written atomically.
 pub trait BlockDevice: Send + Sync {
-    /// The device that this one decorates, if any. What has a default here, a decorator hands on to
-    /// that device; only atomic writes it does not.
+    /// The device that this one decorates, if any. The methods with defaults pass on to that device, except
+    /// [`journal`](BlockDevice::journal).
     fn below(&self) -> Option<&dyn BlockDevice> {
         None
     }
@@ -114,76 +114,23 @@ pub trait BlockDevice: Send + Sync {
     /// Makes every write that returned before the call durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Informs the device that nobody needs these bytes; until they are written again they read as
-    /// anything. A hint: a device that cannot use it ignores it.
+    /// Says that these bytes are not needed: until they are written again they read as anything. A device
+    /// that cannot use this ignores it.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Makes the device so many bytes long, where its length is a matter of saying so (an image file);
-    /// else looks how long it is by now. [`geometry`](BlockDevice::geometry) shows the outcome. A
-    /// device never becomes shorter.
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.below().map_or(Ok(()), |below| below.grow(size_bytes))
+    /// The preferences of the device.
+    fn hints(&self) -> Hints {
+        self.below().map_or_else(Hints::default, BlockDevice::hints)
     }
 
-    /// Announces that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
-    fn expect_chosen_reads(&self) {
-        if let Some(below) = self.below() {
-            below.expect_chosen_reads();
-        }
+    /// What the lowest device can do in addition.
+    fn control(&self) -> &dyn Control {
+        self.below().map_or(&NoControl, BlockDevice::control)
     }
 
-    /// The longest request in bytes that the device takes, if it has such a limit.
-    fn longest_request(&self) -> Option<u64> {
-        self.below()?.longest_request()
-    }
-
-    /// Whether the device keeps what is not discarded at a cost, so that its user should discard what it
-    /// frees. A hint.
-    fn wants_discards(&self) -> bool {
-        self.below().is_some_and(BlockDevice::wants_discards)
-    }
-
-    /// How many reads at once the device answers about as quickly as one, where that is many; 1 for a disk
-    /// or what is not known. A hint.
-    fn parallel(&self) -> u32 {
-        self.below().map_or(1, BlockDevice::parallel)
-    }
-
-    /// Has the next read of this range come from the device itself, where another host may have
-    /// written it, and not from what this host keeps of it. A hint.
-    fn drop_cached(&self, offset: u64, len: u64) {
-        if let Some(below) = self.below() {
-            below.drop_cached(offset, len);
-        }
-    }
-
-    /// Gives up what keeps others from writing the device, as the last thing that its user does with it:
-    /// later writes may fail. What was synced stays. For a device that needs more than being dropped for
-    /// that, and can fail.
-    fn give_back(&self) -> io::Result<()> {
-        self.below().map_or(Ok(()), BlockDevice::give_back)
-    }
-
-    /// How many bytes [`write_atomic`](BlockDevice::write_atomic) takes at once; 0 without a log.
-    fn atomic_bytes_max(&self) -> u64 {
-        0
-    }
-
-    /// Writes whole blocks at any offsets and makes them durable: after a crash all of them are
-    /// there or none is, and with them all that was written before. False, and nothing written, if
-    /// that cannot be done.
-    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
-        let _ = blocks;
-        Ok(false)
-    }
-
-    /// Brings home what the log has, and from then on writes past it. Nothing to do without a log.
-    fn stop_log(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// What the log has done; none without a log.
-    fn log_stats(&self) -> Option<LogStats> {
+    /// The journal over this device, if it has one. It is not that of a device below: a write past a
+    /// journal would not be seen.
+    fn journal(&self) -> Option<&dyn Journal> {
         None
     }
 
@@ -192,16 +139,76 @@ pub trait BlockDevice: Send + Sync {
         self.below()?.log_device()
     }
 
-    /// The time since some moment by the clock that the device's requests are to be timed by: that of a
-    /// disk in virtual time is its own.
+    /// The time since some moment, by the clock that times the device's requests: a disk in virtual time
+    /// has its own.
     fn elapsed(&self) -> Duration {
         self.below().map_or_else(monotonic_time, BlockDevice::elapsed)
     }
+}
 
-    /// Whether no other program of this host can have the device open for writing, by any path.
-    fn is_exclusive(&self) -> bool {
-        self.below().is_none_or(BlockDevice::is_exclusive)
+/// The preferences of a device. A user that does not heed them is slower, or keeps what it could give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// The longest request in bytes that the device takes, if there is such a limit.
+    pub request_bytes_max: Option<u64>,
+    /// How many reads at once the device answers about as quickly as one; 1 for a disk, and if unknown.
+    pub parallel: u32,
+    /// Space that is not discarded costs something, so that the user should discard what it frees.
+    pub wants_discards: bool,
+    /// No other program of this host can have the device open for writing, by any path.
+    pub is_exclusive: bool,
+}
+
+impl Default for Hints {
+    fn default() -> Hints {
+        Hints { request_bytes_max: None, parallel: 1, wants_discards: false, is_exclusive: true }
     }
+}
+
+/// What some devices can do in addition to reading and writing. The defaults do nothing.
+pub trait Control: Send + Sync {
+    /// Makes an image file this long; of another device, looks up its current length.
+    /// [`geometry`](BlockDevice::geometry) shows the outcome. A device never becomes shorter.
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        let _ = size_bytes;
+        Ok(())
+    }
+
+    /// Announces that the user chooses what is read ahead, so that the host need not guess.
+    fn expect_chosen_reads(&self) {}
+
+    /// Drops what this host caches of the range, which another host may have written.
+    fn drop_cached(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
+    /// Gives up what keeps others from writing the device, as the last thing that its user does with it:
+    /// later writes may fail. What was synced stays.
+    fn give_back(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A device that can only be read and written.
+struct NoControl;
+
+impl Control for NoControl {}
+
+/// A device that makes blocks durable all or none: one with a stable log over it.
+pub trait Journal {
+    /// The bytes that [`commit`](Journal::commit) takes at once.
+    fn commit_bytes_max(&self) -> u64;
+
+    /// Writes whole blocks at any offsets and makes them durable: after a crash all of them are
+    /// there or none is, and with them all that was written before. False, and nothing written, if
+    /// that cannot be done.
+    fn commit(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool>;
+
+    /// Writes the contents of the journal to their places, and from then on writes past it.
+    fn stop(&self) -> io::Result<()>;
+
+    /// The work of the journal so far.
+    fn stats(&self) -> LogStats;
 }
 
 fn monotonic_time() -> Duration {
@@ -233,47 +240,20 @@ macro_rules! forward {
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)
             }
-            fn grow(&self, size_bytes: u64) -> io::Result<()> {
-                (**self).grow(size_bytes)
+            fn hints(&self) -> Hints {
+                (**self).hints()
             }
-            fn expect_chosen_reads(&self) {
-                (**self).expect_chosen_reads();
+            fn control(&self) -> &dyn Control {
+                (**self).control()
             }
-            fn longest_request(&self) -> Option<u64> {
-                (**self).longest_request()
-            }
-            fn wants_discards(&self) -> bool {
-                (**self).wants_discards()
-            }
-            fn parallel(&self) -> u32 {
-                (**self).parallel()
-            }
-            fn drop_cached(&self, offset: u64, len: u64) {
-                (**self).drop_cached(offset, len);
-            }
-            fn give_back(&self) -> io::Result<()> {
-                (**self).give_back()
-            }
-            fn atomic_bytes_max(&self) -> u64 {
-                (**self).atomic_bytes_max()
-            }
-            fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
-                (**self).write_atomic(blocks)
-            }
-            fn stop_log(&self) -> io::Result<()> {
-                (**self).stop_log()
-            }
-            fn log_stats(&self) -> Option<LogStats> {
-                (**self).log_stats()
+            fn journal(&self) -> Option<&dyn Journal> {
+                (**self).journal()
             }
             fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
                 (**self).log_device()
             }
             fn elapsed(&self) -> Duration {
                 (**self).elapsed()
-            }
-            fn is_exclusive(&self) -> bool {
-                (**self).is_exclusive()
             }
         }
     };

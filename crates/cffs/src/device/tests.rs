@@ -93,11 +93,8 @@ impl BlockDevice for Hinting {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.0.discard(offset, len)
     }
-    fn wants_discards(&self) -> bool {
-        true
-    }
-    fn parallel(&self) -> u32 {
-        16
+    fn hints(&self) -> Hints {
+        Hints { wants_discards: true, parallel: 16, ..Hints::default() }
     }
 }
 
@@ -111,10 +108,11 @@ fn hints_reach_through_decorators_and_pointers() {
         Box::new(HoldDevice::new(hinting())),
     ];
     for device in &all {
-        assert_eq!((device.wants_discards(), (&device).parallel()), (true, 16));
+        let hints = (&device).hints();
+        assert_eq!((hints.wants_discards, hints.parallel), (true, 16));
     }
     let plain = TraceDevice::new(MemoryDevice::new(SIZE_BYTES));
-    assert_eq!((plain.wants_discards(), plain.parallel()), (false, 1));
+    assert_eq!(plain.hints(), Hints::default());
 }
 
 #[test]

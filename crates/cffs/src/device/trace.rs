@@ -203,16 +203,12 @@ impl<D: BlockDevice> TraceDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
-    }
-
-    fn wants_discards(&self) -> bool {
-        self.inner.wants_discards()
-    }
-
-    fn parallel(&self) -> u32 {
-        self.inner.parallel()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -249,9 +245,5 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
             len_bytes: len,
         });
         Ok(())
-    }
-
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.inner.grow(size_bytes)
     }
 }

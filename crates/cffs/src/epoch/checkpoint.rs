@@ -90,7 +90,7 @@ impl EpochWriter {
         deleted?;
         while self.discard_some(&mut progress, &mut Trimmed::default()) {}
         self.mark_clean_at_close(&progress)?;
-        Ok(self.inodes.cache.device().give_back()?)
+        Ok(self.inodes.cache.device().control().give_back()?)
     }
 
     /// See [`Volume::freeze`](crate::vfs::Volume::freeze).

@@ -38,7 +38,7 @@ pub fn claim(
     let mut superblock = read_now(device)?;
     superblock.check_writable()?;
     if let Some(mark) = &superblock.holder {
-        match (host.standing(mark), user(&superblock, host, device.is_exclusive())) {
+        match (host.standing(mark), user(&superblock, host, device.hints().is_exclusive)) {
             (Standing::Own, _) => return Ok(superblock),
             (_, Some(user)) if take_over => {
                 tracing::warn!("{user}; it is taken over, as asked");
@@ -135,7 +135,7 @@ fn overtaken(by: Option<&Holder>) -> Error {
 
 /// The superblock as it is on the device now, whatever this host remembers of it.
 fn read_now(device: &dyn BlockDevice) -> Result<Superblock> {
-    device.drop_cached(0, device.geometry().sector_bytes.into());
+    device.control().drop_cached(0, device.geometry().sector_bytes.into());
     read_superblock(device)
 }
 

@@ -177,7 +177,7 @@ impl<'a> Preparation<'a> {
                     file.pages.dirty_count() as u64;
             }
         }
-        let has_log = self.inodes.cache.device().atomic_bytes_max() > 0;
+        let has_log = self.inodes.cache.device().journal().is_some();
         let part = if has_log { self.inodes.cache.tuning().placing.logged_part } else { 1 };
         let layout = &self.inodes.layout;
         let end = u64::from(layout.segment_bytes / layout.block_bytes) / part;

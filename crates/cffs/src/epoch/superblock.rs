@@ -95,7 +95,7 @@ impl EpochWriter {
         let mut block = Block::zeroed(self.inodes.layout.block_bytes as usize);
         // Damage may be met while the rest of the superblock was put together.
         let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
-        if log::has_log(&superblock) && self.inodes.cache.device().log_stats().is_none() {
+        if log::has_log(&superblock) && self.inodes.cache.device().journal().is_none() {
             // The log lies on a device that is missing. A log that is present sets this flag itself.
             superblock.log.flags |= LogFlags::UNUSED;
         }

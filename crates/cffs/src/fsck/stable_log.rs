@@ -47,7 +47,7 @@ impl<'d> Source<'d> {
         is_copy: bool,
         options: &CheckOptions,
     ) -> Result<Source<'d>> {
-        if !log::has_log(superblock) || device.atomic_bytes_max() > 0 {
+        if !log::has_log(superblock) || device.journal().is_some() {
             return Ok(Source::Device(device));
         }
         let is_empty = log::is_empty(superblock) && !is_copy;

@@ -12,7 +12,7 @@ use super::gaps::Gaps;
 use super::space::Space;
 use super::writer::Writer;
 use super::{REQUEST_BYTES_MAX, load};
-use crate::device::{BlockDevice, Geometry, LogState, LogStats};
+use crate::device::{BlockDevice, Geometry, Journal, LogState, LogStats};
 use crate::error::Corruption;
 use crate::format::Superblock;
 use crate::format::log::{Entry, Place, Record, image_checksum};
@@ -242,7 +242,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
     /// taken the volume over.
     fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut sector = vec![0; SUPERBLOCK_BYTES.max(self.geometry().sector_bytes as usize)];
-        self.inner.drop_cached(0, sector.len() as u64);
+        self.inner.control().drop_cached(0, sector.len() as u64);
         self.inner.read_at(0, &mut sector)?;
         let mut superblock = Superblock::decode(&sector, 0).map_err(io::Error::other)?;
         change(&mut superblock);
@@ -513,11 +513,17 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         self.medium().elapsed()
     }
 
-    fn atomic_bytes_max(&self) -> u64 {
+    fn journal(&self) -> Option<&dyn Journal> {
+        Some(self)
+    }
+}
+
+impl<D: BlockDevice> Journal for LoggedDevice<D> {
+    fn commit_bytes_max(&self) -> u64 {
         u64::from(self.area.images_max()) * self.area.block_bytes as u64
     }
 
-    fn stop_log(&self) -> io::Result<()> {
+    fn stop(&self) -> io::Result<()> {
         let writer = &mut *self.writer.lock();
         match self.state() {
             LogState::On => {
@@ -533,11 +539,11 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         }
     }
 
-    fn log_stats(&self) -> Option<LogStats> {
-        Some(*self.stats.lock())
+    fn stats(&self) -> LogStats {
+        *self.stats.lock()
     }
 
-    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+    fn commit(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
         if !self.fits(blocks) {
             return Ok(false);
         }

@@ -184,7 +184,7 @@ pub fn lost(doubt: &Corruption) -> Error {
 /// Those of the device and of [`medium`]; [`Corruption::LogHeader`] of a log in which nothing is;
 /// [`lost`] of any other.
 pub fn attach(device: Arc<dyn BlockDevice>, is_optional: bool) -> Result<Arc<dyn BlockDevice>> {
-    if device.atomic_bytes_max() > 0 {
+    if device.journal().is_some() {
         return Ok(device);
     }
     let mut bytes = [0; SUPERBLOCK_BYTES];

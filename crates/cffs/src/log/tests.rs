@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use super::{LoggedDevice, erase};
 use crate::device::fault::{Effect, Fault, Strike, Target};
 use crate::device::{
-    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, LogState, LogStats, MemoryDevice,
-    TraceDevice,
+    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, Journal, LogState, LogStats,
+    MemoryDevice, TraceDevice,
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -73,7 +73,7 @@ fn put_atomic(device: &dyn BlockDevice, blocks: &[u64], value: u64) -> io::Resul
     let image = block_of(value);
     let pieces: Vec<(u64, &[u8])> =
         blocks.iter().map(|block| (block * BLOCK as u64, &image[..])).collect();
-    device.write_atomic(&pieces)
+    device.journal().map_or(Ok(false), |journal| journal.commit(&pieces))
 }
 
 fn put_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()> {
@@ -394,11 +394,11 @@ fn what_the_log_did_is_counted() {
     let (image, superblock) = made_clean();
     let device = TraceDevice::new(MemoryDevice::from_image(image));
     let logged = opened(&device, &superblock);
-    let commits = || logged.log_stats().expect("it has a log").commits;
-    let stalled = || logged.log_stats().expect("it has a log").stalled;
+    let commits = || logged.stats().commits;
+    let stalled = || logged.stats().stalled;
     let stats = || {
         let (commits, drain_time, stalled) = Default::default();
-        LogStats { commits, drain_time, stalled, ..logged.log_stats().expect("it has a log") }
+        LogStats { commits, drain_time, stalled, ..logged.stats() }
     };
     assert_eq!(stats(), LogStats::default());
     assert_eq!(commits().percentile(50), None);
@@ -457,7 +457,7 @@ fn what_no_record_may_have_is_refused_and_not_written() {
     }
     let long: Vec<u64> = (200..200 + LOG_BLOCKS).collect();
     assert!(!put_atomic(&logged, &long, 1).expect("refused"));
-    assert!(!logged.write_atomic(&[(BLOCK as u64 + 512, &block_of(1))]).expect("refused"));
+    assert!(!logged.commit(&[(BLOCK as u64 + 512, &block_of(1))]).expect("refused"));
     assert_eq!(device.counts().writes, 0);
 }
 
@@ -564,7 +564,7 @@ fn a_log_that_cannot_be_written_is_switched_off_and_nothing_is_lost() {
     assert_eq!(logged.live_blocks(), 0);
     device.disarm();
     assert!(!put_atomic(&logged, &HOME, 3).expect("refused"), "it stays off");
-    let stats = logged.log_stats().expect("it has a log");
+    let stats = logged.stats();
     assert_eq!((stats.state, stats.failures, stats.live_bytes), (LogState::Off, 1, 0));
     let logged = opened(device.inner(), &superblock);
     assert!(HOME.iter().all(|block| value_at(&logged, *block) == 1));
@@ -582,6 +582,6 @@ fn nothing_is_logged_after_a_sync_that_failed() {
     device.arm(Fault { target, strike: Strike::Nth(0), effect: Effect::IO_ERROR });
     put_atomic(&logged, &HOME, 2).expect_err("not durable");
     put_atomic(&logged, &HOME, 3).expect_err("nothing follows it");
-    assert_eq!(logged.log_stats().expect("it has a log").state, LogState::Failed);
+    assert_eq!(logged.stats().state, LogState::Failed);
     assert_eq!(value_at(&logged, HOME[0]), 1);
 }

@@ -8,7 +8,7 @@ use super::context::{Logged, now_ns, requester, way};
 use super::op::Way;
 use super::record::Asked;
 use super::recorder::Recorder;
-use crate::device::{BlockDevice, Geometry, LogStats, RequestKind};
+use crate::device::{BlockDevice, Geometry, Journal, LogStats, RequestKind};
 
 /// A device that hands each request to a recorder, with the operations that caused it. It belongs below
 /// the log of a volume, so that it sees what the log does.
@@ -82,19 +82,25 @@ impl<D: BlockDevice> BlockDevice for RecordedDevice<D> {
         self.own((RequestKind::Discard, offset, len), || self.inner.discard(offset, len))
     }
 
-    // What a device in a store does as one request is one here, too.
-    fn atomic_bytes_max(&self) -> u64 {
-        self.inner.atomic_bytes_max()
+    fn journal(&self) -> Option<&dyn Journal> {
+        self.inner.journal().map(|_| self as &dyn Journal)
+    }
+}
+
+impl<D: BlockDevice> Journal for RecordedDevice<D> {
+    fn commit_bytes_max(&self) -> u64 {
+        self.inner.journal().map_or(0, Journal::commit_bytes_max)
     }
 
-    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+    fn commit(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        let Some(journal) = self.inner.journal() else { return Ok(false) };
         if !self.recorder.is_on() {
-            return self.inner.write_atomic(blocks);
+            return journal.commit(blocks);
         }
         let len = blocks.iter().map(|(_, image)| image.len() as u64).sum();
         let parts = Logged::attribute_record();
         let started = now_ns();
-        let result = self.inner.write_atomic(blocks);
+        let result = journal.commit(blocks);
         if matches!(result, Ok(true) | Err(_)) {
             let asked = (RequestKind::Write, 0, len);
             self.recorder.request(asked, Way::Log, &parts, started, result.is_ok());
@@ -102,11 +108,11 @@ impl<D: BlockDevice> BlockDevice for RecordedDevice<D> {
         result
     }
 
-    fn stop_log(&self) -> io::Result<()> {
-        self.inner.stop_log()
+    fn stop(&self) -> io::Result<()> {
+        self.inner.journal().map_or(Ok(()), Journal::stop)
     }
 
-    fn log_stats(&self) -> Option<LogStats> {
-        self.inner.log_stats()
+    fn stats(&self) -> LogStats {
+        self.inner.journal().map_or_else(LogStats::default, Journal::stats)
     }
 }

@@ -498,6 +498,5 @@ fn the_device_hands_on_what_it_does_not_record() {
     let device = RecordedDevice::new(MemoryDevice::new(1 << 20), recorder);
     assert_eq!(device.geometry().size_bytes, 1 << 20);
     assert!(device.below().is_some());
-    assert_eq!(device.atomic_bytes_max(), 0);
-    assert!(device.log_stats().is_none());
+    assert!(device.journal().is_none());
 }

@@ -70,7 +70,7 @@ pub use crate::admin::{Piece, Placement, ScrubProgress, SetVolume};
 use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Journal};
 use crate::epoch::EpochWriter;
 pub use crate::epoch::mark;
 pub use crate::epoch::superblock::read_superblock;
@@ -147,7 +147,7 @@ impl Volume {
                 return Err(Error::Unsupported(what.into()));
             }
             if options.stable != StableLog::On {
-                device.stop_log()?;
+                device.journal().map_or(Ok(()), Journal::stop)?;
             }
         }
         // Each time the volume is opened, epochs count on from a new multiple of 2^32, so that
@@ -157,11 +157,12 @@ impl Volume {
         options.recorder.set_log_area(log::area_bytes(&superblock));
         let reserve = superblock.reserve;
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
-        options.discard |= device.wants_discards();
+        let hints = device.hints();
+        options.discard |= hints.wants_discards;
         let tuning = Tuning::new(tuning::Device {
             break_even_bytes: options.break_even_bytes,
-            request_bytes_max: device.longest_request(),
-            parallel: device.parallel(),
+            request_bytes_max: hints.request_bytes_max,
+            parallel: hints.parallel,
             cache_bytes: options.cache_bytes,
         });
         let groups = superblock.policy.groups();

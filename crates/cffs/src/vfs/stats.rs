@@ -1,7 +1,7 @@
 //! Counters of a volume's operations and memory.
 
 use super::Volume;
-use crate::device::LogStats;
+use crate::device::{Journal, LogStats};
 use crate::inode::Busy;
 use crate::line::Counter;
 use crate::memory::Kind;
@@ -111,7 +111,7 @@ impl Volume {
             writes: self.calls.writes.get(),
             dir_reads: self.calls.dir_reads.get(),
             syncs: self.calls.syncs.get(),
-            log: self.inodes().cache.device().log_stats(),
+            log: self.inodes().cache.device().journal().map(Journal::stats),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
+use cffs::device::{BlockDevice, Geometry, Image, Journal, MemoryDevice};
 use cffs::error::Result;
 use cffs::format::superblock::State;
 use cffs::format::{Layout, Superblock};
@@ -169,8 +169,8 @@ fn a_volume_with_a_log_is_read_too() {
             let (logged, doubt) = LoggedDevice::open(&device, &superblock);
             assert_eq!(doubt, None);
             // The last image of a block counts.
-            assert!(logged.write_atomic(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
-            assert!(logged.write_atomic(&[(at, &bytes)]).unwrap());
+            assert!(logged.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+            assert!(logged.commit(&[(at, &bytes)]).unwrap());
             drop(logged);
             device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
             assert_eq!(listing::decoded(&device.snapshot()), expected, "{name}, {block:?}");
@@ -232,9 +232,9 @@ fn records_behind_gaps_are_read_too() {
     assert_eq!(doubt, None);
     // With the first two the device has turned out to be slow; the last ones go between others.
     for _ in 0..14 {
-        assert!(logged.write_atomic(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+        assert!(logged.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
     }
-    assert!(logged.write_atomic(&[(at, &bytes)]).unwrap());
+    assert!(logged.commit(&[(at, &bytes)]).unwrap());
     drop(logged);
     device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
     assert_eq!(listing::decoded(&device.inner.snapshot()), expected, "{name}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cffs::clock::{Clock, TestClock};
-use cffs::device::{BlockDevice, Geometry, MemoryDevice, TraceDevice};
+use cffs::device::{BlockDevice, Geometry, Hints, MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::format::superblock::{Holder, RoCompat, State};
 use cffs::fsck::{self, CheckOptions};
@@ -151,8 +151,8 @@ impl BlockDevice for Shared {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.0.discard(offset, len)
     }
-    fn is_exclusive(&self) -> bool {
-        false
+    fn hints(&self) -> Hints {
+        Hints { is_exclusive: false, ..Hints::default() }
     }
 }
 

@@ -23,7 +23,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
-use super::{BlockDevice, Geometry, total_len};
+use super::{BlockDevice, Control, Geometry, Hints, total_len};
 
 mod beneath;
 mod direct;
@@ -258,6 +258,22 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn hints(&self) -> Hints {
+        let open = self.open_descriptors();
+        let request_bytes_max = match self.is_block_device {
+            true => open.ok().and_then(|open| open::longest_request(&open.file).ok()),
+            false => Some(IMAGE_READ_BYTES),
+        };
+        let is_exclusive = self.access == Access::ReadWrite && self.hold.is_whole;
+        Hints { request_bytes_max, is_exclusive, ..Hints::default() }
+    }
+
+    fn control(&self) -> &dyn Control {
+        self
+    }
+}
+
+impl Control for FileDevice {
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         let open = self.open_for_writing()?;
         let there = if self.is_block_device {
@@ -284,21 +300,10 @@ impl BlockDevice for FileDevice {
         }
     }
 
-    fn longest_request(&self) -> Option<u64> {
-        match self.is_block_device {
-            true => open::longest_request(&self.open_descriptors().ok()?.file).ok(),
-            false => Some(IMAGE_READ_BYTES),
-        }
-    }
-
     fn drop_cached(&self, offset: u64, len: u64) {
         let Ok(open) = self.open_descriptors() else { return };
         // What waits to be written is not dropped, nor need it be: it is this host's.
         let _ = rustix::fs::fadvise(&open.file, offset, NonZeroU64::new(len), Advice::DontNeed);
-    }
-
-    fn is_exclusive(&self) -> bool {
-        self.access == Access::ReadWrite && self.hold.is_whole
     }
 }
 

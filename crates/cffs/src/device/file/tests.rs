@@ -419,7 +419,7 @@ fn a_claim_is_lent_and_taken_back_and_a_lent_device_is_still_locked() {
     drop(somebody);
     device.reclaim().unwrap();
     assert!(claim().is_err());
-    device.expect_chosen_reads();
+    device.control().expect_chosen_reads();
     assert!(!descriptors_of(&disk.path).is_empty());
     device.release().unwrap();
     assert_eq!(descriptors_of(&disk.path), Vec::<PathBuf>::new());
@@ -464,13 +464,13 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     let name = disk.path.file_name().unwrap().to_str().unwrap();
     let limit = std::fs::read_to_string(format!("/sys/block/{name}/queue/max_sectors_kb")).unwrap();
-    assert_eq!(device.longest_request(), Some(limit.trim().parse::<u64>().unwrap() << 10));
+    assert_eq!(device.hints().request_bytes_max, Some(limit.trim().parse::<u64>().unwrap() << 10));
     let written = pattern(4 << 20);
     device.write_at(8192, &[IoSlice::new(&written)]).unwrap();
 
     let mut buffer = LongBuffer::new(4 << 20);
     assert!(device.open_descriptors().unwrap().long().is_none(), "nobody has chosen yet");
-    device.expect_chosen_reads();
+    device.control().expect_chosen_reads();
     let open = device.open_descriptors().unwrap();
     let long = open.long().unwrap();
     assert!(long.read(8192, buffer.bytes()));
@@ -489,7 +489,7 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
 fn long_writes_of_a_block_device_and_short_ones_see_each_other() {
     let (scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
-    device.expect_chosen_reads();
+    device.control().expect_chosen_reads();
     let mut model = vec![0; 16 << 20];
     let writes =
         [(0, 4 << 20), (4096, 8192), (1 << 20, 9 << 20), (5 << 20, 100_000), (5 << 20, 1 << 20)];

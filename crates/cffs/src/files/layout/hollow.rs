@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::device::{BlockDevice, Geometry};
+use crate::device::{BlockDevice, Geometry, Hints, Journal};
 
 /// Counts of the reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,16 +84,12 @@ impl BlockDevice for Hollow {
         Err(refused())
     }
 
-    fn longest_request(&self) -> Option<u64> {
-        self.inner.longest_request()
+    fn hints(&self) -> Hints {
+        self.inner.hints()
     }
 
-    fn parallel(&self) -> u32 {
-        self.inner.parallel()
-    }
-
-    // A log below is used as it is, and no second one put over it.
-    fn atomic_bytes_max(&self) -> u64 {
-        self.inner.atomic_bytes_max()
+    // A journal below is used as it is, and no second one put over it.
+    fn journal(&self) -> Option<&dyn Journal> {
+        self.inner.journal()
     }
 }

@@ -229,7 +229,7 @@ fn run(seed: u64, mutant: Option<Missing>, calls: u64) -> Result<[usize; 2], Str
                 changed.settle();
                 if put_atomic(&device, &blocks, value).map_err(|why| why.to_string())? {
                     model = changed;
-                } else if device.log_stats().is_some_and(|log| log.state == LogState::Off) {
+                } else if device.journal().is_some_and(|log| log.stats().state == LogState::Off) {
                     given_up += 1;
                     // What is at home is durable, and nothing of the record is there.
                     let now = world.crash().expect("images");

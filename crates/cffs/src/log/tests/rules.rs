@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 
 use super::{BLOCK, HOME, damage, made, opened, put, put_atomic, value_at, with_records};
 use crate::device::fault::{Effect, Fault, Strike, Target};
-use crate::device::{BlockDevice, FaultDevice, Geometry, LogState, MemoryDevice, PairedDevice};
+use crate::device::{
+    BlockDevice, FaultDevice, Geometry, Journal, LogState, MemoryDevice, PairedDevice,
+};
 use crate::error::Corruption;
 use crate::format::Superblock;
 use crate::log::{LoggedDevice, medium};
@@ -22,7 +24,7 @@ fn stopping_the_log_writes_its_blocks_to_their_places() {
     let logged = opened(&device, &superblock);
     assert!(put_atomic(&logged, &HOME, 5).expect("written"));
     assert_eq!(value_at(&device, HOME[0]), 0);
-    logged.stop_log().expect("stopped");
+    logged.stop().expect("stopped");
     assert_eq!((logged.live_blocks(), value_at(&logged, HOME[0])), (0, 5));
     assert!(!put_atomic(&logged, &HOME, 6).expect("refused"), "it stays off");
     assert!(HOME.iter().all(|block| value_at(&device, *block) == 5), "at their places");
@@ -113,7 +115,7 @@ fn that_a_log_was_given_up_is_durable_before_anything_else_is_written() {
     log.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
     home.calls.lock().clear();
     put(&logged, HOME[0], 2).expect("written");
-    assert_eq!(logged.log_stats().expect("it has a log").state, LogState::Off);
+    assert_eq!(logged.stats().state, LogState::Off);
     let calls = home.calls.lock().clone();
     let given_up = [Call::Write { block: 0 }, Call::Sync, Call::Write { block: HOME[0] }];
     assert!(calls.ends_with(&given_up), "{calls:?}");

@@ -104,7 +104,7 @@ fn an_image_and_the_loop_devices_over_it_have_one_writer() {
     let paths = [&image, &first.path, &second.path, &over_first.path];
     for writer in paths {
         let device = FileDevice::open(writer, Access::ReadWrite).unwrap();
-        assert!(device.is_exclusive());
+        assert!(device.hints().is_exclusive);
         for other in paths {
             for access in [Access::ReadOnly, Access::ReadWrite] {
                 let outcome = FileDevice::open(other, access);
@@ -178,7 +178,7 @@ fn a_file_that_was_removed_still_has_one_writer() {
     let (first, second) = (Loop::over(&scratch.path()), Loop::over(&scratch.path()));
     std::fs::remove_file(scratch.path()).unwrap();
     let device = FileDevice::open(&first.path, Access::ReadWrite).unwrap();
-    assert!(!device.is_exclusive(), "its file cannot be locked");
+    assert!(!device.hints().is_exclusive, "its file cannot be locked");
     claimed_through(FileDevice::open(&second.path, Access::ReadWrite), &first.path);
 }
 
@@ -242,7 +242,7 @@ fn what_was_written_beneath_is_seen_when_it_is_asked_for() {
     let image = File::options().write(true).open(scratch.path()).unwrap();
     image.write_all_at(&[1], 0).unwrap();
     assert_eq!(read(), 0, "the kernel remembers");
-    device.drop_cached(0, 4096);
+    device.control().drop_cached(0, 4096);
     assert_eq!(read(), 1);
     image.write_all_at(&[2], 0).unwrap();
     let again = FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
