@@ -91,7 +91,7 @@ impl<'a> Contents<'a> {
         let end = at + len;
         let first = FragNo(at / fragment_bytes);
         let fragments = end.div_ceil(fragment_bytes) - first.0;
-        self.cache.assert_written(&self.layout, FragRun::new(first, fragments as u32));
+        self.cache.assert_written(self.layout, FragRun::new(first, fragments as u32));
         let numbers: Range<u64> = at / block_bytes..end.div_ceil(block_bytes);
         let mut gathered = [const { None }; GATHERED_BLOCKS];
         for first in numbers.clone().step_by(GATHERED_BLOCKS) {
@@ -114,7 +114,7 @@ impl<'a> Contents<'a> {
     /// A whole block of a file, as the device has it.
     pub fn read_whole(&self, number: BlockNo) -> Result<Arc<Block>> {
         let run = FragRun::new(self.layout.block_start(number), self.layout.block_fragments());
-        self.cache.assert_written(&self.layout, run);
+        self.cache.assert_written(self.layout, run);
         self.cache.read(number)
     }
 

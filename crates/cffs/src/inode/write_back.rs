@@ -208,7 +208,7 @@ impl<'a> WriteBack<'a> {
                     self.writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
                 } else {
                     let bytes = &page[into..into + len];
-                    self.writes.put_fragments(&self.layout, start, bytes);
+                    self.writes.put_fragments(self.layout, start, bytes);
                 }
             }
             at = to;
@@ -337,7 +337,7 @@ impl<'a> WriteBack<'a> {
         let promised = if is_external { promised_bytes(tags.iter().copied()) } else { 0 };
         let room = room.saturating_sub(tags.len().min(tags_fit) * LINK_TAG_BYTES + promised);
         let room = room.max(smallest);
-        let room = room.min(body_bytes_max(&self.layout));
+        let room = room.min(body_bytes_max(self.layout));
         let beside = smallest + list_len <= room;
         self.put_attributes(file, !beside && list_len > 0)?;
         let attributes = if beside { list_len } else { 0 };
@@ -378,7 +378,7 @@ impl<'a> WriteBack<'a> {
         self.space.settle_spill(file);
         let len = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
         if file.changes.xattrs {
-            self.put_attributes(file, len > body_bytes_max(&self.layout))?;
+            self.put_attributes(file, len > body_bytes_max(self.layout))?;
         }
         file.set_encoded();
         Ok(())
@@ -419,7 +419,7 @@ impl<'a> WriteBack<'a> {
         );
         inode.xattr_block = run;
         file.spilled = self.epoch;
-        self.writes.put_fragments(&self.layout, run.start, &bytes);
+        self.writes.put_fragments(self.layout, run.start, &bytes);
         let last = self.layout.block_of(FragNo(run.end().0 - 1));
         for number in self.layout.block_of(run.start).0..=last.0 {
             self.writes.note_causes(BlockNo(number), &file.changes.causes);
