@@ -33,18 +33,18 @@ use crate::{crash_report, log, privileges};
 /// In the environment of monitor and server, so that they know what they are.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
-/// What this process is.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// What a user called.
+    /// The process that a user called.
     Caller,
-    /// What waits for the end of the server.
+    /// The process that waits for the end of the server.
     Monitor,
-    /// What serves in the background.
+    /// The process that serves in the background.
     Server,
 }
 
-/// What this process is.
+/// The role of this process.
 fn role() -> Role {
     match std::env::var_os(ROLE_VARIABLE).as_deref().and_then(|role| role.to_str()) {
         Some("monitor") => Role::Monitor,

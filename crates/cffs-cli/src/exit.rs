@@ -70,8 +70,8 @@ impl Kind {
     }
 }
 
-/// Prints why the command failed and returns its exit code. A closed pipe is not printed: its reader has read
-/// what it wanted.
+/// Prints why the command failed and returns its exit code. A closed pipe is not printed: its reader has
+/// read enough.
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
         if called_as == "cffs" {

@@ -1,4 +1,4 @@
-//! What follows `-o`.
+//! The options of a mount, after `-o`.
 //!
 //! [`table`] has one entry for each option: its names, help, parser, and what a remount does with it.
 

@@ -174,7 +174,7 @@ impl Tune {
         Ok(ask()?["superblock"].take())
     }
 
-    /// What is asked for, of a volume that is described so now.
+    /// The changes to make, to a volume with this description.
     fn changes(&self, now: &Value) -> anyhow::Result<SetVolume> {
         let number = |value: &Value| value.as_u64().context("its size is not known");
         let fragment_bytes = number(&now["fragment_bytes"])?;

@@ -33,7 +33,7 @@ pub(super) struct MountOption {
     pub effect: Effect,
 }
 
-/// What an option does, and so what a remount does with it.
+/// The effect of an option, and therefore how a remount treats it.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
     /// Sets a flag of the kernel's mount, given the spelling. A remount changes it at once.

@@ -30,7 +30,7 @@ const NAMES_PER_SAMPLE: u32 = 128;
 /// Samples in a row without a lookup after which names come alone.
 const UNSEEN_MAX: u32 = 16;
 
-/// So many names that came alone are looked up: then listings of them are dropped.
+/// Listings without inodes are dropped after this many lookups of their names.
 const LOOKS: u32 = 4;
 
 /// After such a pause other programs list, of which nothing is known.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Directories that are remembered, 16 bytes each.
 const DIRECTORIES_MAX: usize = 4096;
 
-/// What is known of the programs that list.
+/// Observations of the programs that list.
 ///
 /// Its numbers order nothing, and a wrong guess costs a request.
 pub(super) struct Interest {

@@ -56,7 +56,7 @@ mod tests;
 #[derive(Default)]
 pub(super) struct Total(AtomicUsize);
 
-/// What a connection has under way.
+/// The calls that a connection has under way.
 struct Underway {
     /// Calls and bytes.
     count: Mutex<(usize, usize)>,
@@ -126,7 +126,7 @@ struct Replies {
 /// The way to the peer, for one thread at a time.
 struct Output {
     stream: Arc<TcpStream>,
-    /// What was not sent of a reply, with which the next one that sends begins.
+    /// The unsent rest of a reply, with which the next sender begins.
     rest: Mutex<Vec<u8>>,
 }
 
@@ -276,7 +276,7 @@ fn write_replies(Output { stream, rest }: &Output, replies: Receiver<Reply>) {
 struct TimedStream<'a> {
     stream: &'a TcpStream,
     until: Instant,
-    /// What ends reading before.
+    /// Ends reading early, if given.
     stop: Option<&'a Stop>,
 }
 

@@ -63,7 +63,7 @@ impl Handover {
         &self.replies
     }
 
-    /// What the program before this one left.
+    /// The state that the program before this one left.
     ///
     /// # Errors
     ///

@@ -19,9 +19,9 @@ pub(super) struct Pool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What is to be done. One idle thread is on its way to it at a time: it wakes the next one when it has taken
-/// a job and there are more. So quick calls that come together are done by few threads, and those that wait
-/// for the device by as many as there are.
+/// The jobs that wait. One idle thread is woken at a time: it wakes the next one when it has taken a job and
+/// there are more. So few threads do quick calls that arrive together, and all threads do calls that wait for
+/// the device.
 #[derive(Default)]
 struct Queue {
     jobs: Mutex<Jobs>,

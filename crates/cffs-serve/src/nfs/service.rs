@@ -18,7 +18,7 @@ use super::replies::{Key, Replies};
 use super::request::{HEAD_BYTES_MAX, Peer, Request, TRANSFER_BYTES_MAX};
 use crate::shared::Observer;
 
-/// What answers calls.
+/// Answers calls.
 pub struct Service {
     exported: Exported,
     replies: Replies,
@@ -77,7 +77,7 @@ impl Service {
         self.replies.to_bytes()
     }
 
-    /// What is exported.
+    /// The exports.
     pub(super) fn exported(&self) -> &Exported {
         &self.exported
     }

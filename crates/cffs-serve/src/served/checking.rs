@@ -16,17 +16,17 @@ const PROBLEMS_MAX: usize = 200;
 /// How a check stands.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// What it is doing.
+    /// Its stage.
     pub stage: Stage,
     /// The pass under way.
     pub pass: String,
-    /// What the pass counts.
+    /// The unit of the pass's progress.
     pub unit: String,
     /// How many of them it has seen.
     pub done: u64,
     /// How many there are, about.
     pub total: u64,
-    /// What was found, when it is done.
+    /// The report, when it is done.
     pub report: Option<CheckReport>,
     /// Why it could not be made.
     pub failure: Option<String>,

@@ -58,10 +58,10 @@ use request::{EXPORT_NAME, FSCK_NAME, REGROUP_NAME, SCRUB_NAME};
 /// The longest value of an attribute, which is the kernel's.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// What can be asked.
+/// A question to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What is mounted, and its server: [`Identity`].
+    /// The mounted volume and its server: [`Identity`].
     Info,
     /// The counters of the volume.
     Stats,
@@ -73,7 +73,7 @@ pub enum Question {
     Fsck,
     /// How a regrouping stands: [`RegroupStatus`].
     Regroup,
-    /// What is exported by NFS, and its clients; null without an NFS server.
+    /// The exports by NFS, and their clients; null without an NFS server.
     Exports,
     /// Makes everything durable, or says what is lost.
     Sync,

@@ -72,7 +72,7 @@ impl Ask {
     }
 }
 
-/// What was recorded since it was last asked for.
+/// The records since the last fetch.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Whether more may come: without it, and without bytes, the trace is complete.
@@ -95,7 +95,7 @@ pub fn start(path: &Path, detail: Detail) -> Result<(), AskError> {
 ///
 /// # Errors
 ///
-/// What the server says.
+/// The server's error.
 pub fn stop(path: &Path) -> Result<(), AskError> {
     ask(path, STOP).map(drop)
 }
@@ -104,7 +104,7 @@ pub fn stop(path: &Path) -> Result<(), AskError> {
 ///
 /// # Errors
 ///
-/// What the server says.
+/// The server's error.
 pub fn next(path: &Path) -> Result<Recorded, AskError> {
     let mut bytes = ask(path, NEXT)?;
     if bytes.is_empty() {

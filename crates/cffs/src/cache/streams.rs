@@ -56,8 +56,7 @@ impl Streams {
         }
     }
 
-    /// The run that a stream reads next whose last run has this block, up to the `limit` of
-    /// what is worth reading. It counts as read.
+    /// Returns the next run of the stream that last read `block`, cut at `limit`, and records it as read.
     ///
     /// Where the device answers several requests at once, a window of as many slides: with each one that is
     /// used, another one is asked for, so that the device always has as many.

@@ -1,4 +1,4 @@
-//! What a failed request says about its device.
+//! Classifies failed requests by the state of their device.
 //!
 //! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says
 //! nothing about the data: the same request may succeed later. A caller that records damage has to
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use rustix::io::Errno;
 
-/// What a failed request says about its device.
+/// The state of a device, by a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The device tried and failed: data may be lost.

@@ -1,6 +1,6 @@
 //! A device with a write cache, and the states in which a crash can leave it.
 //!
-//! What was written since the last sync may be lost. The cache knows the writes of each **phase**,
+//! Writes since the last sync may be lost. The cache knows the writes of each **phase**,
 //! the time between two barriers:
 //!
 //! ```text

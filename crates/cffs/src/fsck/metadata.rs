@@ -23,7 +23,7 @@ pub(super) struct Metadata<'c> {
     pub superblock: Superblock,
     pub layout: Layout,
     pub checksum: Checksum,
-    /// What the current round has found.
+    /// The inventory of the current round.
     pub inventory: Inventory,
     /// The least epoch of a sector that fast recovery changes: it comes after the last clean point, so that
     /// another recovery knows that the sector changed.
@@ -160,7 +160,7 @@ impl Metadata<'_> {
         sector::identify(image, self.checksum)
     }
 
-    /// What a record says about the file's space.
+    /// The map of the file's space, by its record.
     pub(super) fn describe_map(&self, record: &Record<'_>) -> PendingMap {
         let inode = record.inode;
         let root = inode.map_root.get();

@@ -96,7 +96,7 @@ pub enum Repair {
     /// Nothing: the device is only read (`-n`).
     #[default]
     No,
-    /// What a crash leaves behind, and what is derived; with other damage, nothing (`-p`).
+    /// Repairs the traces of a crash, and derived state; with other damage, nothing (`-p`).
     Preen,
     /// Everything (`-y`).
     Yes,

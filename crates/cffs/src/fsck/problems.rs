@@ -26,9 +26,9 @@ pub struct Description {
     pub severity: Severity,
     /// One line.
     pub title: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
-    /// What a repair does.
+    /// The repair.
     pub repair: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of one inode: its record, its entry, and its extents.
+//! The parts of one inode: its record, its entry, and its extents.
 
 use crate::format::extent::Extent;
 use crate::format::inode::{DiskInode, FileType, LinkTag, Record};

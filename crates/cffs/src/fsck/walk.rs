@@ -30,7 +30,7 @@ pub(super) struct Walk<'c> {
     pub progress: &'c dyn Progress,
 }
 
-/// What one round of the walk has found, in addition to the inventory and the space in use.
+/// The findings of one round of the walk, except the inventory and the space in use.
 #[derive(Default)]
 pub(super) struct Round {
     pub locator: MapCheck,
@@ -150,8 +150,8 @@ impl Walk<'_> {
 
     /// Takes the blocks from containers in which lie others' sectors, so that these are found as
     /// theirs. In a block with a sector that is in its place, the misfit's header is wrong instead:
-    /// what is in it stays. So it does where a sector of the external table has another number, since
-    /// names lead to the inodes in it by its place.
+    /// its contents stay. So do those of a sector of the external table with another number, since names
+    /// refer to the inodes in it by its place.
     pub(super) fn let_misfits_go(&mut self) {
         let per_block = self.meta.layout.block_sectors();
         let misfits = std::mem::take(&mut self.round.misfits);

@@ -146,13 +146,13 @@ impl<'a> Decoder<'a> {
     fn decode_attributes(
         &self,
         inode: &mut Inode,
-        beside: &[u8],
+        embedded: &[u8],
         apart: Option<FragRun>,
     ) -> Result<()> {
         let ino = inode.ino;
         match apart {
             None => {
-                let known = Attributes::decode(beside);
+                let known = Attributes::decode(embedded);
                 inode.attributes = Some(known.map_err(|what| Corruption::Inode { ino, what })?);
             }
             Some(run) => {

@@ -264,8 +264,8 @@ impl Inode {
         } else {
             inode.set_device(self.device);
         }
-        let beside = self.attributes.as_ref().filter(|_| xattrs_beside);
-        let xattrs = beside.map_or(Vec::new(), Attributes::encode);
+        let embedded = self.attributes.as_ref().filter(|_| xattrs_beside);
+        let xattrs = embedded.map_or(Vec::new(), Attributes::encode);
         let mut encoded_tags = Vec::new();
         tags.iter().for_each(|tag| tag.encode(&mut encoded_tags));
         EncodedInode { inode, data, xattrs, tags: encoded_tags }

@@ -1,4 +1,4 @@
-//! What a map promises about the blocks of its tree.
+//! Promises of a map about the blocks of its tree.
 
 use std::collections::HashSet;
 

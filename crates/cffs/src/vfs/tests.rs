@@ -68,7 +68,7 @@ fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
     names
 }
 
-/// A file that lost its last name in use, after a rename that left a linktag beside it, had the tag still
+/// A file that lost its last name in use, after a rename that left a linktag, still had the tag
 /// when it got another name, and the device could have it in two places.
 #[test]
 fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() {
@@ -418,8 +418,8 @@ fn a_name_that_changed_is_found_as_it_is() {
     }
 }
 
-/// Extents that are gone through when one block of a file with so many extents is written, without
-/// those of a write-back: `preallocated` only half of them were ever written.
+/// Extents that a write of one block visits in a file with this many extents, without those of a
+/// write-back: `preallocated` only half of them were ever written.
 fn extents_visited(extents: u64, preallocated: bool) -> u64 {
     use crate::inode::EXTENT_VISITS;
     let volume = open(&device(&MkfsOptions::default()));

@@ -38,7 +38,7 @@ Requests of the device by operation, of which each operation has its share:
   \"\\(.key) \\($r) \\(.value)\"' make.json |
   awk '{ s[$1 \" \" $3] += $4 } END { for (k in s) print s[k], k }' | sort -rn")]
 pub struct Trace {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: TraceCommand,
 }

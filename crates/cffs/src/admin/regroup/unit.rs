@@ -98,7 +98,7 @@ impl Unit {
     }
 
     /// The first files and the others, about as many blocks each; itself if one of them were shorter than
-    /// what the device streams in the time of an access. Longer ones cost less than twice as much to read
+    /// the break-even of the device. Longer ones cost less than twice as much to read
     /// one by one as they would in one run: none of them is moved again as soon as there is such a run.
     pub fn halves(mut self) -> Result<[Unit; 2], Unit> {
         let (mut middle, mut first) = (0, 0);

@@ -1,4 +1,4 @@
-//! What a block device stands on, and which loop devices stand on a file.
+//! Finds the devices and files below a block device, and the loop devices over a file.
 //!
 //! ```text
 //!   /dev/loop0p1 ──part of──▶ /dev/loop0 ──loop──▶ disk.img          a file: its bytes are locked
@@ -86,7 +86,7 @@ pub(super) fn beneath(device: &File, number: u64, span: Span) -> io::Result<Bene
 /// The chain of block devices beneath one, with the range of each; ends at a disk or a file.
 pub(super) struct Chain {
     pub(super) devices: Vec<(u64, Span)>,
-    /// Those of them that nobody claims who has claimed the one above.
+    /// Those of them that a claim of the one above does not claim.
     pub(super) to_claim: Vec<u64>,
     pub(super) file: Option<(Backing, PathBuf, Span)>,
 }

@@ -4,7 +4,7 @@ use crate::format::inode::FileType;
 use crate::inode::{Inode, VnodeGuard};
 use crate::units::{Container, SectorIndex};
 
-/// What a table may take that is as small as can be.
+/// The cache size with the smallest table.
 const CACHE_BYTES: u64 = 4 << 20;
 
 fn table() -> (VnodeTable, Arc<Memory>) {

@@ -9,7 +9,7 @@ fn a_million_files_made_together_take_a_few_bytes_each() {
     let references = References::default();
     let files = 1_000_000;
     (16..16 + files).map(InodeNo).for_each(|ino| references.take(ino));
-    // A table is filled to seven eighths at most, and has a byte beside each place.
+    // A table is filled to seven eighths at most, and has one more byte per slot.
     let entry = size_of::<(u64, [u8; STRETCH])>() + 1;
     let places =
         |shard: &Line<Mutex<Shard>>| shard.lock().counts.stretches.capacity().div_ceil(7) * 8;

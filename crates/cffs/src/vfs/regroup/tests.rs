@@ -1,4 +1,4 @@
-//! What churn has scattered is brought together, once, and nothing else changes.
+//! Files that churn has scattered are brought together, once, and nothing else changes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -110,7 +110,7 @@ fn places(device: &Device) -> u64 {
     below.map(|dir| dir.places).sum()
 }
 
-/// What a user does.
+/// The call of a user.
 fn call(volume: &Volume) {
     let dir = volume.lookup(InodeNo::ROOT, b"d00").expect("it is there");
     volume.release(dir.ino, 1);
@@ -144,7 +144,7 @@ fn an_aged_tree_takes_half_the_requests_and_is_not_moved_again() {
     println!("{before} requests before, {after} after; {first:?}");
     assert!(after * 2 <= before, "{before} requests before, {after} after");
 
-    // Nor after the volume was opened anew, and a little was changed.
+    // Nor after the volume was opened again, and a little was changed.
     let files = open(&device, false);
     assert!(contents(&files) == seen, "what a user sees has changed on the device");
     for directory in 0..DIRECTORIES {
@@ -316,7 +316,7 @@ fn it_can_be_ended_and_goes_on_beside_changes() {
     assert_clean(&device);
 }
 
-/// The bar: whoever calls while the volume is regrouped waits behind the step under way, and no other.
+/// The bar: a caller waits for the step under way while the volume is regrouped, and for no other.
 #[test]
 fn a_volume_that_is_used_is_not_regrouped() {
     let device = made(256 << 20, &MkfsOptions::default());
@@ -353,14 +353,14 @@ fn a_volume_that_is_used_is_not_regrouped() {
         idle.run(volume, &mut |_| ControlFlow::Continue(())).expect("regrouped")
     };
     assert_eq!(again(&mut idle), None, "nothing has changed");
-    // What was moved is not moved back, whatever is looked at anew.
+    // Moved files are not moved back, whichever files are examined again.
     files.write("/one more", b"a change").expect("written");
     let moved = again(&mut idle).map(|progress| progress.moved_files);
     assert_eq!(moved, Some(0));
     files.close().expect("closed");
 }
 
-/// What a step reads can be given up: whoever calls meanwhile waits for one file.
+/// A step can be given up while it reads: a caller waits for one file.
 #[test]
 fn a_step_that_has_only_read_is_given_up_for_a_caller() {
     let device = made(256 << 20, &MkfsOptions::default());
