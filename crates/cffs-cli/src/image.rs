@@ -35,7 +35,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// otherwise, the server is about to close it or another command is at work: that is waited for, with a note.
 /// One that reads it is not waited for for long, since anybody who may read the image can do that.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
-    if let Some(mounted) = mounts::holding(path) {
+    if let Some(mounted) = mounts::holding(path)? {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());
         bail!(
             "{} is a directory of {source}, which is mounted on {directory}; this command takes a volume \
@@ -170,9 +170,11 @@ fn mounted_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
 }
 
 fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
-    let pid = mounts::pid_inside(process.pid);
-    let serves = |mounted: &Mounted| {
-        control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid)
+    let (served, pid) = (mounts::served_by(process.pid), mounts::pid_inside(process.pid));
+    let serves = |mounted: &Mounted| match served.is_empty() {
+        false => served.contains(&mounted.device),
+        // The kernel does not show it to this user.
+        true => control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid),
     };
     mounts.into_iter().find(serves)
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use cffs::format::Superblock;
 use cffs::format::log::{HEADER_BLOCKS, HEADER_BYTES, Header};
 
+use crate::mounts;
+
 /// The path of the device that has the log of a volume, if it is found.
 pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
     let mut sibling = path.as_os_str().to_owned();
@@ -19,8 +21,11 @@ pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
     std::iter::once(PathBuf::from(sibling)).chain(devices).find(|path| has_log(path, superblock))
 }
 
-/// Whether the head of a file or a device says that it has the volume's log.
+/// Whether the header on a file or a device is that of the volume's log.
 fn has_log(path: &Path, superblock: &Superblock) -> bool {
+    if !mounts::can_be_read(path) {
+        return false;
+    }
     let Ok(file) = File::open(path) else { return false };
     (0..u64::from(HEADER_BLOCKS)).any(|block| {
         let mut head = [0; HEADER_BYTES];

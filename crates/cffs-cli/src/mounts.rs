@@ -11,8 +11,13 @@ use anyhow::{Context, bail};
 use cffs_object::Location;
 use rustix::fs::{major, minor};
 
+mod server;
 #[cfg(test)]
 mod tests;
+mod walk;
+
+pub use server::{answers, served_by};
+use walk::walk;
 
 /// A mounted C-FFS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,64 +92,103 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
 
 /// The volume that is mounted exactly on `directory`. Does not touch the volume itself, so that it
 /// also works where the server has died.
-pub fn on(directory: &Path) -> anyhow::Result<Mounted> {
-    let wanted = absolute(directory)?;
-    let found = all()?.into_iter().rev().find(|mounted| mounted.directory == wanted);
-    match found {
-        Some(mounted) => Ok(mounted),
-        None => bail!("no C-FFS volume is mounted on {}", directory.display()),
-    }
+///
+/// # Errors
+///
+/// The path passes through a mount whose server is stopped.
+pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
+    Ok(walk(directory, &all()?, &answers)?.root_of().cloned())
 }
 
-/// Where a volume is mounted, by any name of what it lies on: an image or a link to it, a block device, a
+/// The mount of a volume, by any name of what it lies on: an image or a link to it, a block device, a
 /// loop device over the image, or a URL of a local store. A bucket's URL names a volume only together with
 /// the endpoint, which a mount does not show, so such a URL names the volume in the store. A mount that can
 /// be written is preferred, then the latest.
 pub fn of_source(source: &Path) -> Option<Mounted> {
-    let all = all().ok()?.into_iter();
+    let all = all().ok()?;
     if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
         if !url.starts_with("file://") {
             return None;
         }
-        let is_it = |mounted: &Mounted| {
+        let is_it = |mounted: &&Mounted| {
             let shown = mounted.shown_source.to_str();
             shown.is_some_and(|shown| shown.trim_end_matches('/') == url.trim_end_matches('/'))
         };
-        return all.filter(is_it).max_by_key(|mounted| !mounted.is_read_only);
+        return preferred(all.iter().filter(is_it));
     }
-    let wanted = things(source);
-    let is_it = |mounted: &Mounted| {
-        let shown = [&mounted.source, &mounted.shown_source];
-        shown.into_iter().flat_map(|path| things(path)).any(|thing| wanted.contains(&thing))
+    let named = walk(source, &all, &answers).ok()?;
+    let wanted = things(source, &|path| passable(path).is_ok());
+    // An image below a mount that the name does not pass through is another one, and that mount's server is
+    // not asked about it.
+    let may_ask = |mounted: &Mounted| {
+        let is_passed = named.entered.iter().any(|entered| entered.device == mounted.device);
+        if is_passed { Ok(()) } else { bail!("of another mount") }
     };
-    all.filter(is_it).max_by_key(|mounted| !mounted.is_read_only)
+    let may_look = |path: &Path| walk(path, &all, &may_ask).is_ok();
+    let is_it = |mounted: &&Mounted| {
+        let shown = [&mounted.source, &mounted.shown_source];
+        let mut shown = shown.into_iter().flat_map(|path| things(path, &may_look));
+        shown.any(|thing| wanted.contains(&thing))
+    };
+    preferred(all.iter().filter(is_it))
+}
+
+/// Of several mounts of a volume, one that can be written, and of these the latest.
+fn preferred<'a>(mounts: impl Iterator<Item = &'a Mounted>) -> Option<Mounted> {
+    mounts.max_by_key(|mounted| !mounted.is_read_only).cloned()
 }
 
 /// The mount to which a directory belongs. A file on it may be the image of another volume.
-pub fn holding(directory: &Path) -> Option<Mounted> {
-    let Ok(data) = fs::metadata(directory) else { return on(directory).ok() };
-    if !data.is_dir() {
-        return None;
+///
+/// # Errors
+///
+/// The path passes through a mount whose server is stopped.
+pub fn holding(directory: &Path) -> anyhow::Result<Option<Mounted>> {
+    let all = all().unwrap_or_default();
+    let walked = walk(directory, &all, &answers)?;
+    if let Some(mounted) = walked.root_of() {
+        return Ok(Some(mounted.clone()));
     }
+    let Ok(data) = fs::metadata(directory) else { return Ok(None) };
     let device = (major(data.st_dev()), minor(data.st_dev()));
-    all().ok()?.into_iter().rev().find(|mounted| mounted.device == device)
+    let is_it = |mounted: &Mounted| data.is_dir() && mounted.device == device;
+    Ok(all.into_iter().rev().find(is_it))
 }
 
-/// What a path leads to, whatever the path: by this, two names of one thing are recognised.
+/// Fails if a path passes through a mount whose server is stopped, so that looking at it would wait.
+pub fn passable(path: &Path) -> anyhow::Result<()> {
+    walk(path, &all().unwrap_or_default(), &answers).map(drop)
+}
+
+/// Whether a file or a device can be read, of a loop device also the image below it: no server that is needed
+/// for it is stopped.
+pub fn can_be_read(path: &Path) -> bool {
+    let image = || {
+        let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
+        backing_file((major(data.st_rdev()), minor(data.st_rdev())))
+    };
+    passable(path).is_ok() && image().is_none_or(|image| passable(&image).is_ok())
+}
+
+/// The file or device that a path names: two paths of one thing have the same.
 #[derive(PartialEq, Eq)]
 enum Thing {
     File { device: u64, inode: u64 },
     Device(u64),
 }
 
-/// The file or the block device at a path; of a loop device also the image below it.
-fn things(path: &Path) -> Vec<Thing> {
+/// The file or the block device at a path; of a loop device also the image below it. Empty if `may_look` forbids
+/// to look at the path.
+fn things(path: &Path, may_look: &dyn Fn(&Path) -> bool) -> Vec<Thing> {
+    if !may_look(path) {
+        return Vec::new();
+    }
     let Ok(data) = fs::metadata(path) else { return Vec::new() };
     if !data.file_type().is_block_device() {
         return vec![Thing::File { device: data.st_dev(), inode: data.st_ino() }];
     }
     let number = data.st_rdev();
-    let below = backing_file((major(number), minor(number))).map(|image| things(&image));
+    let below = backing_file((major(number), minor(number))).map(|image| things(&image, may_look));
     let mut things = below.unwrap_or_default();
     things.push(Thing::Device(number));
     things
@@ -233,21 +277,6 @@ fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     // What the kernel says of a file that lost its name while it was in use.
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     Some(PathBuf::from(OsString::from_vec(path.to_vec())))
-}
-
-/// The path as the mount table shows it. The last component is not looked at, only its directory:
-/// asking for the root of a dead mount fails.
-fn absolute(directory: &Path) -> anyhow::Result<PathBuf> {
-    if let Ok(path) = directory.canonicalize() {
-        return Ok(path);
-    }
-    let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-        bail!("{} has no canonical path", directory.display());
-    };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let parent =
-        parent.canonicalize().with_context(|| format!("no directory {}", parent.display()))?;
-    Ok(parent.join(name))
 }
 
 /// A line is `id parent major:minor root directory options fields... - type source super-options`.

@@ -34,14 +34,17 @@ impl OnMount {
 ///
 /// # Errors
 ///
-/// A label or UUID that no device has.
+/// A label or UUID that no device has; a server that is stopped, of that mount or of one on the way to it.
 pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     let device = udev::device_of_tag(name)?;
-    if let Some(mounted) = mounts::of_source(&device) {
-        return Ok(Some(OnMount { path: mounted.directory.clone(), mounted }));
+    let found = match mounts::of_source(&device) {
+        Some(mounted) => Some(OnMount { path: mounted.directory.clone(), mounted }),
+        None => mounts::holding(name)?.map(|mounted| OnMount { path: name.to_owned(), mounted }),
+    };
+    if let Some(OnMount { mounted, .. }) = &found {
+        mounts::answers(mounted)?;
     }
-    let mounted = mounts::holding(name);
-    Ok(mounted.map(|mounted| OnMount { path: name.to_owned(), mounted }))
+    Ok(found)
 }
 
 /// The path by which the server of a volume is asked: one on the mount, or the image that is served
@@ -49,7 +52,7 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
 ///
 /// # Errors
 ///
-/// A label or UUID that no device has.
+/// Those of [`mounted`].
 pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
     match mounted(name)? {
         Some(mounted) => Ok(mounted.path),

@@ -13,4 +13,5 @@ pub mod nfs;
 pub mod served;
 pub mod shared;
 pub mod socket;
+pub mod stopped;
 pub mod unmounted;

@@ -26,6 +26,8 @@ use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::stopped;
+
 /// The longest message of a client.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 /// How long a client may take to send its message, and to read the answer.
@@ -113,6 +115,9 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
 /// Those of the connection.
 pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
     let Some(process) = server_of(image) else { return Ok(None) };
+    if stopped::is_stopped(process) {
+        return Err(io::Error::other(stopped::explain(process)));
+    }
     let mut stream = match UnixStream::connect_addr(&address(process)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),

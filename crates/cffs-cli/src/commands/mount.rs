@@ -111,6 +111,7 @@ impl Mount {
     /// Mounts, in the background unless asked otherwise.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
+        mounts::passable(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
         if let Some(cache) = &self.cache {
@@ -162,7 +163,8 @@ impl Mount {
     /// A mount whose server has died fails every call, also that which would show whether this is a
     /// directory.
     fn take_dead_mounts_away(&self) -> anyhow::Result<()> {
-        while let Ok(mounted) = mounts::on(&self.directory) {
+        while let Some(mounted) = mounts::on(&self.directory)? {
+            mounts::answers(&mounted)?;
             if !matches!(control::identity(&mounted.directory), Err(AskError::Dead)) {
                 return Ok(());
             }

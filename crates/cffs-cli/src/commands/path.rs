@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, Dir, FileType as HostType, Mode, OFlags, statat};
 use serde_json::json;
 
 use crate::output::{self, note, say};
-use crate::{image, mounts};
+use crate::{image, names};
 
 /// Show the paths of inodes, by their numbers
 ///
@@ -71,13 +71,10 @@ impl Path {
         let name = || self.target.display().to_string();
         let wanted = self.inodes.iter().map(|ino| (*ino, Names::default())).collect();
         let mut search = Search { wanted, is_complete: true };
-        if self.target.is_dir() {
-            search.in_mounted(&self.target).with_context(name)?;
-        } else {
-            match mounts::of_source(&self.target) {
-                Some(mounted) => search.in_mounted(&mounted.directory).with_context(name)?,
-                None => search.in_image(&self.target).with_context(name)?,
-            }
+        match names::mounted(&self.target)? {
+            Some(mounted) => search.in_mounted(&mounted.path).with_context(name)?,
+            None if self.target.is_dir() => search.in_mounted(&self.target).with_context(name)?,
+            None => search.in_image(&self.target).with_context(name)?,
         }
         self.print(&search)
     }

@@ -22,7 +22,10 @@ const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 /// Gives the mount on this directory other options. If it becomes read-only or writable, what was
 /// written before is durable when this returns.
 pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
-    let mounted = mounts::on(directory)?;
+    let Some(mounted) = mounts::on(directory)? else {
+        bail!("no C-FFS volume is mounted on {}", directory.display());
+    };
+    mounts::answers(&mounted)?;
     if !rustix::process::geteuid().is_root() {
         bail!("only root can remount; unmount and mount again");
     }

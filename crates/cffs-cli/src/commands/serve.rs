@@ -18,6 +18,7 @@ use cffs_serve::served::control::{self, AskError, Question, Request};
 use cffs_serve::served::shutdown::{Heard, ShutdownListener};
 use cffs_serve::served::{Identity, Served};
 use cffs_serve::shared::{self, NoObserver, Observer};
+use cffs_serve::stopped;
 use cffs_serve::unmounted;
 use cffs_web::Page;
 use clap::{ArgGroup, Args};
@@ -30,7 +31,7 @@ use crate::ending::{self, Waiting};
 use crate::mount_options::{self, MountOptions};
 use crate::output::{self, note};
 use crate::web::WebOptions;
-use crate::{image, names, privileges, service_manager, udev};
+use crate::{image, mounts, names, privileges, service_manager, udev};
 
 const EXPORT_OPTIONS: &str = "\
 Options of --export, after the path and a colon, comma-separated; as in exports(5):
@@ -109,6 +110,7 @@ impl Serve {
     /// Serves, in the background unless asked otherwise; or stops a server.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
+        mounts::passable(&self.source)?;
         if self.stop {
             return self.stop_server();
         }
@@ -237,6 +239,9 @@ impl Serve {
         let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
         if arguments.split(|byte| *byte == 0).nth(1) != Some(b"serve") {
             bail!("{path} is in use by {process}, which is not a server of this kind");
+        }
+        if stopped::is_stopped(process.pid) {
+            bail!("{path}: {}", stopped::explain(process.pid));
         }
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
         let pid = pid.context("a process with a strange number")?;

@@ -64,6 +64,7 @@ impl Umount {
             unmount(directory, true)?;
             return Ok(ExitCode::SUCCESS);
         }
+        mounts::answers(&mounted)?;
         let identity = control::identity(directory);
         let is_dead = matches!(identity, Err(AskError::Dead));
         let ask = |server: Identity| ShutdownListener::ask(directory, server.uid).ok();
@@ -85,9 +86,11 @@ impl Umount {
     }
 
     fn find(&self) -> anyhow::Result<Mounted> {
-        match mounts::on(&self.target) {
-            Err(error) => mounts::of_source(&self.target).ok_or(error),
-            found => found,
+        match mounts::on(&self.target)? {
+            Some(mounted) => Ok(mounted),
+            None => mounts::of_source(&self.target).with_context(|| {
+                format!("no C-FFS volume is mounted on {}", self.target.display())
+            }),
         }
     }
 }

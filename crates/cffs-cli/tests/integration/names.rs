@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::harness::store_server::{SECRET, StoreServer};
 use crate::harness::{Scratch, can_mount, fail, succeed};
 
 /// Commands that must take each name of a mounted volume. `NAME` stands for the name.
@@ -34,6 +35,38 @@ fn run(scratch: &Scratch, arguments: &[&str], name: &Path) -> Command {
         };
     }
     command
+}
+
+/// A server that is stopped, and continues in the end.
+struct Stopped(String);
+
+impl Stopped {
+    /// The server of the volume that is mounted on a directory.
+    fn of(scratch: &Scratch, directory: &Path) -> Stopped {
+        let info = succeed(&mut run(scratch, &["info", "--json", "NAME"], directory));
+        let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+        let stopped = Stopped(info["server"]["pid"].to_string());
+        stopped.signal("-STOP");
+        stopped
+    }
+
+    fn signal(&self, signal: &str) {
+        succeed(Command::new("kill").args([signal, &self.0]));
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+/// The same command, killed if it does not end: a command that waits for a stopped server does not.
+fn bounded(command: &Command) -> Command {
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--signal=KILL", "60"]).arg(command.get_program()).args(command.get_args());
+    bounded.env_remove("CFFS_LOG");
+    bounded
 }
 
 /// Fills a mounted volume.
@@ -125,6 +158,43 @@ fn a_mounted_volume_in_a_store_is_known_by_its_url() {
     assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], &url)), "contents");
 }
 
+/// A bucket's URL names the volume that is mounted if the bucket is of the same server, and no other.
+#[test]
+fn a_mounted_volume_in_a_bucket_is_known_by_its_url() {
+    let scratch = Scratch::new();
+    let [store, other] = ["store", "other"].map(|name| scratch.path().join(name));
+    let (Some(store), Some(other)) = (StoreServer::start_at(&store), StoreServer::start_at(&other))
+    else {
+        return;
+    };
+    if !can_mount() {
+        return;
+    }
+    let url = "s3://bucket/tree";
+    let run = |arguments: &[&str]| store.cffs(&scratch, SECRET, arguments);
+    let elsewhere = |arguments: &[&str]| other.cffs(&scratch, SECRET, arguments);
+    succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
+    let (log, at) = (scratch.log_option(), scratch.mountpoint());
+    succeed(&mut run(&["mount", "-o", &log, url, at.to_str().expect("UTF-8")]));
+    fill(&at);
+    let slash = format!("{url}/");
+    for name in [url, &slash] {
+        for command in
+            [&["stats", "--json"][..], &["sync"], &["trim"], &["layout"], &["fsck", "-n"]]
+        {
+            succeed(&mut run(&[command, &[name]].concat()));
+        }
+        assert_eq!(succeed(&mut run(&["cat", name, "/link"])), "contents");
+        let info = succeed(&mut run(&["info", "--json", name]));
+        assert!(info.contains("\"server\""), "{info}");
+        let info = fail(1, &mut elsewhere(&["info", name]));
+        assert!(info.contains("no volume at"), "{info}");
+        fail(1, &mut elsewhere(&["umount", name]));
+    }
+    succeed(&mut run(&["umount", url]));
+    assert_eq!(succeed(&mut run(&["cat", url, "/link"])), "contents");
+}
+
 /// The image of a mounted volume that lies on another mounted volume is itself, and not a file of that.
 #[test]
 fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
@@ -140,4 +210,74 @@ fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
     assert!(info.contains("inner") && info.contains("32 MiB"), "{info}");
     succeed(&mut run(&scratch, &["fsck", "-f", "NAME"], &inner));
     scratch.umount();
+}
+
+/// Commands waited for a server that was stopped, also for that of another volume: to find the mount of a name
+/// they asked each server.
+#[test]
+fn a_server_that_is_stopped_is_not_waited_for() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (stuck, other, inner) = (Scratch::with_image(), Scratch::with_image(), Scratch::new());
+    stuck.mount("rw");
+    other.mount("rw");
+    fill(&other.mountpoint());
+    // The image of a mounted volume lies on the one whose server is stopped.
+    let image = stuck.mountpoint().join("inner.cffs");
+    succeed(&mut run(&inner, &["mkfs", "-q", "--size", "32M", "NAME"], &image));
+    let mut mount = run(&inner, &["mount", "-o", &inner.log_option(), "NAME"], &image);
+    succeed(mount.arg(inner.mountpoint()));
+    let inside = stuck.mountpoint().join("dir");
+    fs::create_dir(&inside).expect("made");
+    let link = stuck.path().join("link");
+    symlink(&inside, &link).expect("linked");
+
+    let stopped = Stopped::of(&stuck, &stuck.mountpoint());
+    for name in [other.image(), source_shown(&other), other.mountpoint()] {
+        for arguments in COMMANDS {
+            succeed(&mut bounded(&run(&other, arguments, &name)));
+        }
+        succeed(&mut bounded(&run(&other, &["ls", "NAME", "/"], &name)));
+        fail(8, &mut bounded(&run(&other, &["fsck", "-p", "NAME"], &name)));
+    }
+    // One that is not mounted.
+    let free = other.path().join("free.cffs");
+    succeed(&mut bounded(&run(&other, &["mkfs", "-q", "--size", "64M", "NAME"], &free)));
+    succeed(&mut bounded(&run(&other, &["info", "NAME"], &free)));
+    succeed(&mut bounded(&run(&other, &["fsck", "-f", "NAME"], &free)));
+
+    let remedy = format!("kill -CONT {}", stopped.0);
+    for name in [stuck.image(), source_shown(&stuck), stuck.mountpoint(), inside, link, image] {
+        for arguments in COMMANDS.into_iter().chain([
+            &["umount", "NAME"][..],
+            &["ls", "NAME", "/"],
+            &["path", "NAME", "1"],
+        ]) {
+            let output = bounded(&run(&stuck, arguments, &name)).output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(&remedy), "{arguments:?} {}: {said}", name.display());
+        }
+    }
+    drop(stopped);
+    for scratch in [&inner, &stuck, &other] {
+        scratch.umount();
+    }
+}
+
+/// A server without a mount is stopped: it is not waited for either.
+#[test]
+fn a_server_without_a_mount_that_is_stopped_is_not_waited_for() {
+    let scratch = Scratch::with_image();
+    let image = scratch.image();
+    let serve = ["serve", "--nfs", "127.0.0.1:0", "-o", &scratch.log_option(), "NAME"];
+    succeed(&mut run(&scratch, &serve, &image));
+    let stopped = Stopped::of(&scratch, &image);
+    for arguments in [&["stats", "NAME"][..], &["sync", "NAME"], &["serve", "--stop", "NAME"]] {
+        let output = bounded(&run(&scratch, arguments, &image)).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("kill -CONT {}", stopped.0)), "{arguments:?}: {said}");
+    }
+    drop(stopped);
+    succeed(&mut run(&scratch, &["serve", "--stop", "NAME"], &image));
 }

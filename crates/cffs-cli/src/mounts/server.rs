@@ -1,0 +1,67 @@
+//! The process that serves a mount, found without asking it: a process that is stopped does not answer.
+//!
+//! The kernel shows in `/proc/PID/fdinfo` which connection a descriptor of `/dev/fuse` serves: the device number
+//! of the mount. Where it shows none, or the process is another user's, the server is not found.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::bail;
+use cffs_serve::stopped;
+
+use super::Mounted;
+
+/// In the kernel's device numbers, the minor number has this many bits.
+const MINOR_BITS: u32 = 20;
+
+/// Fails if the server of a mount is stopped, so that asking it would wait until it continues.
+pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
+    let serving = serving(mounted.device);
+    match serving.first() {
+        Some(process) if serving.iter().all(|process| stopped::is_stopped(*process)) => bail!(
+            "{directory}: {why}, or detach the mount with cffs umount -l {directory}",
+            directory = mounted.directory.display(),
+            why = stopped::explain(*process),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The processes that serve the mount with this device number.
+fn serving(device: (u32, u32)) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter(|process| served_by(*process).contains(&device)).collect()
+}
+
+/// The device numbers of the mounts that a process serves.
+pub fn served_by(process: u32) -> Vec<(u32, u32)> {
+    let process = Path::new("/proc").join(process.to_string());
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let to_kernel =
+        open.filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
+    let devices = to_kernel.filter_map(|file| {
+        device(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
+    });
+    devices.collect()
+}
+
+/// The device number of the mount that a descriptor serves.
+fn device(fdinfo: &str) -> Option<(u32, u32)> {
+    let connection = fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    let number: u32 = connection.trim().parse().ok()?;
+    Some((number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_shows_the_device_number_of_its_mount() {
+        let shown = "pos:\t0\nflags:\t02104002\nmnt_id:\t24\nino:\t90\nfuse_connection:\t7340034\n";
+        assert_eq!(device(shown), Some((7, 2)));
+        assert_eq!(device("pos:\t0\nfuse_connection:\t41\n"), Some((0, 41)));
+        assert_eq!(device("pos:\t0\nino:\t90\n"), None);
+    }
+}
