@@ -84,10 +84,13 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
 
 /// The place in a store that is named, if it is a URL and no path.
 pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
-    match target.to_str().filter(|text| Location::is_url(text)) {
-        Some(url) => Ok(Some(Location::parse(url)?)),
-        None => Ok(None),
+    let Some(url) = target.to_str().filter(|text| Location::is_url(text)) else {
+        return Ok(None);
+    };
+    if let Some(directory) = url.strip_prefix("file://") {
+        mounts::passable(Path::new(directory))?;
     }
+    Ok(Some(Location::parse(url)?))
 }
 
 /// Opens an image, a device, or a volume in a store, which `take_over` takes from its last writer.

@@ -16,7 +16,7 @@ mod server;
 mod tests;
 mod walk;
 
-pub use server::{answers, served_by};
+pub use server::{answers, served_by, set_service};
 use walk::walk;
 
 /// A mounted C-FFS volume.
@@ -101,18 +101,19 @@ pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
 }
 
 /// The mount of a volume, by any name of what it lies on: an image or a link to it, a block device, a
-/// loop device over the image, or a URL of a local store. A bucket's URL names a volume only together with
-/// the endpoint, which a mount does not show, so such a URL names the volume in the store. A mount that can
-/// be written is preferred, then the latest.
+/// loop device over the image, or a URL. The URL of a bucket names a volume only together with the service that
+/// has the bucket, for which the server of a mount of that URL is asked. A mount that can be written is
+/// preferred, then the latest.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let all = all().ok()?;
     if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
-        if !url.starts_with("file://") {
-            return None;
-        }
+        let bucket = (!url.starts_with("file://")).then(|| Location::parse(url));
         let is_it = |mounted: &&Mounted| {
-            let shown = mounted.shown_source.to_str();
-            shown.is_some_and(|shown| shown.trim_end_matches('/') == url.trim_end_matches('/'))
+            let shown = mounted.shown_source.to_str().unwrap_or_default();
+            shown.trim_end_matches('/') == url.trim_end_matches('/')
+                && bucket.as_ref().is_none_or(|bucket| {
+                    bucket.as_ref().is_ok_and(|bucket| server::is_of_service(mounted, bucket))
+                })
         };
         return preferred(all.iter().filter(is_it));
     }

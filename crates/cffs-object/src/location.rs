@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, RetryConfig};
@@ -28,6 +28,8 @@ struct Built {
     store: Arc<dyn ObjectStore>,
     /// The server, if it was named.
     endpoint: Option<String>,
+    /// See [`Location::service`].
+    service: String,
     keys: Keys,
 }
 
@@ -43,6 +45,7 @@ pub struct Location {
     client: Client,
     prefix: Path,
     version: Option<String>,
+    service: String,
 }
 
 impl Location {
@@ -94,7 +97,7 @@ impl Location {
         let version = version.map(str::to_owned);
         let (name, root) = (name.to_owned(), name.to_owned());
         let client = uncounted(store, &name, &name);
-        Location { name, root, client, prefix: Path::from(prefix), version }
+        Location { name, root, client, prefix: Path::from(prefix), version, service: String::new() }
     }
 
     /// Whether a place is in the same store.
@@ -136,7 +139,7 @@ impl Location {
         let root = parent.display().to_string();
         let name = text.to_owned();
         let client = uncounted(Arc::new(store), &name, &root);
-        Ok(Location { name, root, client, prefix, version: None })
+        Ok(Location { name, root, client, prefix, version: None, service: String::new() })
     }
 
     fn cloud(text: &str, url: &Url) -> Result<Location, Error> {
@@ -151,13 +154,21 @@ impl Location {
             "az" => azure(bucket, &counter),
             _ => s3(bucket, &counter),
         };
-        let Built { store, endpoint, keys } = built.map_err(|why| wrong(text, why))?;
+        let Built { store, endpoint, service, keys } = built.map_err(|why| wrong(text, why))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
         let place = Place { url: name.clone(), bucket: bucket.to_owned(), endpoint, keys };
         let client = Client { store, counter, counts: true, cache: None, staging: None, place };
-        Ok(Location { name, root, client, prefix, version: None })
+        let service = service.trim_end_matches('/').to_owned();
+        Ok(Location { name, root, client, prefix, version: None, service })
+    }
+
+    /// The service in which a URL names a bucket, from the environment or the profile: its endpoint, if that is
+    /// not the default, and for `az://` the account. Two URLs name one volume only if this agrees as well. Empty
+    /// for `file://`.
+    pub fn service(&self) -> &str {
+        &self.service
     }
 
     /// The same place, with a cache on a local disk for what is read of objects.
@@ -195,7 +206,8 @@ fn s3(bucket: &str, counter: &Counter) -> Outcome {
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
     let store = Arc::new(store.build().map_err(|error| error.to_string())?);
-    Ok(Built { store, endpoint, keys })
+    let service = endpoint.clone().unwrap_or_default();
+    Ok(Built { store, endpoint, service, keys })
 }
 
 fn google(bucket: &str, counter: &Counter) -> Outcome {
@@ -203,8 +215,9 @@ fn google(bucket: &str, counter: &Counter) -> Outcome {
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
+    let service = store.get_config_value(&GoogleConfigKey::BaseUrl).unwrap_or_default();
     let store = Arc::new(store.build().map_err(|error| error.to_string())?);
-    Ok(Built { store, endpoint: None, keys: Keys::Client })
+    Ok(Built { store, endpoint: None, service, keys: Keys::Client })
 }
 
 fn azure(container: &str, counter: &Counter) -> Outcome {
@@ -221,8 +234,11 @@ fn azure(container: &str, counter: &Counter) -> Outcome {
             store = store.with_config(key, value);
         }
     }
+    let config = |key| store.get_config_value(&key).unwrap_or_default();
+    let account = config(AzureConfigKey::AccountName);
+    let service = format!("{account} {}", config(AzureConfigKey::Endpoint));
     let store = Arc::new(store.build().map_err(|error| error.to_string())?);
-    Ok(Built { store, endpoint: None, keys: Keys::Client })
+    Ok(Built { store, endpoint: None, service, keys: Keys::Client })
 }
 
 /// A client of a store that is not reached by HTTP, which does not count its requests.

@@ -3,10 +3,13 @@
 //! The kernel shows in `/proc/PID/fdinfo` which connection a descriptor of `/dev/fuse` serves: the device number
 //! of the mount. Where it shows none, or the process is another user's, the server is not found.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
+use cffs_object::Location;
+use cffs_serve::fuse::control;
 use cffs_serve::stopped;
 
 use super::Mounted;
@@ -25,6 +28,21 @@ pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
         ),
         _ => Ok(()),
     }
+}
+
+/// The name under which a server tells the service that has its volume's bucket.
+const SERVICE: &str = "service";
+
+/// Adds the service that has a volume's bucket to what its server tells.
+pub fn set_service(told: &mut BTreeMap<String, String>, location: &Location) {
+    told.insert(SERVICE.to_owned(), location.service().to_owned());
+}
+
+/// Whether the server of a mount says that its bucket is of the service of this location. It tells that to root
+/// and its own user alone; one that is stopped is not asked.
+pub fn is_of_service(mounted: &Mounted, location: &Location) -> bool {
+    let told = || control::identity(&mounted.directory).ok()?.fixed_options.remove(SERVICE);
+    answers(mounted).is_ok() && told().is_some_and(|service| service == location.service())
 }
 
 /// The processes that serve the mount with this device number.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::harness::{Scratch, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 const DATE: &str = "Tue, 24 Nov 2026 00:00:00 GMT";
 
@@ -241,6 +241,23 @@ fn use_a_volume(cloud: Cloud, url: &str, key: [(&str, &str); 2]) {
     assert!(objects.lock().expect("not poisoned").len() < before, "nothing was deleted");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
     assert_eq!(succeed(&mut run(&["snapshot", "ls", url])), "second\n");
+
+    if can_mount() {
+        let (log, at) = (scratch.log_option(), scratch.mountpoint());
+        succeed(&mut run(&["mount", "-o", &log, url, at.to_str().expect("UTF-8")]));
+        let info = succeed(&mut run(&["info", "--json", url]));
+        assert!(info.contains("\"server\""), "{info}");
+        // A bucket of this name, of another server.
+        let other = cloud.serve(&Objects::default());
+        let mut elsewhere = run(&["info", url]);
+        let missing = match cloud {
+            Cloud::Google => elsewhere.env("GOOGLE_BASE_URL", &other),
+            Cloud::Azure => elsewhere.env("AZURE_STORAGE_ENDPOINT", &other),
+        };
+        let missing = fail(1, missing);
+        assert!(missing.contains("no volume at"), "{missing}");
+        succeed(&mut run(&["umount", url]));
+    }
 
     let wrong = [key[0], (key[1].0, "d3Jvbmc=")];
     if cloud == Cloud::Google {

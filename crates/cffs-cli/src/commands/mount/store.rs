@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Mount, Mounted, fuse_options, open_served, switch_rings_on};
 use crate::following::NewerVersion;
 use crate::mount_options::MountOptions;
+use crate::mounts;
 use crate::output::note;
 
 impl Mount {
@@ -45,7 +46,9 @@ impl Mount {
         let watch = Arc::new(Watch::new(options.stall));
         let counter = device.counter();
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
-        let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
+        let mut fuse_options = fuse_options(source, None, watch, options);
+        mounts::set_service(&mut fuse_options.fixed, location);
+        let mounted = self.mount_volume(&volume, fuse_options)?;
         show_requests(&mounted.server, counter);
         if let Some(staging) = staging {
             mounted.server.set_staging(Box::new(move || {
@@ -67,6 +70,7 @@ impl Mount {
         let (newer, volume, counter) = NewerVersion::first(location, open, Arc::clone(&watch))
             .with_context(|| self.source.display().to_string())?;
         let mut fuse_options = fuse_options(&self.source, None, watch, options);
+        mounts::set_service(&mut fuse_options.fixed, location);
         fuse_options.ttl = TTL_SHARED;
         fuse_options.follow =
             options.follow.map(|every| Follow { every, source: Arc::new(Mutex::new(newer)) });
