@@ -80,16 +80,21 @@ pub fn table() -> Table {
     table
 }
 
-/// Prints a table, its columns from `first_right` on aligned to the right.
-pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
+/// The lines of a table, its columns from `first_right` on aligned to the right.
+pub fn lines(table: &mut Table, first_right: usize) -> impl Iterator<Item = String> {
     for column in table.column_iter_mut() {
         let side =
             if column.index >= first_right { CellAlignment::Right } else { CellAlignment::Left };
         column.set_cell_alignment(side);
         column.set_padding((0, 2));
     }
+    table.lines()
+}
+
+/// Prints a table, its columns from `first_right` on aligned to the right.
+pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     let mut out = stdout();
-    for line in table.lines() {
+    for line in lines(table, first_right) {
         writeln!(out, "{}", line.trim_end())?;
     }
     out.flush()?;

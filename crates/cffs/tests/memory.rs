@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cffs::clock::TestClock;
 use cffs::device::file::FileDevice;
+use cffs::files::{CopyOptions, Files, export};
 use cffs::memory::Kind;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
@@ -328,4 +329,30 @@ fn long_names_and_open_files_take_what_the_tables_have() {
         }
         open.iter().for_each(|ino| volume.release(*ino, 2));
     });
+}
+
+/// An export kept the paths of all directories to its end, which took memory quadratic in the depth.
+#[test]
+fn an_export_of_a_deep_tree_keeps_no_paths() {
+    const DEPTH: u64 = 300;
+    const NAME: [u8; 250] = [b'd'; 250];
+    let bench = Bench::new();
+    let files = Files::new(Arc::new(bench.open()));
+    let mut dir = InodeNo::ROOT;
+    for _ in 0..DEPTH {
+        let made = files.volume().make(dir, &NAME, &new_file(NewKind::Directory)).expect("made");
+        files.volume().release(made.ino, 1);
+        dir = made.ino;
+    }
+    files.volume().sync().expect("synced");
+    let out = tempfile::tempdir().expect("a directory");
+    let options = CopyOptions { owner: false, ..CopyOptions::default() };
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    let made = export(&files, b"/", out.path(), &options, &()).expect("exported");
+    let took = (ALLOCATOR.peak_usage() - before) as u64;
+    assert_eq!((made.directories, made.failures), (DEPTH + 1, 0));
+    let (paths, bound) = (DEPTH * DEPTH / 2 * NAME.len() as u64, FIXED_BYTES);
+    assert!(took <= bound, "{took} bytes, more than {bound}; all paths take {paths}");
+    files.close().expect("closed");
 }

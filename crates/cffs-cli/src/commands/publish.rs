@@ -79,10 +79,10 @@ impl Publish {
         let Some(name) = at.version() else {
             bail!("{} names no version; write {}@NAME", of(), of());
         };
-        let source = self.source()?;
+        let mut source = self.source()?;
         let files = self.open(&at.volume(), name).with_context(of)?;
         let interrupt = Interrupt::hear(files.volume())?;
-        let done = self.send(&files, &source, &interrupt);
+        let done = self.send(&files, &mut source, &interrupt);
         interrupt.end_if_set();
         let closed = files.close();
         let done = done?;
@@ -99,19 +99,23 @@ impl Publish {
     }
 
     fn source(&self) -> anyhow::Result<From> {
+        let directory = |path: PathBuf| {
+            let of = path.display().to_string();
+            Ok(From::Directory(Directory::open(path).context(of)?))
+        };
         // Of a mounted volume, its mount.
         let mounted = names::mounted(&self.source)?.filter(|_| !self.source.is_dir());
         if let Some(mounted) = mounted {
-            return Ok(From::Directory(Directory(mounted.path)));
+            return directory(mounted.path);
         }
         if !Location::is_url(&self.source.to_string_lossy()) {
             let path = self.source.canonicalize();
             let path = path.with_context(|| self.source.display().to_string())?;
             if path.is_dir() {
-                return Ok(From::Directory(Directory(path)));
+                return directory(path);
             }
         }
-        Ok(From::Image(Image(image::open_files(&self.source, image::read_only())?)))
+        Ok(From::Image(Image::new(image::open_files(&self.source, image::read_only())?)))
     }
 
     /// Opens the volume, or makes it. A version that is there already shows before anything is sent.
@@ -145,13 +149,19 @@ impl Publish {
         Ok(device)
     }
 
-    fn send(&self, files: &Files, source: &From, interrupt: &Interrupt) -> anyhow::Result<Done> {
+    fn send(
+        &self,
+        files: &Files,
+        source: &mut From,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Done> {
         let is_silent = self.quiet || self.json;
         match source {
-            From::Directory(Directory(path)) if files.read_dir("/")?.is_empty() => {
+            From::Directory(directory) if files.read_dir("/")?.is_empty() => {
                 let watcher = Watcher::new("publishing", is_silent);
                 let watch = Uninterrupted { watcher: &watcher, interrupt };
-                let copied = files::import(files, path, b"/", &CopyOptions::default(), &watch);
+                let copied =
+                    files::import(files, directory.path(), b"/", &CopyOptions::default(), &watch);
                 watcher.finish();
                 let made = copied?;
                 Ok(Done {
@@ -170,7 +180,12 @@ impl Publish {
         }
     }
 
-    fn mirror(&self, files: &Files, source: &dyn Source, is_silent: bool) -> anyhow::Result<Done> {
+    fn mirror(
+        &self,
+        files: &Files,
+        source: &mut dyn Source,
+        is_silent: bool,
+    ) -> anyhow::Result<Done> {
         let bar = progress::counter("publishing", None, "entries", is_silent);
         let watch = |path: &[u8], failed: Option<&CopyCause>| watch(&bar, path, failed);
         let done = Mirror::new(files, source, &watch).run();

@@ -1,7 +1,7 @@
 //! A volume as a source.
 
 use cffs::error::Error;
-use cffs::files::{CopyCause, Files};
+use cffs::files::{CopyCause, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
@@ -11,7 +11,11 @@ use super::{Item, Source, Xattrs, make};
 const COPY_BYTES: usize = 1 << 20;
 
 /// The tree of a volume that is open for reading.
-pub struct Image(pub Files);
+pub struct Image {
+    files: Files,
+    /// The current directory, and before it those above.
+    dirs: Vec<Node>,
+}
 
 /// What cannot be read of it is its failure, and not that of the volume that is written.
 fn unread(error: Error) -> CopyCause {
@@ -22,35 +26,41 @@ fn unread(error: Error) -> CopyCause {
 }
 
 impl Source for Image {
-    fn root(&self) -> Result<Item, CopyCause> {
-        self.0.stat("/").map(|attr| item(Vec::new(), &attr)).map_err(unread)
+    fn root(&mut self) -> Result<Item, CopyCause> {
+        self.dirs.truncate(1);
+        self.at().attr().map(|attr| item(Vec::new(), &attr)).map_err(unread)
     }
 
-    fn list(&self, dir: &[u8]) -> Result<Vec<Item>, CopyCause> {
-        let items = self.0.read_dir(dir).map_err(unread)?;
+    fn list(&self) -> Result<Vec<Item>, CopyCause> {
+        let items = self.at().entries().map_err(unread)?;
         Ok(items.into_iter().map(|found| item(found.name, &found.attr)).collect())
     }
 
-    fn link_target(&self, path: &[u8]) -> Result<Vec<u8>, CopyCause> {
-        self.0.read_link(path).map_err(unread)
+    fn enter(&mut self, name: &[u8]) -> Result<(), CopyCause> {
+        self.dirs.push(self.find(name)?);
+        Ok(())
     }
 
-    fn xattrs(&self, path: &[u8]) -> Result<Xattrs, CopyCause> {
-        let volume = self.0.volume();
-        let ino = self.0.stat_itself(path).map_err(unread)?.ino;
-        let named = |name: Vec<u8>| {
-            let value = volume.xattr(ino, &name).map_err(unread)?;
-            Ok((name, value))
-        };
-        volume.xattr_names(ino).map_err(unread)?.into_iter().map(named).collect()
+    fn leave(&mut self) -> Result<(), CopyCause> {
+        self.dirs.truncate((self.dirs.len() - 1).max(1));
+        Ok(())
     }
 
-    fn copy(&self, path: &[u8], item: &Item, files: &Files, to: &[u8]) -> Result<u64, CopyCause> {
-        let from = self.0.stat_itself(path).map_err(unread)?;
+    fn link_target(&self, name: &[u8]) -> Result<Vec<u8>, CopyCause> {
+        self.files.volume().read_link(self.find(name)?.ino()).map_err(unread)
+    }
+
+    fn xattrs(&self) -> Result<Xattrs, CopyCause> {
+        self.xattrs_of(self.at())
+    }
+
+    fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause> {
+        let node = self.find(&item.name)?;
+        let from = node.attr().map_err(unread)?;
         let target;
         let kind = match item.file_type {
             FileType::Symlink => {
-                target = self.link_target(path)?;
+                target = self.files.volume().read_link(from.ino).map_err(unread)?;
                 NewKind::Symlink(&target)
             }
             FileType::Fifo => NewKind::Fifo,
@@ -59,11 +69,11 @@ impl Source for Image {
             FileType::BlockDevice => NewKind::BlockDevice(item.device),
             FileType::Regular | FileType::Directory => NewKind::Regular,
         };
-        let made = make(files, to, item, kind)?;
+        let made = make(to, item, kind)?;
         let volume = files.volume();
         let is_regular = item.file_type == FileType::Regular;
-        let bytes = if is_regular { self.contents(&from, files, made.ino)? } else { 0 };
-        volume.copy_xattrs(made.ino, &self.xattrs(path)?)?;
+        let bytes = if is_regular { self.contents(&from, files, made.ino())? } else { 0 };
+        volume.copy_xattrs(made.ino(), &self.xattrs_of(&node)?)?;
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
             size: is_regular.then_some(item.size),
@@ -71,15 +81,38 @@ impl Source for Image {
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()
         };
-        volume.set_attr(made.ino, &changes)?;
+        volume.set_attr(made.ino(), &changes)?;
         Ok(bytes)
     }
 }
 
 impl Image {
+    /// The tree of this volume.
+    pub fn new(files: Files) -> Image {
+        Image { dirs: vec![Node::root(files.volume())], files }
+    }
+
+    fn at(&self) -> &Node {
+        // The root stays.
+        &self.dirs[self.dirs.len() - 1]
+    }
+
+    fn find(&self, name: &[u8]) -> Result<Node, CopyCause> {
+        self.at().lookup(name).map_err(unread)
+    }
+
+    fn xattrs_of(&self, node: &Node) -> Result<Xattrs, CopyCause> {
+        let (volume, ino) = (self.files.volume(), node.ino());
+        let named = |name: Vec<u8>| {
+            let value = volume.xattr(ino, &name).map_err(unread)?;
+            Ok((name, value))
+        };
+        volume.xattr_names(ino).map_err(unread)?.into_iter().map(named).collect()
+    }
+
     /// Copies what is not a hole.
     fn contents(&self, from: &Attr, files: &Files, to: InodeNo) -> Result<u64, CopyCause> {
-        let volume = self.0.volume();
+        let volume = self.files.volume();
         let mut buf = vec![0; COPY_BYTES.min(from.size as usize)];
         let (mut at, mut copied) = (0, 0);
         while at < from.size {

@@ -1,23 +1,28 @@
-//! A volume that is made the same as a tree, by what differs alone.
+//! Making a volume the same as a tree, by copying what differs.
 //!
-//! A file counts as the same if it is of the same type, size and time of change; owner and mode are set where
-//! they differ. What the tree does not have is removed. A file gets its time when all of it is there, so one
-//! that was interrupted is copied again.
+//! A file counts as the same if it is of the same type, size and time of change; owner and mode are set if
+//! they differ. What the tree does not have is removed. A file gets its time when it is complete, so one whose
+//! copy was interrupted is copied again.
 //!
-//! One thread does that: it is for trees of which little has changed. An empty volume is filled by
+//! One thread walks both trees from directory to directory, by the names in each, so the work does not depend
+//! on how deep they are. It is for trees of which little has changed; an empty volume is filled by
 //! [`cffs::files::import`].
 
 use std::collections::HashMap;
 use std::time::Duration;
+use std::vec;
 
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{CopyCause, DirItem, Files};
+use cffs::files::{CopyCause, DirItem, Files, Node};
 use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
 
 mod directory;
 mod image;
+#[cfg(test)]
+mod tests;
 
 pub use directory::Directory;
 pub use image::Image;
@@ -28,18 +33,23 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A tree to copy from.
+/// A tree to copy from, and the directory in it that is the current one.
 pub trait Source {
-    /// The directory at which it begins.
-    fn root(&self) -> Result<Item, CopyCause>;
-    /// What is in a directory.
-    fn list(&self, dir: &[u8]) -> Result<Vec<Item>, CopyCause>;
-    /// Where a symbolic link leads.
-    fn link_target(&self, path: &[u8]) -> Result<Vec<u8>, CopyCause>;
-    /// Extended attributes.
-    fn xattrs(&self, path: &[u8]) -> Result<Xattrs, CopyCause>;
-    /// Copies a file that is no directory, with all that belongs to it; how many bytes that was.
-    fn copy(&self, path: &[u8], item: &Item, files: &Files, to: &[u8]) -> Result<u64, CopyCause>;
+    /// Goes to the directory at which it begins, and returns that.
+    fn root(&mut self) -> Result<Item, CopyCause>;
+    /// The entries of the current directory.
+    fn list(&self) -> Result<Vec<Item>, CopyCause>;
+    /// Goes to a directory in the current one.
+    fn enter(&mut self, name: &[u8]) -> Result<(), CopyCause>;
+    /// Goes to the directory that contains the current one.
+    fn leave(&mut self) -> Result<(), CopyCause>;
+    /// The target of a symbolic link in the current directory.
+    fn link_target(&self, name: &[u8]) -> Result<Vec<u8>, CopyCause>;
+    /// The extended attributes of the current directory.
+    fn xattrs(&self) -> Result<Xattrs, CopyCause>;
+    /// Copies a file of the current directory that is not a directory, with its attributes, to a directory of
+    /// the volume; returns the bytes of its contents.
+    fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause>;
 }
 
 /// A file of a tree.
@@ -59,15 +69,15 @@ pub struct Item {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// How many names it has.
+    /// The number of its names.
     pub nlink: u64,
-    /// What its names have in common.
+    /// Identifies the file, whatever its name.
     pub identity: (u64, u64),
     /// The number of a device, `major << 32 | minor`.
     pub device: u64,
 }
 
-/// What was done, in files of all types.
+/// Counts of files of all types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Copied.
@@ -85,42 +95,88 @@ pub struct Done {
 /// Makes a volume the same as a tree.
 pub struct Mirror<'a> {
     files: &'a Files,
-    source: &'a dyn Source,
+    source: &'a mut dyn Source,
     /// Called for each file, with why it failed if it did.
     watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
-    /// Where the files with several names came to.
-    links: HashMap<(u64, u64), Vec<u8>>,
+    /// The path of the file in work, for `watch`.
+    path: Vec<u8>,
+    /// What the files with several names became.
+    links: HashMap<(u64, u64), Node>,
     done: Done,
+}
+
+/// A directory in work.
+struct Level {
+    item: Item,
+    /// The directory of the volume.
+    to: Node,
+    /// The entries that are still to do, each with what the volume has under its name.
+    left: vec::IntoIter<(Item, Option<Attr>)>,
+}
+
+/// A directory that is removed, its name, and the entries that it still has.
+struct Removing {
+    dir: Node,
+    name: Vec<u8>,
+    left: Vec<DirItem>,
 }
 
 impl<'a> Mirror<'a> {
     /// Nothing is done yet.
     pub fn new(
         files: &'a Files,
-        source: &'a dyn Source,
+        source: &'a mut dyn Source,
         watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
     ) -> Mirror<'a> {
-        Mirror { files, source, watch, links: HashMap::new(), done: Done::default() }
+        let (links, done) = (HashMap::new(), Done::default());
+        Mirror { files, source, watch, path: b"/".to_vec(), links, done }
     }
 
-    /// Does it. A file that cannot be read is a failure, and what the volume has of it stays.
+    /// Does it. A file that cannot be read is a failure, and the volume keeps what it has under its name.
     ///
     /// # Errors
     ///
-    /// The volume accepts no changes, or has no space left.
+    /// The volume accepts no changes, or has no space left; the tree was changed meanwhile, so that it cannot be
+    /// walked any more.
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
         let root = self.source.root()?;
         files.volume().with_background(BACKGROUND_INTERVAL, drop, || {
-            self.directory(b"/", &root)?;
+            let mut levels = Vec::from_iter(self.begin(root, Node::root(files.volume()))?);
+            while let Some(level) = levels.last_mut() {
+                let Some((item, there)) = level.left.next() else {
+                    self.finish(level)?;
+                    self.leave(&level.item)?;
+                    levels.pop();
+                    continue;
+                };
+                self.go_below(&item.name);
+                let entered = match self.entry(&level.to, &item, there.as_ref()) {
+                    Ok(Some(to)) => self.source.enter(&item.name).map(|()| Some(to)),
+                    made => made,
+                };
+                let below = match self.tried(entered)?.flatten() {
+                    Some(to) => self.begin(item, to)?,
+                    None => {
+                        self.go_up(&item.name);
+                        None
+                    }
+                };
+                levels.extend(below);
+            }
             Ok(self.done)
         })
     }
 
-    fn directory(&mut self, path: &[u8], dir: &Item) -> Result<(), CopyCause> {
-        let Some(items) = self.tried(path, self.source.list(path))? else { return Ok(()) };
+    /// Lists the current directory, and removes what only the volume has of it. `None` if it cannot be read.
+    fn begin(&mut self, item: Item, to: Node) -> Result<Option<Level>, CopyCause> {
+        let listed = self.source.list();
+        let Some(items) = self.tried(listed)? else {
+            self.leave(&item)?;
+            return Ok(None);
+        };
         let mut there: HashMap<Vec<u8>, Attr> =
-            self.files.read_dir(path)?.into_iter().map(|item| (item.name, item.attr)).collect();
+            to.entries()?.into_iter().map(|item| (item.name, item.attr)).collect();
         let wanted: Vec<_> = items
             .into_iter()
             .map(|item| {
@@ -129,84 +185,126 @@ impl<'a> Mirror<'a> {
             })
             .collect();
         for (name, attr) in there {
-            self.remove(&below(path, &name), &attr)?;
+            self.remove(&to, &name, &attr)?;
         }
-        for (item, there) in &wanted {
-            let path = below(path, &item.name);
-            let entered = self.entry(&path, item, there.as_ref());
-            self.tried(&path, entered)?;
-        }
-        // Changing the entries changed the directory's times, so its own come last.
-        let attributes = self.source.xattrs(path).and_then(|xattrs| {
-            let ino = self.files.stat_itself(path)?.ino;
-            self.files.volume().copy_xattrs(ino, &xattrs)?;
-            Ok(self.set_attributes(path, dir)?)
-        });
-        self.tried(path, attributes).map(drop)
+        Ok(Some(Level { item, to, left: wanted.into_iter() }))
     }
 
-    /// Makes one name what it is to be; `there` is what it is.
-    fn entry(&mut self, path: &[u8], item: &Item, there: Option<&Attr>) -> Result<(), CopyCause> {
+    /// Sets the attributes of the current directory: changing its entries changed its times.
+    fn finish(&mut self, level: &Level) -> Result<(), CopyCause> {
+        let attributes = self.source.xattrs().and_then(|xattrs| {
+            let ino = level.to.ino();
+            self.files.volume().copy_xattrs(ino, &xattrs)?;
+            Ok(self.set_attributes(ino, &level.item)?)
+        });
+        self.tried(attributes).map(drop)
+    }
+
+    /// Leaves the current directory, unless the tree begins there.
+    fn leave(&mut self, dir: &Item) -> Result<(), CopyCause> {
+        if !dir.name.is_empty() {
+            self.source.leave()?;
+            self.go_up(&dir.name);
+        }
+        Ok(())
+    }
+
+    /// Makes the path that of an entry of its directory.
+    fn go_below(&mut self, name: &[u8]) {
+        if !self.path.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+    }
+
+    /// Takes the last name off the path.
+    fn go_up(&mut self, name: &[u8]) {
+        let slash = self.path.len() - name.len() - 1;
+        self.path.truncate(slash.max(1));
+    }
+
+    /// Makes one name the same as the tree's; `there` is what the volume has under it. Returns a directory.
+    fn entry(
+        &mut self,
+        to: &Node,
+        item: &Item,
+        there: Option<&Attr>,
+    ) -> Result<Option<Node>, CopyCause> {
         let there = match there {
             Some(attr) if attr.file_type != item.file_type => {
-                self.remove(path, attr)?;
+                self.remove(to, &item.name, attr)?;
                 None
             }
             there => there,
         };
         if item.file_type == FileType::Directory {
-            if there.is_none() {
-                make(self.files, path, item, NewKind::Directory)?;
-                self.copied(path, 0);
-            } else {
-                self.same(path);
+            if there.is_some() {
+                self.same();
+                return Ok(Some(to.lookup(&item.name)?));
             }
-            return self.directory(path, item);
+            let made = make(to, item, NewKind::Directory)?;
+            self.copied(0);
+            return Ok(Some(made));
+        }
+        if item.nlink > 1
+            && let Some(first) = self.links.get(&item.identity)
+        {
+            let first = first.try_clone()?;
+            return self.link(&first, to, &item.name, there).map(|()| None);
+        }
+        match there {
+            Some(attr) if self.is_same(to, item, attr)? => {
+                self.set_attributes(attr.ino, item)?;
+                self.same();
+            }
+            there => {
+                if there.is_some() {
+                    self.files.volume().unlink(to.ino(), &item.name)?;
+                }
+                let bytes = self.source.copy(item, self.files, to)?;
+                self.copied(bytes);
+            }
         }
         if item.nlink > 1 {
-            if let Some(first) = self.links.get(&item.identity).cloned() {
-                return self.link(&first, path, there);
-            }
-            self.links.insert(item.identity, path.to_vec());
+            self.links.insert(item.identity, to.lookup(&item.name)?);
         }
+        Ok(None)
+    }
+
+    /// Makes a further name of a file of the volume.
+    fn link(
+        &mut self,
+        first: &Node,
+        to: &Node,
+        name: &[u8],
+        there: Option<&Attr>,
+    ) -> Result<(), CopyCause> {
         if let Some(attr) = there {
-            if self.is_same(path, item, attr)? {
-                self.set_attributes(path, item)?;
-                self.same(path);
+            if attr.ino == first.ino() {
+                self.same();
                 return Ok(());
             }
-            self.files.remove_file(path)?;
+            self.files.volume().unlink(to.ino(), name)?;
         }
-        let bytes = self.source.copy(path, item, self.files, path)?;
-        self.copied(path, bytes);
+        to.link(first, name)?;
+        self.copied(0);
         Ok(())
     }
 
-    /// A further name of a file that is there.
-    fn link(&mut self, first: &[u8], path: &[u8], there: Option<&Attr>) -> Result<(), CopyCause> {
-        if let Some(attr) = there {
-            if attr.ino == self.files.stat_itself(first)?.ino {
-                self.same(path);
-                return Ok(());
-            }
-            self.files.remove_file(path)?;
-        }
-        self.files.hard_link(first, path)?;
-        self.copied(path, 0);
-        Ok(())
-    }
-
-    fn is_same(&self, path: &[u8], item: &Item, there: &Attr) -> Result<bool, CopyCause> {
+    fn is_same(&self, to: &Node, item: &Item, there: &Attr) -> Result<bool, CopyCause> {
         Ok(match item.file_type {
             FileType::Regular => (item.size, item.mtime) == (there.size, there.mtime),
-            FileType::Symlink => self.source.link_target(path)? == self.files.read_link(path)?,
+            FileType::Symlink => {
+                let link = to.lookup(&item.name)?;
+                self.source.link_target(&item.name)? == self.files.volume().read_link(link.ino())?
+            }
             _ => item.device == there.device,
         })
     }
 
-    /// Sets owner, mode and time where they differ.
-    fn set_attributes(&self, path: &[u8], item: &Item) -> Result<(), Error> {
-        let there = self.files.stat_itself(path)?;
+    /// Sets owner, mode and time if they differ.
+    fn set_attributes(&self, ino: InodeNo, item: &Item) -> Result<(), Error> {
+        let there = self.files.volume().attr(ino)?;
         let is_symlink = item.file_type == FileType::Symlink;
         let wanted = |new: u32, old: u32| (new != old).then_some(new);
         let mut changes = SetAttr {
@@ -217,50 +315,66 @@ impl<'a> Mirror<'a> {
             ..SetAttr::default()
         };
         if changes.uid.or(changes.gid).is_some() && !is_symlink {
-            // A change of owner takes set-id bits away.
+            // A change of owner clears set-id bits.
             changes.permissions = Some(item.permissions);
         }
         if changes != SetAttr::default() {
-            self.files.volume().set_attr(there.ino, &changes)?;
+            self.files.volume().set_attr(ino, &changes)?;
         }
         Ok(())
     }
 
-    fn remove(&mut self, path: &[u8], attr: &Attr) -> Result<(), CopyCause> {
-        if attr.file_type == FileType::Directory {
-            for DirItem { name, attr } in self.files.read_dir(path)? {
-                self.remove(&below(path, &name), &attr)?;
+    /// Removes a name of a directory, and what is below it.
+    fn remove(&mut self, from: &Node, name: &[u8], attr: &Attr) -> Result<(), CopyCause> {
+        let volume = self.files.volume();
+        let removing = |from: &Node, name: &[u8]| -> Result<Removing, Error> {
+            let dir = from.lookup(name)?;
+            Ok(Removing { left: dir.entries()?, dir, name: name.to_vec() })
+        };
+        if attr.file_type != FileType::Directory {
+            volume.unlink(from.ino(), name)?;
+            self.done.removed += 1;
+            return Ok(());
+        }
+        let mut levels = vec![removing(from, name)?];
+        while let Some(level) = levels.last_mut() {
+            match level.left.pop() {
+                Some(DirItem { name, attr }) if attr.file_type == FileType::Directory => {
+                    let below = removing(&level.dir, &name)?;
+                    levels.push(below);
+                    continue;
+                }
+                Some(DirItem { name, .. }) => volume.unlink(level.dir.ino(), &name)?,
+                None => {
+                    let name = std::mem::take(&mut level.name);
+                    levels.pop();
+                    let above = levels.last().map_or(from, |level| &level.dir);
+                    volume.remove_dir(above.ino(), &name)?;
+                }
             }
-            self.files.remove_dir(path)?;
-        } else {
-            self.files.remove_file(path)?;
+            self.done.removed += 1;
         }
-        self.done.removed += 1;
         Ok(())
     }
 
-    fn copied(&mut self, path: &[u8], bytes: u64) {
+    fn copied(&mut self, bytes: u64) {
         self.done.copied += 1;
         self.done.bytes += bytes;
-        (self.watch)(path, None);
+        (self.watch)(&self.path, None);
     }
 
-    fn same(&mut self, path: &[u8]) {
+    fn same(&mut self) {
         self.done.same += 1;
-        (self.watch)(path, None);
+        (self.watch)(&self.path, None);
     }
 
-    /// What came of an attempt. A failure of the tree is one file's; one of the volume ends all.
-    fn tried<T>(
-        &mut self,
-        path: &[u8],
-        outcome: Result<T, CopyCause>,
-    ) -> Result<Option<T>, CopyCause> {
+    /// The outcome of an attempt. A failure of the tree is one file's; one of the volume ends the work.
+    fn tried<T>(&mut self, outcome: Result<T, CopyCause>) -> Result<Option<T>, CopyCause> {
         match outcome {
             Ok(done) => Ok(Some(done)),
             Err(cause @ CopyCause::Host(_)) => {
                 self.done.failures += 1;
-                (self.watch)(path, Some(&cause));
+                (self.watch)(&self.path, Some(&cause));
                 Ok(None)
             }
             Err(cause) => Err(cause),
@@ -268,24 +382,8 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// A path one name longer.
-pub fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
-}
-
-/// Makes a file, and returns its inode.
-fn make(files: &Files, path: &[u8], item: &Item, kind: NewKind<'_>) -> Result<Attr, Error> {
-    let at = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    let (dir, name) = (&path[..at.max(1)], &path[at + 1..]);
-    let dir = files.stat_itself(dir)?.ino;
+/// Makes a file in a directory of the volume.
+fn make(to: &Node, item: &Item, kind: NewKind<'_>) -> Result<Node, Error> {
     let (permissions, uid, gid) = (item.permissions, item.uid, item.gid);
-    let made =
-        files.volume().make(dir, name, &NewFile { kind, permissions, umask: 0, uid, gid })?;
-    files.volume().release(made.ino, 1);
-    Ok(made)
+    to.make(&item.name, &NewFile { kind, permissions, umask: 0, uid, gid })
 }

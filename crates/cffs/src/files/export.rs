@@ -16,6 +16,7 @@ use rustix::fs::FileType as HostType;
 
 use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
 use super::host::{self, Entry, Identity, Way};
+use super::places::{Place, Places};
 use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -57,22 +58,23 @@ pub fn export(
         syncs_each: root.keeps_syncfs().map_err(|error| CopyError::new(target, error))?,
         first_names: Mutex::new(FirstNames {
             way: Way::from(&root).map_err(|error| CopyError::new(target, error))?,
-            places: HashMap::new(),
+            files: HashMap::new(),
         }),
         ways: Mutex::new(Vec::new()),
         root,
         path,
+        places: Mutex::new(Places::new()),
         directories: Mutex::new(Vec::new()),
     };
     match name {
         None => {
-            let first = Task { source: node, place: PathBuf::new() };
+            let first = Task { source: node, place: Place::TOP };
             job.run(first, |task, queue| export.directory(task, queue));
         }
         Some(name) => {
-            let place = Path::new(&name);
-            if let Err(cause) = export.entry(&node, &attr, &export.root, place) {
-                return Err(CopyError { path: export.path.join(place), cause });
+            let target = Target { dir: &export.root, place: Place::TOP, path: &export.path };
+            if let Err(cause) = export.entry(&node, &attr, &target, &name) {
+                return Err(CopyError { path: export.path.join(name), cause });
             }
         }
     }
@@ -112,10 +114,12 @@ struct Export<'a> {
     job: &'a Job<'a>,
     /// Whether each file is synced by itself.
     syncs_each: bool,
-    /// The directory in which everything is made; places are paths below it.
+    /// The directory in which everything is made.
     root: Entry,
     /// Its path, for messages.
     path: PathBuf,
+    /// The directories below it.
+    places: Mutex<Places>,
     first_names: Mutex<FirstNames>,
     /// Ways to directories that no thread uses at the moment.
     ways: Mutex<Vec<Way>>,
@@ -123,39 +127,55 @@ struct Export<'a> {
     directories: Mutex<Vec<Made>>,
 }
 
-/// The first place of each file that has more than one name, and which file it became.
+/// The first name of each file that has more than one, and the file outside.
 struct FirstNames {
-    places: HashMap<InodeNo, (PathBuf, Identity)>,
-    /// To the directory of such a place.
+    files: HashMap<InodeNo, (Place, OsString, Identity)>,
+    /// To the directory of such a name.
     way: Way,
 }
 
 /// A directory to copy: the one in the volume, and its place outside.
 struct Task {
     source: Node,
-    place: PathBuf,
+    place: Place,
 }
 
 /// A directory that was copied.
 struct Made {
     source: Node,
-    place: PathBuf,
+    place: Place,
     identity: Identity,
+}
+
+/// A directory outside in which files are made.
+struct Target<'a> {
+    dir: &'a Entry,
+    place: Place,
+    /// Its path, for messages.
+    path: &'a Path,
 }
 
 impl Export<'_> {
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
-        let path = self.path.join(&task.place);
-        match self.along_a_way(|way| self.fill(&task, way.lead(&task.place)?, &mut found)) {
+        let Task { source, place } = task;
+        let path = self.path_of(place);
+        let filled = self.along_a_way(|way| {
+            let dir = way.lead(&self.places, place)?;
+            self.fill(&source, &Target { dir, place, path: &path }, &mut found)
+        });
+        match filled {
             Ok(identity) => {
                 self.job.copied(Count::Directories, &path, 0);
-                let Task { source, place } = task;
                 self.directories.lock().push(Made { source, place, identity });
             }
             Err(cause) => self.job.failed(&path, cause),
         }
         queue.add(found.into_iter().rev());
+    }
+
+    fn path_of(&self, place: Place) -> PathBuf {
+        self.path.join(self.places.lock().path(place))
     }
 
     /// Gives `work` a way that was used in this copy before, if one is free.
@@ -173,47 +193,56 @@ impl Export<'_> {
         done
     }
 
-    fn fill(&self, task: &Task, dir: &Entry, found: &mut Vec<Task>) -> Result<Identity, CopyCause> {
-        for item in task.source.entries()? {
+    fn fill(
+        &self,
+        source: &Node,
+        target: &Target<'_>,
+        found: &mut Vec<Task>,
+    ) -> Result<Identity, CopyCause> {
+        for item in source.entries()? {
             if self.job.has_ended() {
                 break;
             }
             let name = OsStr::from_bytes(&item.name);
-            let place = task.place.join(name);
-            let copied = task.source.lookup(&item.name).map_err(CopyCause::from).and_then(|node| {
+            let copied = source.lookup(&item.name).map_err(CopyCause::from).and_then(|node| {
                 if item.attr.file_type == FileType::Directory {
-                    dir.make_dir(name)?;
-                    return Ok(Some(node));
+                    target.dir.make_dir(name)?;
+                    let place = self.places.lock().add(target.place, name);
+                    found.push(Task { source: node, place });
+                    return Ok(());
                 }
-                self.entry(&node, &item.attr, dir, &place).map(|()| None)
+                self.entry(&node, &item.attr, target, name)
             });
-            match copied {
-                Ok(Some(source)) => found.push(Task { source, place }),
-                Ok(None) => {}
-                Err(cause) => self.job.failed(&self.path.join(&place), cause),
+            if let Err(cause) = copied {
+                self.job.failed(&target.path.join(name), cause);
             }
         }
-        Ok(dir.identity()?)
+        Ok(target.dir.identity()?)
     }
 
-    /// Copies what is not a directory to a place in a directory that is open.
-    fn entry(&self, node: &Node, attr: &Attr, dir: &Entry, place: &Path) -> Result<(), CopyCause> {
+    /// Copies what is not a directory to a name in a directory that is open.
+    fn entry(
+        &self,
+        node: &Node,
+        attr: &Attr,
+        target: &Target<'_>,
+        name: &OsStr,
+    ) -> Result<(), CopyCause> {
         if attr.nlink < 2 {
-            return self.make(node, attr, dir, place).map(drop);
+            return self.make(node, attr, target, name).map(drop);
         }
         let mut first_names = self.first_names.lock();
-        let FirstNames { places, way } = &mut *first_names;
-        if let Some((first, identity)) = places.get(&attr.ino) {
-            let name = last_name(place);
-            let from = way.lead(first.parent().unwrap_or(Path::new("")))?;
-            dir.remove(name)?;
-            dir.hard_link(name, (from, last_name(first)), *identity)?;
-            self.job.copied(Count::HardLinks, &self.path.join(place), 0);
+        let FirstNames { files, way } = &mut *first_names;
+        if let Some((place, first, identity)) = files.get(&attr.ino) {
+            let from = way.lead(&self.places, *place)?;
+            target.dir.remove(name)?;
+            target.dir.hard_link(name, (from, first), *identity)?;
+            self.job.copied(Count::HardLinks, &target.path.join(name), 0);
             return Ok(());
         }
-        // Made under the lock, so that no other thread links to it before it is there.
-        let identity = self.make(node, attr, dir, place)?;
-        places.insert(attr.ino, (place.to_owned(), identity));
+        // Made under the lock, so that no other thread links to it before it exists.
+        let identity = self.make(node, attr, target, name)?;
+        files.insert(attr.ino, (target.place, name.to_owned(), identity));
         Ok(())
     }
 
@@ -221,10 +250,10 @@ impl Export<'_> {
         &self,
         node: &Node,
         attr: &Attr,
-        dir: &Entry,
-        place: &Path,
+        target: &Target<'_>,
+        name: &OsStr,
     ) -> Result<Identity, CopyCause> {
-        let name = last_name(place);
+        let dir = target.dir;
         dir.remove(name)?;
         let special = |kind| {
             let (major, minor) = ((attr.device >> 32) as u32, attr.device as u32);
@@ -254,7 +283,7 @@ impl Export<'_> {
             made.sync()?;
         }
         made.close()?;
-        self.job.copied(count, &self.path.join(place), bytes);
+        self.job.copied(count, &target.path.join(name), bytes);
         Ok(identity)
     }
 
@@ -289,13 +318,13 @@ impl Export<'_> {
         let directories = std::mem::take(&mut *self.directories.lock());
         for made in directories.into_iter().rev() {
             if let Err(cause) = self.along_a_way(|way| self.finish_directory(&made, way)) {
-                self.job.failed(&self.path.join(&made.place), cause);
+                self.job.failed(&self.path_of(made.place), cause);
             }
         }
     }
 
     fn finish_directory(&self, made: &Made, way: &mut Way) -> Result<(), CopyCause> {
-        let dir = way.lead(&made.place)?;
+        let dir = way.lead(&self.places, made.place)?;
         if dir.identity()? != made.identity {
             return Err(host::replaced().into());
         }
@@ -305,10 +334,6 @@ impl Export<'_> {
         }
         Ok(())
     }
-}
-
-fn last_name(place: &Path) -> &OsStr {
-    place.file_name().unwrap_or_default()
 }
 
 /// Copies what is not a hole and returns how much that was.

@@ -13,11 +13,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
+use super::places::{Place, Places};
 use crate::clock::Timestamp;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 
@@ -313,14 +315,15 @@ impl Entry {
 }
 
 /// The way from a directory to one below it, which is open. Copies go from a directory to the next one in the
-/// tree, so this takes a step or two, where a lookup from the top would take as many as the tree is deep.
+/// tree, which takes a step or two, while a lookup from the top takes as many as the tree is deep.
 #[derive(Debug)]
 pub struct Way {
     top: Entry,
-    /// The directory at the end, and the names that lead to it.
+    /// The directory at the end.
     end: Entry,
-    names: Vec<OsString>,
-    /// The top, and the directory of each name.
+    /// The directories after the top.
+    steps: Vec<Place>,
+    /// The identity of the top, and of the directory after each step.
     identities: Vec<Identity>,
 }
 
@@ -331,34 +334,35 @@ impl Way {
             identities: vec![top.identity()?],
             top: top.try_clone()?,
             end: top.try_clone()?,
-            names: Vec::new(),
+            steps: Vec::new(),
         })
     }
 
-    /// Leads it to the directory at a path below the top, over directories alone, and returns that.
-    pub fn lead(&mut self, path: &Path) -> io::Result<&Entry> {
-        let common = self.names.iter().zip(path).take_while(|(one, other)| one == other).count();
+    /// Leads it to a directory below the top, over directories alone, and returns that.
+    pub fn lead(&mut self, places: &Mutex<Places>, to: Place) -> io::Result<&Entry> {
+        let (common, mut ahead) = places.lock().route(to, &self.steps);
         if !self.go_up_to(common)? {
             self.end = self.top.try_clone()?;
-            self.names.clear();
+            self.steps.clear();
             self.identities.truncate(1);
+            ahead = places.lock().route(to, &[]).1;
         }
-        for name in path.iter().skip(self.names.len()) {
-            let next = self.end.dir(name)?;
+        for (name, place) in ahead {
+            let next = self.end.dir(&name)?;
             self.identities.push(next.identity()?);
-            self.names.push(name.to_owned());
+            self.steps.push(place);
             self.end = next;
         }
         Ok(&self.end)
     }
 
-    /// Shortens it; false if a directory was moved meanwhile, so that its parent is another one.
+    /// Shortens it; false if a directory was moved meanwhile, so that another directory contains it.
     fn go_up_to(&mut self, steps: usize) -> io::Result<bool> {
-        if steps == self.names.len() {
+        if steps == self.steps.len() {
             return Ok(true);
         }
         let mut dir = self.end.try_clone()?;
-        for _ in steps..self.names.len() {
+        for _ in steps..self.steps.len() {
             match open(&dir.file, OsStr::new(".."), OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(above) => dir = above,
                 Err(_) => return Ok(false),
@@ -367,7 +371,7 @@ impl Way {
         if dir.identity()? != self.identities[steps] {
             return Ok(false);
         }
-        self.names.truncate(steps);
+        self.steps.truncate(steps);
         self.identities.truncate(steps + 1);
         self.end = dir;
         Ok(true)

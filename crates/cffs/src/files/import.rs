@@ -84,6 +84,26 @@ pub fn import(
     job.finish()
 }
 
+/// Copies a file outside that is not a directory to a name in a directory of the volume, as [`import()`] does.
+///
+/// # Errors
+///
+/// Those of [`import()`]; also every failure that concerns this file alone.
+pub fn import_file(
+    files: &Files,
+    source: &Path,
+    dir: &Node,
+    name: &[u8],
+    options: &CopyOptions,
+    observer: &dyn Observer,
+) -> Result<Summary, CopyError> {
+    let job = Job::new(options, observer);
+    let import = Import { files, job: &job, first_names: Mutex::new(HashMap::new()) };
+    import.file(source, dir, name)?;
+    drop(import);
+    job.finish()
+}
+
 struct Import<'a> {
     files: &'a Files,
     job: &'a Job<'a>,
@@ -116,8 +136,7 @@ impl Import<'_> {
             let path = source.to_owned();
             return Ok(Some(Task { source: Source::Open(dir), path, target }));
         }
-        let (outside, name) = host::parent(source).map_err(of_source)?;
-        let found = outside.find(&name).map_err(of_source)?;
+        let name = source.file_name().unwrap_or_default();
         let (dir, target_name) = match self.files.node(target).and_then(|node| {
             let is_dir = node.file_type() == FileType::Directory;
             if is_dir { Ok(node) } else { Err(Error::NotDirectory) }
@@ -125,11 +144,16 @@ impl Import<'_> {
             Ok(node) => (node, name.as_bytes().to_vec()),
             Err(_) => super::resolve::parent(self.files.volume(), target).map_err(of_target)?,
         };
-        self.entry(source, &found, &dir, &target_name).map_err(|cause| {
-            let path = source.to_owned();
-            CopyError { path, cause }
-        })?;
-        Ok(None)
+        self.file(source, &dir, &target_name).map(|()| None)
+    }
+
+    /// Copies a source that is not a directory.
+    fn file(&self, source: &Path, dir: &Node, name: &[u8]) -> Result<(), CopyError> {
+        let copied =
+            host::parent(source).map_err(CopyCause::from).and_then(|(outside, own_name)| {
+                self.entry(source, &outside.find(&own_name)?, dir, name)
+            });
+        copied.map(drop).map_err(|cause| CopyError { path: source.to_owned(), cause })
     }
 
     fn directory(&self, task: Task, queue: &Queue<Task>) {

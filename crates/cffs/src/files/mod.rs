@@ -56,6 +56,7 @@ mod file;
 mod host;
 mod import;
 pub mod layout;
+mod places;
 mod resolve;
 mod survey;
 mod walk;
@@ -67,7 +68,7 @@ pub use bulk::Batch;
 pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::{File, Node};
-pub use import::import;
+pub use import::{import, import_file};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 

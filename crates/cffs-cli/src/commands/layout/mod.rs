@@ -1,14 +1,14 @@
 //! `cffs layout`: where a tree lies, and what a cold scan of it reads.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::{fs, iter};
 
 use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::files::{Files, layout};
-use cffs_serve::layout::LayoutReport;
+use cffs_serve::layout::{DirectoryReport, LayoutReport};
 use cffs_serve::served::control;
 use clap::Args;
 use comfy_table::Row;
@@ -90,13 +90,13 @@ impl Layout {
     }
 }
 
-fn print(report: &LayoutReport) -> anyhow::Result<()> {
-    let mut rows = output::table();
-    rows.set_header(["directory", "files", "size", "places", "alone", "requests", "read"]);
+/// A line for each directory. The path comes last: paths are long in a deep tree, and a column would pad each to
+/// the longest.
+fn lines(report: &LayoutReport) -> Vec<String> {
+    let mut numbers = output::table();
+    numbers.set_header(["files", "size", "places", "alone", "requests", "read"]);
     for dir in &report.directories {
-        let path = if dir.path.is_empty() { "." } else { &dir.path };
-        rows.add_row(Row::from([
-            output::printable(path.as_bytes()),
+        numbers.add_row(Row::from([
             dir.files.to_string(),
             size::show(dir.bytes),
             dir.places.to_string(),
@@ -105,10 +105,20 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
             size::show(dir.read_bytes),
         ]));
     }
-    output::print(&mut rows, 1)?;
-    let sum = |of: fn(&cffs_serve::layout::DirectoryReport) -> u64| -> u64 {
-        report.directories.iter().map(of).sum()
+    let path = |dir: &DirectoryReport| match &*dir.path {
+        "" => String::from("."),
+        path => output::printable(path.as_bytes()),
     };
+    let paths = report.directories.iter().map(path);
+    let paths = iter::once(String::from("directory")).chain(paths);
+    output::lines(&mut numbers, 0).zip(paths).map(|(numbers, path)| numbers + &path).collect()
+}
+
+fn print(report: &LayoutReport) -> anyhow::Result<()> {
+    for line in lines(report) {
+        say!("{line}")?;
+    }
+    let sum = |of: fn(&DirectoryReport) -> u64| -> u64 { report.directories.iter().map(of).sum() };
     let (files, alone) = (sum(|dir| dir.files), sum(|dir| dir.scattered_files));
     say!(
         "\n{}, {} in {}, {alone} of them alone: a cold scan takes {} and reads {}",

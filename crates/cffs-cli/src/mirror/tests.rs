@@ -1,0 +1,93 @@
+use std::sync::Arc;
+
+use cffs::clock::SystemClock;
+use cffs::device::MemoryDevice;
+use cffs::mkfs::{self, MkfsOptions};
+
+use super::*;
+
+/// Lookups that a directory and its file may take, of either volume.
+const LOOKUPS_MAX: u64 = 6;
+
+fn volume() -> Files {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let volume = cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened");
+    Files::new(Arc::new(volume))
+}
+
+/// A chain of directories, each with a file.
+fn deep(depth: usize) -> Files {
+    let files = volume();
+    let new = |kind| NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let mut dir = Node::root(files.volume());
+    for _ in 0..depth {
+        dir.make(b"file", &new(NewKind::Fifo)).expect("made");
+        dir = dir.make(b"directory", &new(NewKind::Directory)).expect("made");
+    }
+    files
+}
+
+fn mirror(files: &Files, source: &mut dyn Source) -> Done {
+    let watch = |path: &[u8], failed: Option<&CopyCause>| {
+        assert!(failed.is_none(), "{}: {failed:?}", path.escape_ascii());
+    };
+    Mirror::new(files, source, &watch).run().expect("done")
+}
+
+/// A publish looked each file up by its whole path: at a depth of 3,000 it took half a minute.
+#[test]
+fn the_work_for_a_file_does_not_depend_on_its_depth() {
+    for depth in [100, 400] {
+        let (source, target) = (deep(depth), volume());
+        let count = depth as u64;
+        let lookups = |files: &Files| files.volume().stats().lookups;
+        let volumes = [Arc::clone(source.volume()), Arc::clone(target.volume())];
+        let looked_up = || volumes.iter().map(|volume| volume.stats().lookups).sum::<u64>();
+        let mut source = Image::new(source);
+        let passes = [(2 * count, 0, 0), (0, 2 * count, 0)];
+        for (copied, same, removed) in passes {
+            let before = looked_up();
+            let done = mirror(&target, &mut source);
+            assert_eq!((done.copied, done.same, done.removed), (copied, same, removed));
+            let lookups = looked_up() - before;
+            assert!(lookups <= LOOKUPS_MAX * count, "{lookups} lookups at a depth of {depth}");
+        }
+        let before = lookups(&target);
+        let done = mirror(&target, &mut Image::new(volume()));
+        assert_eq!((done.copied, done.same, done.removed), (0, 0, 2 * count));
+        let lookups = lookups(&target) - before;
+        assert!(lookups <= LOOKUPS_MAX * count, "{lookups} lookups to remove {depth} directories");
+    }
+}
+
+/// A path longer than the host takes: the tree is walked from directory to directory.
+#[test]
+fn a_host_tree_with_long_paths_is_walked() {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
+
+    const DEPTH: usize = 60;
+    let scratch = tempfile::tempdir().expect("made");
+    let name = "n".repeat(200);
+    let mut dirs =
+        vec![openat(CWD, scratch.path(), OFlags::DIRECTORY, Mode::empty()).expect("there")];
+    for depth in 0..DEPTH {
+        mkdirat(&dirs[depth], &name, Mode::from_raw_mode(0o755)).expect("made");
+        dirs.push(openat(&dirs[depth], &name, OFlags::DIRECTORY, Mode::empty()).expect("there"));
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let file = openat(&dirs[DEPTH], "file", flags, Mode::from_raw_mode(0o644)).expect("made");
+    rustix::io::write(&file, b"contents").expect("written");
+    let mut source = Directory::open(scratch.path().to_owned()).expect("there");
+    let files = volume();
+    let done = mirror(&files, &mut source);
+    assert_eq!((done.copied, done.bytes), (DEPTH as u64 + 1, 8));
+    let again = mirror(&files, &mut source);
+    assert_eq!((again.copied, again.same), (0, DEPTH as u64 + 1));
+    let path = format!("/{name}").repeat(DEPTH) + "/file";
+    assert_eq!(files.read(&path).expect("there"), b"contents");
+    unlinkat(&dirs[DEPTH], "file", AtFlags::empty()).expect("removed");
+    for depth in (0..DEPTH).rev() {
+        unlinkat(&dirs[depth], &name, AtFlags::REMOVEDIR).expect("removed");
+    }
+}

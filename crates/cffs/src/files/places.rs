@@ -1,0 +1,62 @@
+//! The directories of a tree outside, each by the directory that contains it and its name.
+//!
+//! Their whole paths would take memory quadratic in the depth of the tree.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// A directory of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(usize);
+
+/// The directories of a tree.
+#[derive(Debug)]
+pub struct Places(Vec<Known>);
+
+#[derive(Debug)]
+struct Known {
+    above: Place,
+    name: OsString,
+    /// The number of names from the top.
+    depth: usize,
+}
+
+impl Place {
+    /// The directory at which the tree begins.
+    pub const TOP: Place = Place(0);
+}
+
+impl Places {
+    /// Of the top alone.
+    pub fn new() -> Places {
+        Places(vec![Known { above: Place::TOP, name: OsString::new(), depth: 0 }])
+    }
+
+    /// Adds a directory.
+    pub fn add(&mut self, above: Place, name: &OsStr) -> Place {
+        let depth = self.0[above.0].depth + 1;
+        self.0.push(Known { above, name: name.to_owned(), depth });
+        Place(self.0.len() - 1)
+    }
+
+    /// How to get to a place by a way that leads over `steps`: the number of these to keep, and the names and
+    /// places that come after them.
+    pub fn route(&self, to: Place, steps: &[Place]) -> (usize, Vec<(OsString, Place)>) {
+        let (mut at, mut ahead) = (to, Vec::new());
+        while at != Place::TOP {
+            let known = &self.0[at.0];
+            if steps.get(known.depth - 1) == Some(&at) {
+                break;
+            }
+            ahead.push((known.name.clone(), at));
+            at = known.above;
+        }
+        ahead.reverse();
+        (self.0[at.0].depth, ahead)
+    }
+
+    /// The path of a place below the top.
+    pub fn path(&self, place: Place) -> PathBuf {
+        self.route(place, &[]).1.into_iter().map(|(name, _)| name).collect()
+    }
+}
