@@ -291,8 +291,13 @@ impl Following {
     /// Has the kernel drop the contents of an open file if they may have changed. A read that is under way
     /// holds its pages, so this waits for it.
     fn refresh(&self, ino: InodeNo) {
-        // A file that cannot be found now may have changed, too.
-        let now = self.on(ino, |view| view.volume.attr(ino)).ok().map(|attr| Seen::of(&attr));
+        let now = match self.on(ino, |view| view.volume.attr(ino)) {
+            Ok(attr) => Some(Seen::of(&attr)),
+            // What the kernel has is of the file that was opened, which is gone.
+            Err(Error::Stale) => return,
+            // It may have changed.
+            Err(_) => None,
+        };
         if let Some(node) = self.nodes().get_mut(&ino) {
             if node.seen == now && now.is_some() {
                 return;

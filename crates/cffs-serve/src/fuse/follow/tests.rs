@@ -1,7 +1,8 @@
 use std::sync::OnceLock;
 
 use cffs::clock::SystemClock;
-use cffs::device::{BlockDevice, MemoryDevice};
+use cffs::device::fault::{Effect, Fault, Strike, Target};
+use cffs::device::{BlockDevice, FaultDevice, MemoryDevice};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::types::{NewFile, NewKind, RenameMode};
 
@@ -224,9 +225,10 @@ fn contents_are_not_kept_before_a_version_has_dropped_them() {
     assert!(keeps(&following, file), "the notification has returned");
 }
 
-/// A file that cannot be found in a version may have changed: the kernel drops what it has of it.
+/// The store did not answer when a version came: the file may have changed in it, and the kernel drops what it
+/// has. Of a file that is gone it keeps that.
 #[test]
-fn contents_of_a_file_that_is_not_found_are_dropped() {
+fn contents_of_a_file_that_cannot_be_read_are_dropped() {
     let (device, volume) = written();
     let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
     let dropped = Arc::new(Mutex::new(Vec::new()));
@@ -234,6 +236,18 @@ fn contents_of_a_file_that_is_not_found_are_dropped() {
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
     let open = following.open(file).expect("opened");
     following.used(file, open.expect("nothing is known of what the kernel has"));
+
+    volume.sync().expect("synced");
+    let copy = MemoryDevice::from_image(device.snapshot());
+    let store = Arc::new(FaultDevice::new(copy, 0));
+    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
+    let unread = cffs::open(Arc::clone(&store) as _, Arc::new(SystemClock), options);
+    let unread = Arc::new(unread.expect("opened"));
+    store.arm(Fault { target: Target::reads(), strike: Strike::Always, effect: Effect::IO_ERROR });
+    following.show(unread);
+    assert!(store.struck() > 0);
+    assert_eq!(*dropped.lock().expect("no panic"), [file]);
+
     volume.unlink(InodeNo::ROOT, b"f").expect("removed");
     following.show(version(&device, &volume));
     assert_eq!(*dropped.lock().expect("no panic"), [file]);
