@@ -101,9 +101,9 @@ pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
 }
 
 /// The mount of a volume, by any name of what it lies on: an image or a link to it, a block device, a
-/// loop device over the image, or a URL. The URL of a bucket names a volume only together with the service that
-/// has the bucket, for which the server of a mount of that URL is asked. A mount that can be written is
-/// preferred, then the latest.
+/// loop device over the image, or a URL. The URL of a bucket names a volume only together with the service
+/// that has the bucket, for which the server of a mount of that URL is asked. A mount that can be written
+/// is preferred, then the latest.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let all = all().ok()?;
     if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
@@ -178,8 +178,8 @@ enum Thing {
     Device(u64),
 }
 
-/// The file or the block device at a path; of a loop device also the image below it. Empty if `may_look` forbids
-/// to look at the path.
+/// The file or the block device at a path; of a loop device also the image below it. Empty if `may_look`
+/// forbids to look at the path.
 fn things(path: &Path, may_look: &dyn Fn(&Path) -> bool) -> Vec<Thing> {
     if !may_look(path) {
         return Vec::new();

@@ -104,15 +104,14 @@ pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
 /// A name or label for people: as it is where it is text, with escapes where it is not, so that no
 /// byte of it moves the cursor.
 pub fn printable(bytes: &[u8]) -> String {
-    bytes
-        .utf8_chunks()
-        .flat_map(|chunk| {
-            let valid = chunk.valid().chars().map(|c| {
-                if c.is_control() { c.escape_default().to_string() } else { c.to_string() }
-            });
-            valid.chain(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")))
-        })
-        .collect()
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
 }
 
 /// A count of something with its name, which is in the singular: `1 directory`, `3 directories`.

@@ -164,9 +164,9 @@ impl Location {
         Ok(Location { name, root, client, prefix, version: None, service })
     }
 
-    /// The service in which a URL names a bucket, from the environment or the profile: its endpoint, if that is
-    /// not the default, and for `az://` the account. Two URLs name one volume only if this agrees as well. Empty
-    /// for `file://`.
+    /// The service in which a URL names a bucket, from the environment or the profile: its endpoint, if
+    /// that is not the default, and for `az://` the account. Two URLs name one volume only if this agrees
+    /// as well. Empty for `file://`.
     pub fn service(&self) -> &str {
         &self.service
     }

@@ -19,7 +19,8 @@ use super::{Item, Source, Xattrs};
 /// The longest list of names, and the longest value, that the kernel hands out.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// The tree below a directory, which is not being changed. One directory is open at a time, whatever the depth.
+/// The tree below a directory, which is not being changed. One directory is open at a time, whatever the
+/// depth.
 pub struct Directory {
     path: PathBuf,
     /// The current directory.

@@ -1,8 +1,8 @@
 //! Making a volume the same as a tree, by copying what differs.
 //!
 //! A file counts as the same if it is of the same type, size and time of change; owner and mode are set if
-//! they differ. What the tree does not have is removed. A file gets its time when it is complete, so one whose
-//! copy was interrupted is copied again.
+//! they differ. What the tree does not have is removed. A file gets its time when it is complete, so one
+//! whose copy was interrupted is copied again.
 //!
 //! One thread walks both trees from directory to directory, by the names in each, so the work does not depend
 //! on how deep they are. It is for trees of which little has changed; an empty volume is filled by
@@ -136,8 +136,8 @@ impl<'a> Mirror<'a> {
     ///
     /// # Errors
     ///
-    /// The volume accepts no changes, or has no space left; the tree was changed meanwhile, so that it cannot be
-    /// walked any more.
+    /// The volume accepts no changes, or has no space left; the tree was changed meanwhile, so that it
+    /// cannot be walked any more.
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
         let root = self.source.root()?;

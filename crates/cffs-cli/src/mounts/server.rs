@@ -1,7 +1,7 @@
 //! The process that serves a mount, found without asking it: a process that is stopped does not answer.
 //!
-//! The kernel shows in `/proc/PID/fdinfo` which connection a descriptor of `/dev/fuse` serves: the device number
-//! of the mount. Where it shows none, or the process is another user's, the server is not found.
+//! The kernel shows in `/proc/PID/fdinfo` which connection a descriptor of `/dev/fuse` serves: the device
+//! number of the mount. Where it shows none, or the process is another user's, the server is not found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,8 +38,8 @@ pub fn set_service(told: &mut BTreeMap<String, String>, location: &Location) {
     told.insert(SERVICE.to_owned(), location.service().to_owned());
 }
 
-/// Whether the server of a mount says that its bucket is of the service of this location. It tells that to root
-/// and its own user alone; one that is stopped is not asked.
+/// Whether the server of a mount says that its bucket is of the service of this location. It tells that to
+/// root and its own user alone; one that is stopped is not asked.
 pub fn is_of_service(mounted: &Mounted, location: &Location) -> bool {
     let told = || control::identity(&mounted.directory).ok()?.fixed_options.remove(SERVICE);
     answers(mounted).is_ok() && told().is_some_and(|service| service == location.service())

@@ -1,7 +1,7 @@
 //! Walking along a path as the kernel does, but stopping before a server is asked that must not be.
 //!
-//! To look a name up below the root of a mount, the kernel may have to ask its server; to reach the root itself
-//! it need not. So a path that ends at a mount's root can be walked even if the server is stopped.
+//! To look a name up below the root of a mount, the kernel may have to ask its server; to reach the root
+//! itself it need not. So a path that ends at a mount's root can be walked even if the server is stopped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,8 +27,8 @@ impl Walked {
     }
 }
 
-/// Walks along a path. Before the server of one of the `mounts` would be asked, `may_ask` is: if it fails, the
-/// walk does. Names that do not exist are taken as they are.
+/// Walks along a path. Before the server of one of the `mounts` would be asked, `may_ask` is: if it fails,
+/// the walk does. Names that do not exist are taken as they are.
 pub fn walk(
     path: &Path,
     mounts: &[Mounted],

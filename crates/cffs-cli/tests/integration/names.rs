@@ -212,8 +212,8 @@ fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
     scratch.umount();
 }
 
-/// Commands waited for a server that was stopped, also for that of another volume: to find the mount of a name
-/// they asked each server.
+/// Commands waited for a server that was stopped, also for that of another volume: to find the mount of a
+/// name they asked each server.
 #[test]
 fn a_server_that_is_stopped_is_not_waited_for() {
     if !can_mount() || !rustix::process::geteuid().is_root() {

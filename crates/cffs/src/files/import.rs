@@ -84,7 +84,8 @@ pub fn import(
     job.finish()
 }
 
-/// Copies a file outside that is not a directory to a name in a directory of the volume, as [`import()`] does.
+/// Copies a file outside that is not a directory to a name in a directory of the volume, as [`import()`]
+/// does.
 ///
 /// # Errors
 ///

@@ -90,8 +90,8 @@ impl Layout {
     }
 }
 
-/// A line for each directory. The path comes last: paths are long in a deep tree, and a column would pad each to
-/// the longest.
+/// A line for each directory. The path comes last: paths are long in a deep tree, and a column would pad
+/// each to the longest.
 fn lines(report: &LayoutReport) -> Vec<String> {
     let mut numbers = output::table();
     numbers.set_header(["files", "size", "places", "alone", "requests", "read"]);

@@ -225,8 +225,8 @@ fn contents_are_not_kept_before_a_version_has_dropped_them() {
     assert!(keeps(&following, file), "the notification has returned");
 }
 
-/// The store did not answer when a version came: the file may have changed in it, and the kernel drops what it
-/// has. Of a file that is gone it keeps that.
+/// The store did not answer when a version came: the file may have changed in it, and the kernel drops what
+/// it has. Of a file that is gone it keeps that.
 #[test]
 fn contents_of_a_file_that_cannot_be_read_are_dropped() {
     let (device, volume) = written();
