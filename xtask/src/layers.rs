@@ -31,7 +31,8 @@ const SERVE: Order = Order {
     layers: &[
         ("access", Uses::Only(&[])),
         ("shared", Uses::Only(&[])),
-        ("socket", Uses::Only(&[])),
+        ("stopped", Uses::Only(&[])),
+        ("socket", Uses::Only(&["stopped"])),
         ("layout", Uses::Only(&[])),
         ("describe", Uses::Only(&[])),
         ("served", Uses::Only(&["shared", "socket", "layout", "describe"])),

@@ -9,10 +9,13 @@ use std::path::Path;
 
 use anyhow::bail;
 use cffs_object::Location;
-use cffs_serve::fuse::control;
+use cffs_serve::served::control;
 use cffs_serve::stopped;
 
 use super::Mounted;
+
+#[cfg(test)]
+mod tests;
 
 /// In the kernel's device numbers, the minor number has this many bits.
 const MINOR_BITS: u32 = 20;
@@ -69,17 +72,4 @@ fn device(fdinfo: &str) -> Option<(u32, u32)> {
     let connection = fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
     let number: u32 = connection.trim().parse().ok()?;
     Some((number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_descriptor_shows_the_device_number_of_its_mount() {
-        let shown = "pos:\t0\nflags:\t02104002\nmnt_id:\t24\nino:\t90\nfuse_connection:\t7340034\n";
-        assert_eq!(device(shown), Some((7, 2)));
-        assert_eq!(device("pos:\t0\nfuse_connection:\t41\n"), Some((0, 41)));
-        assert_eq!(device("pos:\t0\nino:\t90\n"), None);
-    }
 }
