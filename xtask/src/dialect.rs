@@ -26,13 +26,13 @@ const VERBS: [&str; 16] = [
 ];
 
 const PHRASES: [Phrase; 7] = [
-    Phrase { name: "anew", limit: 82, occurs: |line| has_words(line, "anew") },
-    Phrase { name: "so many", limit: 103, occurs: |line| has_words(line, "so many") },
-    Phrase { name: "whoever", limit: 18, occurs: |line| has_words(line, "whoever") },
-    Phrase { name: "who, for a program or a thread", limit: 16, occurs: has_who },
-    Phrase { name: "beside, without \"the\"", limit: 290, occurs: has_bare_beside },
-    Phrase { name: "leads there", limit: 4, occurs: leads_there },
-    Phrase { name: "a comment that begins with \"What\"", limit: 769, occurs: begins_with_what },
+    Phrase { name: "anew", limit: 0, occurs: |line| has_words(line, "anew") },
+    Phrase { name: "so many", limit: 1, occurs: |line| has_words(line, "so many") },
+    Phrase { name: "whoever", limit: 0, occurs: |line| has_words(line, "whoever") },
+    Phrase { name: "who, for a program or a thread", limit: 0, occurs: has_who },
+    Phrase { name: "beside, without \"the\"", limit: 11, occurs: has_bare_beside },
+    Phrase { name: "leads there", limit: 0, occurs: leads_there },
+    Phrase { name: "a comment that begins with \"What\"", limit: 39, occurs: begins_with_what },
 ];
 
 /// Each phrase that occurs more often than its limit.
