@@ -10,12 +10,10 @@ use crate::commands::{
     tune, umount,
 };
 use crate::exit::Kind;
+use crate::output::HELP_WIDTH;
 
 #[cfg(test)]
 mod tests;
-
-/// How many characters a line of the help has at most.
-pub const HELP_WIDTH: usize = 100;
 
 /// Co-locating fast file system: millions of small files, few requests.
 ///

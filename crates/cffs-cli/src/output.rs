@@ -16,6 +16,9 @@ mod units;
 
 use units::labelled;
 
+/// Characters of a line of the help at most.
+pub const HELP_WIDTH: usize = 100;
+
 /// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
 /// quietly.
 pub struct Stdout(BufWriter<io::StdoutLock<'static>>);

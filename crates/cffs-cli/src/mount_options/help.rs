@@ -1,7 +1,7 @@
 //! The lists of mount options in `--help` and the man pages.
 
 use super::table::TABLE;
-use crate::cli::HELP_WIDTH;
+use crate::output::HELP_WIDTH;
 
 /// The column in which descriptions begin.
 const COLUMN: usize = 25;
