@@ -1,13 +1,12 @@
 //! A check of a served volume, in a thread of the server; commands start it and read its status.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use cffs::fsck::{Phase, Progress};
 use cffs::vfs::Volume;
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
+use super::{Stage, job};
 use crate::describe::{self, CheckReport};
 
 /// Problems of a report that fit into an answer; the rest are counted.
@@ -52,8 +51,12 @@ impl Checking {
             }
             *status = CheckStatus { stage: Stage::Running, ..CheckStatus::default() };
         }
-        let (checking, volume) = (Arc::clone(self), Arc::clone(volume));
-        thread::spawn(move || checking.run(&volume, contents));
+        let (checking, status) = (Arc::clone(self), Arc::clone(self));
+        let run = move |volume: &Volume| checking.run(volume, contents);
+        job::spawn(volume, run, move || {
+            let mut status = status.lock();
+            (status.stage, status.failure) = (Stage::Done, Some(job::PANICKED.into()));
+        });
     }
 
     fn run(&self, volume: &Volume, contents: bool) {

@@ -21,6 +21,7 @@ pub(crate) mod closing;
 pub mod control;
 pub(crate) mod fstrim;
 pub(crate) mod identity;
+mod job;
 pub mod recording;
 mod regrouping;
 mod scrubbing;

@@ -12,7 +12,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns, Volume};
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
+use super::{Stage, job};
 
 #[cfg(test)]
 mod tests;
@@ -120,8 +120,9 @@ impl Regrouping {
             *status = RegroupStatus { stage: Stage::Running, ..RegroupStatus::default() };
         }
         self.stop.store(false, Ordering::Release);
-        let (regrouping, volume) = (Arc::clone(self), Arc::clone(volume));
-        thread::spawn(move || regrouping.run(&volume, dir, &request, PAUSE));
+        let (regrouping, status) = (Arc::clone(self), Arc::clone(self));
+        let run = move |volume: &Volume| regrouping.run(volume, dir, &request, PAUSE);
+        job::spawn(volume, run, move || status.panicked());
         Ok(())
     }
 
@@ -212,6 +213,11 @@ impl Regrouping {
             status.failure = Some(error.to_string());
         }
         *self.lock() = status;
+    }
+
+    fn panicked(&self) {
+        let mut status = self.lock();
+        (status.stage, status.failure) = (Stage::Stopped, Some(job::PANICKED.into()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, RegroupStatus> {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use cffs::vfs::{ScrubProgress, Volume};
 use serde::{Deserialize, Serialize};
 
+use super::job;
+
 /// The longest pause between two checks of the stop flag.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
@@ -103,8 +105,9 @@ impl Scrubbing {
             *status = ScrubStatus { stage: Stage::Running, ..ScrubStatus::default() };
         }
         self.stop.store(false, Ordering::Release);
-        let (scrubbing, volume) = (Arc::clone(self), Arc::clone(volume));
-        thread::spawn(move || scrubbing.run(&volume, &Pace::new(bytes_per_sec)));
+        let (scrubbing, status) = (Arc::clone(self), Arc::clone(self));
+        let run = move |volume: &Volume| scrubbing.run(volume, &Pace::new(bytes_per_sec));
+        job::spawn(volume, run, move || status.lock().stage = Stage::Stopped);
     }
 
     pub fn stop(&self) {

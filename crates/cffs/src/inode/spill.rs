@@ -21,8 +21,19 @@ impl SpacePlan<'_> {
         changes: u64,
         frees_space: bool,
     ) -> Result<()> {
+        let has_attributes = file.inode.has_attributes();
+        self.promise_spill_with(file, changes, has_attributes, frees_space)
+    }
+
+    fn promise_spill_with(
+        &self,
+        file: &mut VnodeGuard<'_>,
+        changes: u64,
+        has_attributes: bool,
+        frees_space: bool,
+    ) -> Result<()> {
         let changes = file.promised.map_changes + changes;
-        let needed = self.spill_blocks_max(file, changes);
+        let needed = self.tree_blocks_max(file, changes) + u64::from(has_attributes);
         if needed > file.promised.spill_blocks {
             let more = needed - file.promised.spill_blocks;
             self.alloc.promise_spill(more, frees_space, file.spender)?;
@@ -40,10 +51,19 @@ impl SpacePlan<'_> {
         Ok(())
     }
 
-    fn spill_blocks_max(&self, file: &VnodeState, changes: u64) -> u64 {
+    fn tree_blocks_max(&self, file: &VnodeState, changes: u64) -> u64 {
         let block_bytes = self.layout.block_bytes;
-        let tree = file.inode.map().map_or(0, |map| map.tree_blocks_max(changes, block_bytes));
-        tree + u64::from(file.inode.has_attributes())
+        file.inode.map().map_or(0, |map| map.tree_blocks_max(changes, block_bytes))
+    }
+
+    /// Withdraws all promises to an inode that no epoch will encode: a change that found no space for its
+    /// last part was promised the others.
+    pub fn withdraw_unused(&self, file: &mut VnodeGuard<'_>) {
+        if !file.changes.dirty && file.pages.is_empty() {
+            self.settle_promises(file);
+            self.settle_spill(file);
+            self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
+        }
     }
 
     /// Withdraws these promises to a file, whose inode is being encoded.
@@ -54,11 +74,11 @@ impl SpacePlan<'_> {
 
     /// Allocates space for a list of attributes of this many bytes, before the list is changed: it must lie
     /// in one piece, and a full volume may have none when the epoch is written. A list of up to a block is
-    /// covered by a promise.
+    /// covered by a promise. The file may have no attributes yet.
     pub fn take_xattr_space(&self, file: &mut VnodeGuard<'_>, list_bytes: usize) -> Result<()> {
         let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
         let len = self.layout.fragments_for(bytes) as u32;
-        self.promise_spill(file, 0, false)?;
+        self.promise_spill_with(file, 0, list_bytes > 0, false)?;
         if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
             return Ok(());
         }

@@ -10,7 +10,8 @@ use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
 use crate::inode::{
-    Content, DirtyLevel, EncodedInode, Inode, Vnode, VnodeGuard, VnodeState, body_bytes_max,
+    Attributes, Content, DirtyLevel, EncodedInode, Inode, Vnode, VnodeGuard, VnodeState,
+    body_bytes_max,
 };
 use crate::units::{Container, InodeNo, SectorIndex};
 
@@ -42,8 +43,10 @@ impl Namespace {
         let (ino, generation) = self.inodes.locator_table().allocate()?;
         let inode = build(ino, generation, &dir.inode);
         let vnode = self.inodes.vnode(inode, None, false);
-        let made = self.enter(&mut dir, name, hash, &vnode);
+        let made =
+            self.promise_inherited(&vnode).and_then(|()| self.enter(&mut dir, name, hash, &vnode));
         if made.is_err() {
+            self.inodes.space().withdraw_unused(&mut VnodeGuard::new(&vnode));
             self.inodes.locator_table().free(ino, generation)?;
         }
         made?;
@@ -63,7 +66,21 @@ impl Namespace {
         let (ino, generation) = self.inodes.locator_table().allocate()?;
         let mut inode = build(ino, generation, &dir.inode);
         inode.nlink = 0;
-        Ok(self.inodes.insert(self.inodes.vnode(inode, None, false)))
+        let vnode = self.inodes.vnode(inode, None, false);
+        if let Err(error) = self.promise_inherited(&vnode) {
+            self.inodes.locator_table().free(ino, generation)?;
+            return Err(error);
+        }
+        Ok(self.inodes.insert(vnode))
+    }
+
+    /// Makes sure that the epoch finds space for the attributes that a new file inherited.
+    fn promise_inherited(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        let mut file = VnodeGuard::new(vnode);
+        match file.inode.known_attributes().map_or(0, Attributes::encoded_len) {
+            0 => Ok(()),
+            bytes => self.inodes.space().take_xattr_space(&mut file, bytes),
+        }
     }
 
     /// Gives a file without a name its first one.

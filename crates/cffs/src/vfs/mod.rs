@@ -278,7 +278,14 @@ impl Volume {
         vnode: &Arc<Vnode>,
         change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change(|names| change(&names.inodes, &mut VnodeGuard::by(vnode, spender)))
+        self.change(|names| {
+            let mut file = VnodeGuard::by(vnode, spender);
+            let changed = change(&names.inodes, &mut file);
+            if changed.is_err() {
+                names.inodes.space().withdraw_unused(&mut file);
+            }
+            changed
+        })
     }
 
     /// Sizes of the volume.

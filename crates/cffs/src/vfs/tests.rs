@@ -7,6 +7,7 @@ use super::*;
 use crate::clock::TestClock;
 use crate::device::MemoryDevice;
 use crate::format::inode::FileType;
+use crate::fsck::{self, CheckOptions, Repair};
 use crate::mkfs::{self, MkfsOptions};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -384,6 +385,39 @@ fn attributes_of_a_full_volume_do_not_latch_it() {
         assert_eq!(volume.xattr_names(first).unwrap(), names, "{options:?}");
         assert_eq!(volume.xattr(first, b"user.large").unwrap(), value);
         assert_eq!(volume.attr(first).unwrap().uid, 3);
+    }
+}
+
+/// The first attribute of a file had no promise of a block, so on a full volume the epoch took blocks that were
+/// promised to others, or found none: the volume became read-only, and could not be recovered after that.
+#[test]
+fn first_attributes_on_a_full_volume_are_refused_by_the_call() {
+    for value_bytes in [100, 400, 3000, 9000] {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+        let volume = open(&device);
+        let write = |name: &str, len: usize| {
+            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            made.and_then(|file| volume.write(file.ino, 0, &vec![1; len]).map(|_| file.ino))
+        };
+        let small = (0..900).map(|index| write(&format!("f{index}"), [10, 700, 3000][index % 3]));
+        let small: Vec<InodeNo> = small.collect::<Result<_>>().expect("made");
+        let full = (0..).find_map(|index| write(&format!("big{index}"), 100_000).err());
+        assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
+        let mut refused = 0;
+        for ino in &small {
+            match volume.set_xattr(*ino, b"user.a", &vec![2; value_bytes], XattrMode::Any) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{value_bytes} bytes, after {refused} refusals: {error}"),
+            }
+        }
+        volume.sync().expect("all that was granted has its space");
+        let crashed = MemoryDevice::from_image(device.snapshot());
+        let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+        let report = fsck::check(&crashed, &preen, &()).expect("checked");
+        assert!(report.exit_code() <= 1, "{value_bytes} bytes: {:?}", report.problems);
+        volume.close().expect("closed");
     }
 }
 

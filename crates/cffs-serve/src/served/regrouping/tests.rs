@@ -26,6 +26,23 @@ fn start(files: &Files) -> (Arc<Regrouping>, thread::JoinHandle<()>) {
     (regrouping, thread::spawn(run))
 }
 
+/// A command waited for ever for a regrouping whose thread had panicked, and the volume went on.
+#[test]
+fn a_job_that_panics_ends_and_stops_the_volume() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    cffs::mkfs::make(&*device, &cffs::mkfs::MkfsOptions::default()).expect("made");
+    let files = open(&device);
+    let regrouping = Arc::new(Regrouping::default());
+    regrouping.lock().stage = Stage::Running;
+    let status = Arc::clone(&regrouping);
+    job::spawn(files.volume(), |_| panic!("a fault"), move || status.panicked());
+    while regrouping.status().stage == Stage::Running {
+        thread::sleep(TURN_POLL);
+    }
+    assert_eq!(regrouping.status().failure.as_deref(), Some(job::PANICKED));
+    assert!(files.volume().latched().is_some());
+}
+
 #[test]
 fn it_goes_on_when_callers_have_had_their_turn() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -119,7 +119,7 @@ fn superblock_sample() -> Sample {
     Sample::new(s.encode().to_vec(), SUPERBLOCK_BYTES)
         .bytes("magic", b"CFFS\r\n\x1a\n")
         .any("checksum")
-        .number("version", 1)
+        .number("version", 2)
         .bytes("uuid", &s.uuid)
         .bytes("label", &s.label)
         .number("compat", s.compat.into())
