@@ -47,6 +47,11 @@ impl Stopped {
         let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
         let stopped = Stopped(info["server"]["pid"].to_string());
         stopped.signal("-STOP");
+        // The signal is sent before the process has stopped.
+        crate::harness::wait_for(|| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", stopped.0)).expect("it runs");
+            stat.contains(") T ")
+        });
         stopped
     }
 
