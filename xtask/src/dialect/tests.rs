@@ -12,7 +12,8 @@ fn tree(path: &str, lines: &[&str]) -> Tree {
 
 #[test]
 fn phrases_are_found_as_whole_words_only() {
-    let cases: [(fn(&str) -> bool, &str, &str); 6] = [
+    type Occurs = fn(&str) -> bool;
+    let cases: [(Occurs, &str, &str); 6] = [
         (|line| has_words(line, "anew"), "// it is written anew.", "let canewas = manewver;"),
         (has_who, "// the thread who waits for it", "// the users who own it"),
         (has_bare_beside, "// costs a file beside it", "// lies beside the superblock"),
