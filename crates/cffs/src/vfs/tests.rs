@@ -388,8 +388,8 @@ fn attributes_of_a_full_volume_do_not_latch_it() {
     }
 }
 
-/// The first attribute of a file had no promise of a block, so on a full volume the epoch took blocks that were
-/// promised to others, or found none: the volume became read-only, and could not be recovered after that.
+/// The first attribute of a file had no promise of a block, so on a full volume the epoch took blocks that
+/// were promised to others, or found none: the volume became read-only, and could not be recovered.
 #[test]
 fn first_attributes_on_a_full_volume_are_refused_by_the_call() {
     for value_bytes in [100, 400, 3000, 9000] {
