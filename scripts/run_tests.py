@@ -29,7 +29,7 @@ LONGEST = ["cffs/crash", "cffs-cli/integration", "cffs-bench/place", "cffs-web/p
 # These programs make mount namespaces. A namespace keeps every volume in use that is mounted when it is made,
 # so tests of another program would fail to unmount theirs. Running each program in a namespace does not help:
 # outside the first one, C-FFS does not mount volumes as block devices.
-ALONE = ["cffs-cli/exclusive", "cffs-cli/keeping_word", "cffs-cli/transports", "cffs-cli/namespaces"]
+ALONE = ["cffs-bench/place", "cffs-cli/namespaces", "cffs-place/program"]
 TOTALS = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 # The exit code of a test program in which tests failed.
 TESTS_FAILED = 101

@@ -114,7 +114,9 @@ impl Fsck {
     /// Checks, and prints what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = || self.target.display().to_string();
-        let mounted = names::mounted(&self.target)?;
+        // The store fences the server of a mount whose volume is taken over. That may not even answer.
+        let is_taken_over = self.take_over && image::location(&self.target)?.is_some();
+        let mounted = if is_taken_over { None } else { names::mounted(&self.target)? };
         if mounted.is_none() && self.online {
             return Err(AskError::NotMounted).with_context(name);
         }
@@ -202,13 +204,9 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks a mounted volume by its server where nothing is to be changed. `None` for one that is mounted
-    /// read-only, whose image can be read at the same time, and for one in a store that is taken over.
+    /// Checks a mounted volume by its server, without changes. `None` for one that is mounted read-only, whose
+    /// image can be read at the same time.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
-        // The store fences the server of the mount, which may not even answer.
-        if self.take_over && image::location(&self.target)?.is_some() {
-            return Ok(None);
-        }
         let changes = self.preen || self.yes || self.take_over;
         let is_for_server = !changes && !self.salvage && !self.without_log;
         if !is_for_server || self.log_device.is_some() {

@@ -396,7 +396,7 @@ fn a_disk_that_turns_has_a_log_by_default() {
         assert_eq!(made(path, &[]).0, log_mib, "of {volume_mib} MiB");
         assert_eq!(made(path, &["--log", "none"]).0, 0);
         assert_eq!(made(path, &["--log", "4M"]).0, 4);
-        assert_eq!(made(path, &["--log-device"]), (64, 13), "it lies in the file");
+        assert_eq!(made(path, &["--log-device"]), (64, 1), "it lies in the file");
         let large = made(path, &["--block-size", "64k"]).0;
         assert_eq!(large, log_mib, "in large blocks, with a short last group or without");
         fs::remove_file(scratch.path().join("log")).expect("removed");

@@ -34,12 +34,24 @@ impl Preparation<'_> {
                 }
                 taken.push(position);
             }
+            self.withdraw_unused_blocks(&mut file);
             if file.changes.dirty {
                 self.inodes.queue(vnode);
             }
             self.in_flight.push((vnode.clone(), taken));
         }
         Ok(())
+    }
+
+    /// Withdraws blocks that were promised to pages which turned out to have a place: on a damaged volume a
+    /// map may have extents after the end of a container.
+    fn withdraw_unused_blocks(&self, file: &mut VnodeGuard<'_>) {
+        let waiting = file.pages.dirty_count() as u64;
+        let unused = file.promised.blocks.saturating_sub(waiting);
+        if unused > 0 {
+            file.promised.blocks -= unused;
+            self.inodes.alloc.withdraw_blocks(unused);
+        }
     }
 
     fn number_of(&self, file: &VnodeGuard<'_>, position: FileBlock) -> Result<BlockNo> {

@@ -220,22 +220,22 @@ fn a_torn_sector_of_the_log_asks_for_the_full_check() {
             volume.sync().expect("synced");
         }
     };
-    make(0..40);
+    make(0..160);
     let before = device.snapshot();
-    make(40..44);
+    make(160..164);
     let superblock = read_superblock(&*device).expect("a superblock");
     let layout = Layout::new(&superblock);
     let sector = layout.block_offset(layout.busy_log_half(superblock.generation));
     let torn = MemoryDevice::from_image(device.snapshot());
-    let mut half = vec![0; layout.sector_bytes as usize - 512];
-    MemoryDevice::from_image(before).read_at(sector + 512, &mut half).expect("read");
-    torn.write_at(sector + 512, &[std::io::IoSlice::new(&half)]).expect("written");
+    let mut rest = vec![0; layout.sector_bytes as usize - 512];
+    MemoryDevice::from_image(before).read_at(sector + 512, &mut rest).expect("read");
+    torn.write_at(sector + 512, &[std::io::IoSlice::new(&rest)]).expect("written");
     let report = preen(&torn);
     let why = "a sector of the busy log was written in part";
     assert_eq!((report.fast, report.full_because.as_deref()), (None, Some(why)));
     assert_sound(&torn, "torn log");
     let volume = open(Arc::new(torn), small_cache());
-    for dir in 0..44 {
+    for dir in 0..164 {
         let dir = volume.lookup(ROOT, format!("{dir}").as_bytes()).expect("it was synced").ino;
         volume.lookup(dir, b"file").expect("it was synced");
     }
