@@ -1,6 +1,6 @@
 //! Check and repair of a whole volume.
 //!
-//! Offers [`check`], which walks everything that cannot be recomputed (DESIGN: truth and derived
+//! Offers [`check()`], which walks everything that cannot be recomputed (DESIGN: truth and derived
 //! state), holds it against the format's rules, holds everything derived against it, and repairs
 //! both. It serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands on
 //! `device`, `format` and `log` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
@@ -188,7 +188,7 @@ pub fn check(
     begun.source.check(begun.superblock, options, progress, begun.report)
 }
 
-/// Checks the volume as [`check`] does, and calls `claim` before anything is written, once it is certain
+/// Checks the volume as [`check()`] does, and calls `claim` before anything is written, once it is certain
 /// that the check can be made: `claim` may record this program as the user in the superblock, and fails
 /// if another program has it open.
 pub fn check_claimed(

@@ -17,7 +17,7 @@
 //! Requests that no operation caused (a superblock, a bitmap, a flush at the end of an epoch) belong to the
 //! operation on whose thread they are made.
 //!
-//! [`record`] writes each as an event of the Trace Event Format, which other programs show and sum up.
+//! `record` writes each as an event of the Trace Event Format, which other programs show and sum up.
 //!
 //! Stands on `device`. Invariants: while nothing is recorded, an operation costs a look at one word, and
 //! a page has an empty list; what is recorded changes no request.

@@ -33,9 +33,12 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the volume would shrink, the device is too short, or the size is more
-    /// than a volume can have; the volume is as it was then. [`Error::Io`] if the device could not be
-    /// extended; if it failed a write, the volume is [latched](Volume::latched) besides.
+    /// [`Unsupported`] if the volume would shrink, the device is too short, or the size is more than a volume
+    /// can have; the volume is as it was then. [`Io`] if the device could not be extended; if it failed a
+    /// write, the volume is also [latched](Volume::latched).
+    ///
+    /// [`Unsupported`]: crate::error::Error::Unsupported
+    /// [`Io`]: crate::error::Error::Io
     pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
         Grow::new(&self.writer).run(size_bytes)
     }
@@ -44,8 +47,11 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a value cannot be; nothing is changed then. [`Error::Io`] if the
-    /// device failed: the volume keeps its properties and is [latched](Volume::latched).
+    /// [`Unsupported`] if a value cannot be; nothing is changed then. [`Io`] if the device failed: the volume
+    /// keeps its properties and is [latched](Volume::latched).
+    ///
+    /// [`Unsupported`]: crate::error::Error::Unsupported
+    /// [`Io`]: crate::error::Error::Io
     pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
         let _op = self.enter_volume(OpKind::Maintenance);
         let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;

@@ -381,7 +381,7 @@ impl Volume {
 
     /// On a full volume a small file cannot move to a new place with its next checksum. Where it
     /// has space already, it is overwritten there, once the device knows it without a checksum: until then
-    /// a change of its pages finds no space either, which writes an epoch ([`Volume::retry`]).
+    /// a change of its pages finds no space either, which writes an epoch (`EpochWriter::retry`).
     fn give_up_checksum(&self, ino: InodeNo, start: Start, len: usize) -> Result<bool> {
         self.change_inode(ino, |inodes, file| {
             let within = start.range(file.inode.size, len)?.end <= file.inode.size;
