@@ -204,8 +204,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks a mounted volume by its server, without changes. `None` for one that is mounted read-only, whose
-    /// image can be read at the same time.
+    /// Checks a mounted volume by its server, without changes. `None` for one that is mounted read-only,
+    /// whose image can be read at the same time.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
         let changes = self.preen || self.yes || self.take_over;
         let is_for_server = !changes && !self.salvage && !self.without_log;
