@@ -123,7 +123,7 @@ check_components() {
     done
 }
 
-# Tests of permissions need an ordinary user in addition to nobody.
+# Tests of permissions need an ordinary user in addition to the user `nobody`.
 add_user() {
     if ((EUID != 0)) || id tests >/dev/null 2>&1; then
         return

@@ -3,8 +3,8 @@
 # Argument: how many servers to kill, at least.
 
 rounds=$1
-# What takes longer than this hangs; in seconds. A hang never ends, while an emulated machine whose host is
-# busy may take tens of seconds to end a process with rings.
+# The limit in seconds after which a step counts as hung. A hang never ends, so the limit only has to be long
+# enough for an emulated machine on a busy host.
 patience=120
 
 mount -t tmpfs -o size=400m tmpfs /tmp

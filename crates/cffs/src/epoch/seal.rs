@@ -43,8 +43,7 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Withdraws blocks that were promised to pages which turned out to have a place: on a damaged volume a
-    /// map may have extents after the end of a container.
+    /// Withdraws blocks that were promised to pages which have a block already, as on a damaged volume.
     fn withdraw_unused_blocks(&self, file: &mut VnodeGuard<'_>) {
         let waiting = file.pages.dirty_count() as u64;
         let unused = file.promised.blocks.saturating_sub(waiting);
@@ -125,9 +124,9 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Whether the external inode table changes. Its inode points to its sectors, and lies in the system
-    /// area. That of the root directory lies there, too, and needs to be there no earlier than those of other
-    /// directories, which lie among names.
+    /// Whether the external inode table changes. Its inode points to its sectors and is stored in the system
+    /// area. The root directory's inode is stored there as well, and may be written as late as the inodes of
+    /// other directories.
     fn changes_table(&self) -> bool {
         self.batch.containers().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
     }

@@ -77,10 +77,15 @@ impl Namespace {
     /// Makes sure that the epoch finds space for the attributes that a new file inherited.
     fn promise_inherited(&self, vnode: &Arc<Vnode>) -> Result<()> {
         let mut file = VnodeGuard::new(vnode);
-        match file.inode.known_attributes().map_or(0, Attributes::encoded_len) {
-            0 => Ok(()),
-            bytes => self.inodes.space().take_xattr_space(&mut file, bytes),
+        let bytes = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
+        if bytes == 0 {
+            return Ok(());
         }
+        let promised = self.inodes.space().take_xattr_space(&mut file, bytes);
+        if promised.is_err() {
+            self.inodes.space().withdraw_unused(&mut file);
+        }
+        promised
     }
 
     /// Gives a file without a name its first one.
