@@ -1,60 +1,64 @@
 //! Work that may wait for the file system itself.
 //!
 //! A call into a mount waits in the kernel for an answer of its server, and a signal does not end that once
-//! the server has the request. The kernel gives up a connection when the last descriptor of it is closed; a
-//! process closes its descriptors when its last thread has ended. So a thread of the server that waits for
-//! its own mount keeps the connection alive when the process is killed, and waits for ever; sync(2) of the
-//! whole machine then waits with it.
+//! the server has the request. The kernel aborts a connection when the last reference to it goes. A
+//! descriptor is one, and so is each command on a ring, until the ring is closed. A ring is closed when its
+//! last descriptor is closed and its memory is unmapped, and a process unmaps its memory when its last thread
+//! has ended. So a thread of the server that waits for its own mount keeps the connection alive when the
+//! process is killed, and waits for ever; sync(2) of the whole machine then waits with it.
 //!
-//! Therefore such calls are made by a thread with a table of descriptors of its own, in which the connection
-//! is not. The other threads end, the connection is aborted, and the call fails.
+//! Therefore such calls are made by a child process that has neither the descriptors nor the memory of rings.
+//! The server ends, the connection is aborted, and the call fails.
 
-use std::io;
-use std::thread;
-
+use nix::libc::{self, c_int};
 use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
 
-/// Descriptors from here on are closed in the thread: all but those of standard input and output.
+/// Descriptors from here on are closed in the child: all but those of standard input and output.
 const FIRST: u32 = 3;
 
-/// `CLOSE_RANGE_UNSHARE` (Linux 5.9): the calling thread gets a table of its own.
-const UNSHARE: u32 = 1 << 1;
+/// The child's status if it could not close them. No error has this number.
+const FAILED: c_int = 255;
 
-/// Runs `work` in a thread that has none of the process's descriptors, and waits for it.
+/// Runs `work` in a child process, and waits for it. Returns `None` if no child could be started, or its
+/// result is not known.
 ///
-/// `work` must neither use nor drop a descriptor that was opened elsewhere: its number means nothing here. So
-/// it logs nothing.
-///
-/// # Errors
-///
-/// Those of starting the thread; `Unsupported` where the kernel cannot give it a table of its own.
-pub(crate) fn run<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let apart = move || {
-        leave_descriptors()?;
-        work()
-    };
-    let thread = thread::Builder::new().name(String::from(name)).spawn(apart)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("panicked")))
+/// `work` may make system calls and nothing else: other threads of this process may have held any lock, the
+/// allocator's for one, when the child was made.
+pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Option<Result<(), Errno>> {
+    // SAFETY: the child makes system calls only, and leaves without running destructors or handlers.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = if close_descriptors() { status_of(work()) } else { FAILED };
+            // SAFETY: it ends the child at once.
+            unsafe { libc::_exit(status) }
+        }
+        child => wait(Pid::from_raw(child)?),
+    }
 }
 
-/// Gives the calling thread an empty table of descriptors.
-fn leave_descriptors() -> io::Result<()> {
-    // SAFETY: the table that the other threads use stays as it is, and this thread has no use for any of
-    // the descriptors that it loses.
-    let result =
-        unsafe { nix::libc::syscall(nix::libc::SYS_close_range, FIRST, u32::MAX, UNSHARE) };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
-            io::Error::new(io::ErrorKind::Unsupported, "the kernel has no close_range(2)")
+/// Closes the descriptors that the child has from its parent (Linux 5.9).
+fn close_descriptors() -> bool {
+    // SAFETY: the child uses none of them.
+    unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, 0) == 0 }
+}
+
+fn status_of(result: Result<(), Errno>) -> c_int {
+    result.map_or_else(Errno::raw_os_error, |()| 0)
+}
+
+fn wait(child: Pid) -> Option<Result<(), Errno>> {
+    let ended = loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Err(Errno::INTR) => {}
+            ended => break ended,
         }
-        error => error,
-    })
+    };
+    match ended.ok()??.1.exit_status()? {
+        0 => Some(Ok(())),
+        FAILED => None,
+        code => Some(Err(Errno::from_raw_os_error(code))),
+    }
 }
 
 #[cfg(test)]

@@ -7,14 +7,16 @@
 //! opens a file before programs do: one that is looked up under a name that only the session knows, with a
 //! node of its own, and that is gone when it is closed. The handler sees nothing of it.
 
-use std::fs::File;
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::apart;
@@ -39,21 +41,22 @@ impl FirstOpen {
         FirstOpen { name, is_there: AtomicBool::new(false) }
     }
 
-    /// Opens the file below `root`, on a thread [apart], since others have to serve it meanwhile; then, or
-    /// if that fails, calls `done`.
+    /// Opens the file below `root`, in a process [apart], while this one serves it; then, or if that fails,
+    /// calls `done`.
     pub(crate) fn run(
         self: Arc<Self>,
         root: PathBuf,
         done: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
+        let path = CString::new(root.join(&self.name).into_os_string().into_vec())?;
         self.is_there.store(true, Ordering::Release);
         let open = move || {
-            let path = root.join(&self.name);
-            let opened = apart::run("first-open-apart", move || File::open(path).map(drop));
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let opened = apart::run(|| openat(CWD, &path, flags, Mode::empty()).map(drop));
             // It changes nothing but speed. What keeps a program out, the mode of the root directory for
             // one, may keep this one out as well.
-            if let Err(error) = opened {
-                tracing::debug!(%error, "the kernel learns from a program that opening is elided");
+            if opened != Some(Ok(())) {
+                tracing::debug!(?opened, "the kernel learns from a program that opening is elided");
             }
             self.is_there.store(false, Ordering::Release);
             done();

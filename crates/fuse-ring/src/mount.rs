@@ -7,8 +7,9 @@ mod direct;
 mod fusermount;
 mod namespace;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -114,14 +115,9 @@ fn is_refused(error: &io::Error) -> bool {
 
 /// The unmount of a block device waits until the server has answered, which is this process as a rule.
 fn unmount_apart(path: &Path, flags: UnmountFlags) -> io::Result<()> {
-    let target = path.to_owned();
-    let unmount = move || Ok(rustix::mount::unmount(&target, flags)?);
-    match apart::run("unmount", unmount) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            Ok(rustix::mount::unmount(path, flags)?)
-        }
-        result => result,
-    }
+    let target = CString::new(path.as_os_str().as_bytes())?;
+    let unmount = || rustix::mount::unmount(target.as_c_str(), flags);
+    Ok(apart::run(unmount).unwrap_or_else(unmount)?)
 }
 
 /// The options that the file system itself reads, without those that come as flags.

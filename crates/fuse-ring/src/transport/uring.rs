@@ -144,6 +144,8 @@ impl Worker {
 
     fn with(core: usize, entries: Vec<Entry>) -> io::Result<Worker> {
         let ring = IoUring::builder()
+            // A child that had its memory would keep the connection (see `apart`).
+            .dontfork()
             .setup_r_disabled()
             .setup_single_issuer()
             // Requests are copied in by this thread, when it asks for them; so no interrupt is

@@ -1,17 +1,19 @@
-//! Callers that are killed while their request waits.
+//! Callers that are killed while their request waits, and servers that are killed.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuse_ring::protocol::{
     Attr, AttrReply, Context, Entry, FileHandle, NodeId, Open, OpenFlags, Opened,
 };
-use fuse_ring::{Errno, Handler};
+use fuse_ring::{Errno, Handler, Session};
+use rustix::mount::UnmountFlags;
 
-use crate::harness::{eventually, on_dev};
+use crate::harness::{Setup, eventually, on_dev};
 
 /// Has a file of each name. Lookups and fsyncs wait until they are let go.
 #[derive(Clone, Default)]
@@ -117,4 +119,67 @@ fn a_caller_that_is_killed_ends_before_its_answer() {
         drop(files);
         mounted.end().unwrap();
     });
+}
+
+/// Answers no question about its root, so the session's own first opening of a file waits for ever.
+struct Silent;
+
+impl Handler for Silent {
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        println!("asked");
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Set for the process that serves: where it mounts.
+const MOUNT_POINT: &str = "FUSE_RING_TEST_MOUNT_POINT";
+
+crate::on_both_transports! {
+    a_server_that_is_killed_while_it_waits_for_its_own_mount_ends
+}
+
+// The server did not end over io_uring. The thread that waited shared the memory of its rings, so their
+// commands kept the connection.
+fn a_server_that_is_killed_while_it_waits_for_its_own_mount_ends(mut setup: Setup) {
+    if let Some(path) = std::env::var_os(MOUNT_POINT) {
+        setup.config.wishes.elide_open = true;
+        let session = Session::mount(Silent, path, &setup.options, &setup.config).unwrap();
+        session.serve().unwrap();
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    let test = std::thread::current().name().unwrap().to_owned();
+    let mut server = Command::new(std::env::current_exe().unwrap())
+        .args([test.as_str(), "--exact", "--nocapture"])
+        .env(MOUNT_POINT, &path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("asked")), "it served nothing");
+    server.kill().unwrap();
+    let ended = end_within(&mut server, Duration::from_secs(20));
+    // This aborts the connection, so that nothing hangs if the server does.
+    rustix::mount::unmount(&path, UnmountFlags::FORCE | UnmountFlags::DETACH).unwrap();
+    assert!(ended.is_some(), "it did not end before its connection was aborted");
+}
+
+fn end_within(process: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        let ended = process.try_wait().unwrap();
+        if ended.is_some() {
+            return ended;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
 }
