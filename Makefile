@@ -64,7 +64,7 @@ SOAK_ROUNDS ?= 60
 .PHONY: deb test-deb clean-room wheel
 .PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-disk questions
 .PHONY: page-pictures page-cost
-.PHONY: bench bench-quick bench-log bench-nfs
+.PHONY: bench bench-quick bench-journal bench-nfs
 .PHONY: bench-objects bench-python deny clean
 
 help: ## List what can be done
@@ -244,8 +244,8 @@ bench: ## Compare with other file systems on emulated disks (needs root; hours)
 bench-quick: ## The same with small workloads, once each (needs root; under ten minutes)
 	scripts/bench.sh --quick
 
-bench-log: ## Measure the gain of the stable log, and other file systems (needs root; minutes)
-	scripts/bench-log.sh
+bench-journal: ## Measure the gain of the journal, and other file systems (needs root; minutes)
+	scripts/bench-journal.sh
 
 bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and Debian; five minutes)
 	scripts/bench-nfs.sh

@@ -19,12 +19,12 @@ import sys
 import urllib.parse
 from collections import Counter, namedtuple
 
-from cffs_log import EXTERNAL_LOG, with_log
+from cffs_journal import EXTERNAL_JOURNAL, with_journal
 from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE, PROTECTION, LOG = 1, 2, 4, 8
+EMBED, INLINE_FEATURE, PROTECTION, JOURNAL = 1, 2, 4, 8
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -41,8 +41,8 @@ Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
     inode_rotor cg_rotor mounts hash_seed made_at mounted_at
     checksum_seed holder_host holder_boot holder_name holder_pid holder_process_started
     holder_started errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
-    reserve_fragments reserve_uid reserve_gid log_start log_blocks log_flags log_uuid object_id
-    busy_log_blocks pad log_sequence reserved""")
+    reserve_fragments reserve_uid reserve_gid journal_start journal_blocks journal_flags journal_uuid
+    object_id intent_log_blocks pad journal_sequence reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQ",
                       "magic checksum cg free_fragments rotor bitmap_checksum generation")
 Sector = table("Sector", "4sIQIIQHHHH",
@@ -101,8 +101,8 @@ class Volume:
         bits = sb.cg_blocks * self.block_fragments
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
         self.used = {}
-        if sb.incompat & LOG:
-            self.device = with_log(device, sb, self.seed, sb.state == CLEAN)
+        if sb.incompat & JOURNAL:
+            self.device = with_journal(device, sb, self.seed, sb.state == CLEAN)
 
     def problem(self, text):
         self.problems.append(text)
@@ -131,7 +131,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 2 or sb.incompat >= 2 * LOG:
+        if sb.version != 2 or sb.incompat >= 2 * JOURNAL:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
@@ -142,10 +142,11 @@ class Volume:
 
     def cg_head_blocks(self, cg):
         sb = self.superblock
-        has_log = sb.incompat & LOG and sb.log_start // sb.cg_blocks == cg and not sb.log_flags & EXTERNAL_LOG
-        log_blocks = sb.log_blocks if has_log else 0
-        busy_log_blocks = 2 * sb.busy_log_blocks if cg == 0 else 0
-        return 3 + self.bitmap_blocks + busy_log_blocks + log_blocks
+        is_here = sb.incompat & JOURNAL and not sb.journal_flags & EXTERNAL_JOURNAL
+        has_journal = is_here and sb.journal_start // sb.cg_blocks == cg
+        journal_blocks = sb.journal_blocks if has_journal else 0
+        intent_log_blocks = 2 * sb.intent_log_blocks if cg == 0 else 0
+        return 3 + self.bitmap_blocks + intent_log_blocks + journal_blocks
 
     def cg_len_blocks(self, cg):
         sb = self.superblock
@@ -467,7 +468,8 @@ class Volume:
         sb = self.superblock
         for block in self.copies():
             copy = self.read_superblock(block * sb.block_bytes)
-            fixed = "block_bytes fragment_bytes sector_bytes cg_blocks hash_seed checksum_seed busy_log_blocks"
+            fixed = ("block_bytes fragment_bytes sector_bytes cg_blocks hash_seed checksum_seed "
+                     "intent_log_blocks")
             if copy.blocks < sb.blocks or any(
                     getattr(copy, field) != getattr(sb, field) for field in fixed.split()):
                 self.problem(f"the copy in block {block} is another volume's")

@@ -199,7 +199,7 @@ class Bench:
 
     def run_cffs(self):
         url, name = "s3://bucket/tree", "C-FFS"
-        server = ("mount", "-o", f"log={self.scratch}/log")
+        server = ("mount", "-o", f"logfile={self.scratch}/log")
         self.cffs("mkfs", "-q", "--size", "1T", url)
         millions = self.count / 1e6
         source = self.source()

@@ -2,10 +2,10 @@
 # The paper's experiment: a server that crashes under the load of NFS clients, and how long its recovery
 # takes. scripts/nfs_recovery.py does it, and says what exactly; this builds what it needs.
 #
-#   scripts/nfs-recovery.sh [--quick|--log]   (root; whole, it takes ten minutes and 6 GB of memory)
+#   scripts/nfs-recovery.sh [--quick|--journal]   (root; whole, it takes ten minutes and 6 GB of memory)
 #
 # The whole run writes docs/performance/nfs-recovery.md; a quick one prints a table of small volumes;
-# --log, how much of a stable log is overtaken under that load.
+# --journal, how much of a journal is overtaken under that load.
 # CFFS and CFFS_BENCH name other programs than those that it builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -3,9 +3,9 @@
 A volume on an emulated disk of 7200 rpm gets a tree of small files, with the disk's delays switched off.
 Then for each rate: `cffs serve` serves it, clients change it, the server is killed, and with cold caches
 `cffs fsck -p` recovers the volume, and `cffs fsck -f -n` checks all of it. The disk counts what it does.
-With --log small volumes have a stable log, and the table shows how much of it is overtaken.
+With --journal small volumes have a journal, and the table shows how much of it is overtaken.
 
-usage: nfs_recovery.py [--quick | --log]    (as root; CFFS and CFFS_BENCH name the programs)
+usage: nfs_recovery.py [--quick | --journal]    (as root; CFFS and CFFS_BENCH name the programs)
 """
 
 import contextlib
@@ -169,8 +169,8 @@ class Load(threading.Thread):
 
 def crash_under_load(device, rate, seconds):
     """Serves the device, has clients change it, and kills the server. Returns the rate that was reached, and
-    how many percent of the blocks in the log, if there is one, a newer record overtook before they went to
-    their places."""
+    the percentage of the journal's blocks, if there is a journal, that a newer record overtook before they
+    went to their places."""
     port = unused_port()
     server = subprocess.Popen([CFFS, "serve", "--foreground", "--nfs", f"127.0.0.1:{port}", "--export",
                                "/:insecure,no_root_squash", device], stdin=subprocess.DEVNULL,
@@ -190,7 +190,8 @@ def crash_under_load(device, rate, seconds):
             client.start()
         time.sleep(seconds)
         done = sum(client.done for client in clients)
-        overtaken = json.loads(run(CFFS, "stats", "--json", device)).get("log", {}).get("superseded_percent")
+        stats = json.loads(run(CFFS, "stats", "--json", device))
+        overtaken = stats.get("journal", {}).get("superseded_percent")
     finally:
         server.kill()
         server.wait()
@@ -200,13 +201,13 @@ def crash_under_load(device, rate, seconds):
     return done / seconds, overtaken
 
 
-def rows(place, sizes, rates, seconds, log):
+def rows(place, sizes, rates, seconds, journal):
     """A row of the table for each number of files and each rate."""
     for files in sizes:
         with tempfile.TemporaryDirectory(dir=place) as below, \
                 Disk(below, (files // 250_000 + 1) * GIB) as disk:
             disk.become("none")
-            run(CFFS, "mkfs", "-q", "--log", log, disk.device)
+            run(CFFS, "mkfs", "-q", "--journal", journal, disk.device)
             make_tree(disk.device, files)
             for rate in rates:
                 disk.become("hdd7200")
@@ -214,7 +215,7 @@ def rows(place, sizes, rates, seconds, log):
                 recovery = disk.measured(CFFS, "fsck", "-p", disk.device)
                 check = disk.measured(CFFS, "fsck", "-f", "-n", disk.device)
                 disk.become("none")
-                if log != "none":
+                if journal != "none":
                     yield f"| {files:,} | {rate:,} | {reached:,.0f} | {overtaken:.1f} |"
                     continue
                 yield f"| {files:,} | {rate:,} | {reached:,.0f} | {recovery} | {check} |"
@@ -225,7 +226,7 @@ HEADER = """\
 | full check: reads | writes | MB read | disk s | s |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
-LOG_HEADER = """\
+JOURNAL_HEADER = """\
 | files | operations/s asked | reached | overtaken % |
 | ---: | ---: | ---: | ---: |
 """
@@ -253,19 +254,19 @@ how long the disk was busy, `s` the total time.
 
 
 def main():
-    quick, logged = sys.argv[1:] == ["--quick"], sys.argv[1:] == ["--log"]
-    if sys.argv[1:] and not quick and not logged:
+    quick, journaled = sys.argv[1:] == ["--quick"], sys.argv[1:] == ["--journal"]
+    if sys.argv[1:] and not quick and not journaled:
         sys.exit(__doc__)
     sizes, rates, seconds = ([5000], [0, 200], 2) if quick else ([100_000, 1_000_000], [0, 50, 200, 1000], 10)
-    if logged:
+    if journaled:
         sizes, rates = [5000], [50, 200, 1000]
-    text = LOG_HEADER if logged else heading(seconds) + HEADER
+    text = JOURNAL_HEADER if journaled else heading(seconds) + HEADER
     print(text, end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="nfs-recovery-", dir=SCRATCH) as place:
-        for row in rows(place, sizes, rates, seconds, "32M" if logged else "none"):
+        for row in rows(place, sizes, rates, seconds, "32M" if journaled else "none"):
             print(row, flush=True)
             text += row + "\n"
-    if not quick and not logged:
+    if not quick and not journaled:
         REPORT.write_text(text, encoding="utf-8")
         print(f"written to {REPORT}")
 

@@ -12,7 +12,7 @@ address=127.0.0.1:${PORT:-18099}
 trap '"$cffs" serve --stop "$scratch/tree.cffs" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 mkdir -p "$pictures"
 
-"$cffs" mkfs --size 1G --label photos --log 32M "$scratch/tree.cffs" >/dev/null
+"$cffs" mkfs --size 1G --label photos --journal 32M "$scratch/tree.cffs" >/dev/null
 "$cffs" import "$scratch/tree.cffs" crates /crates >/dev/null
 # Churn: files of several directories made by turns, and every other one taken away.
 for round in 1 2 3 4 5 6; do

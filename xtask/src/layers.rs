@@ -60,7 +60,7 @@ const LAYERS: [(&str, Uses); 19] = [
     ("trace", Uses::Only(&["device"])),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
-    ("log", Uses::Only(&["device", "format"])),
+    ("journal", Uses::Only(&["device", "format"])),
     ("memory", Uses::Only(&[])),
     ("host", Uses::Only(&["format"])),
     ("options", Uses::Only(&["format", "host", "trace"])),
@@ -70,9 +70,9 @@ const LAYERS: [(&str, Uses); 19] = [
     ("namespace", Uses::Below),
     ("readahead", Uses::Below),
     ("epoch", Uses::Below),
-    ("mkfs", Uses::Only(&["device", "format", "log"])),
+    ("mkfs", Uses::Only(&["device", "format", "journal"])),
     // It never trusts the allocator that it audits, nor anything that does.
-    ("fsck", Uses::Only(&["device", "format", "log"])),
+    ("fsck", Uses::Only(&["device", "format", "journal"])),
     ("admin", Uses::Below),
     ("vfs", Uses::Below),
     ("open", Uses::Below),

@@ -221,9 +221,9 @@ struct CompareArguments {
     /// How requests reach C-FFS and the server that does nothing.
     #[arg(long, value_enum, default_value = "rings")]
     transport: Transport,
-    /// Show what a stable log gains: other file systems and workloads, if none is named.
+    /// Show what a journal gains: other file systems and workloads, if none is named.
     #[arg(long)]
-    log: bool,
+    journal: bool,
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -375,12 +375,12 @@ impl CompareArguments {
         let interrupt = interrupt()?;
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
         let workloads = match self.workloads.is_empty() {
-            true if self.log => Workload::OF_THE_LOG.to_vec(),
+            true if self.journal => Workload::OF_THE_JOURNAL.to_vec(),
             true => Workload::of_the_bars(self.profile),
             false => self.workloads,
         };
         let peers = match self.peers.is_empty() {
-            true if self.log => Peer::OF_THE_LOG.to_vec(),
+            true if self.journal => Peer::OF_THE_JOURNAL.to_vec(),
             true => Peer::of_the_bars(self.profile),
             false => self.peers,
         };
@@ -420,7 +420,7 @@ impl LibraryArguments {
             size: self.size,
             files: self.files,
             large_bytes: 64 << 20,
-            log_bytes: 0,
+            journal_bytes: 0,
             seed: self.seed,
         };
         let report = Report::of_library(&library, &library.run()?);

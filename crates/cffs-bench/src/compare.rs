@@ -48,9 +48,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it is about what a stable log gains.
-    pub fn has_log(&self) -> bool {
-        self.peers.contains(&Peer::CffsNoLog)
+    /// Whether it is about what a journal gains.
+    pub fn has_journal(&self) -> bool {
+        self.peers.contains(&Peer::CffsNoJournal)
     }
 
     /// Runs everything, or as much as there is time for until `interrupt` is set.
@@ -71,8 +71,8 @@ impl Plan {
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
                         // One thread, as its bar has it.
                         Peer::Library => workload == Workload::Hot1,
-                        // What is not made durable at once goes past the log.
-                        Peer::CffsLogDevice => {
+                        // What is not made durable at once goes past the journal.
+                        Peer::CffsJournalDevice => {
                             !matches!(workload, Workload::Unpack | Workload::LargeFile)
                         }
                         _ => true,

@@ -53,8 +53,8 @@ pub struct LibraryPlan {
     pub files: u64,
     /// Bytes in the large file.
     pub large_bytes: u64,
-    /// Bytes of the stable log; 0 for none.
-    pub log_bytes: u64,
+    /// Bytes of the journal; 0 for none.
+    pub journal_bytes: u64,
     /// Where randomness starts.
     pub seed: u64,
 }
@@ -185,7 +185,7 @@ impl LibraryPlan {
             embed: !matches!(peer, Peer::CffsNoEmbed | Peer::CffsPlain),
             inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
             policy,
-            log_bytes: self.log_bytes,
+            journal_bytes: self.journal_bytes,
             // Fixed, so that two runs are the same run.
             uuid: Some([7; 16]),
             hash_seed: Some([7; 16]),
@@ -241,7 +241,7 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
             seconds,
             device: None,
             instructions,
-            log_home_secs: None,
+            journal_home_secs: None,
         });
     }
     volume.close()?;
@@ -284,7 +284,7 @@ pub(crate) fn phase_with(
         seconds,
         device,
         instructions: None,
-        log_home_secs: None,
+        journal_home_secs: None,
     })
 }
 

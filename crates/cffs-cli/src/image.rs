@@ -11,14 +11,14 @@ use cffs::device::{BlockDevice, PairedDevice};
 use cffs::files::Files;
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
-use cffs::log;
+use cffs::journal;
 use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
 use cffs_serve::served::control;
 
-use crate::log_device;
+use crate::journal_device;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
 
@@ -99,7 +99,7 @@ pub fn open(
     access: Access,
     take_over: bool,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
-    open_with_log(target, access, take_over, None)
+    open_with_journal(target, access, take_over, None)
 }
 
 /// How a command opens a volume in a store that it writes: it does not wait for the end of an outage.
@@ -112,16 +112,16 @@ pub fn command_options(take_over: bool) -> cffs_object::OpenOptions {
     }
 }
 
-/// The same with a device for its log that is named, if it has one of its own.
-pub fn open_with_log(
+/// The same with a device for its journal that is named, if it has one of its own.
+pub fn open_with_journal(
     target: &Path,
     access: Access,
     take_over: bool,
-    log_device: Option<&Path>,
+    journal_device: Option<&Path>,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     let Some(location) = location(target)? else {
         let device = Arc::new(open_device(target, access)?);
-        return beside(target, device, access, log_device);
+        return beside(target, device, access, journal_device);
     };
     let read_only = access == Access::ReadOnly;
     let options = cffs_object::OpenOptions { read_only, ..command_options(take_over) };
@@ -130,8 +130,8 @@ pub fn open_with_log(
     Ok(Arc::new(device))
 }
 
-/// Puts the device of the log beside that of the volume, if it is another and can be found. What is missing
-/// is said by whatever needs it.
+/// Puts the device of the journal beside that of the volume, if it is another and can be found. What is
+/// missing is said by whatever needs it.
 fn beside(
     path: &Path,
     device: Arc<dyn BlockDevice>,
@@ -139,18 +139,20 @@ fn beside(
     named: Option<&Path>,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     let superblock = match read_superblock(&*device) {
-        Ok(superblock) if log::is_external(&superblock) && device.log_device().is_none() => {
+        Ok(superblock)
+            if journal::is_external(&superblock) && device.journal_device().is_none() =>
+        {
             superblock
         }
         _ => return Ok(device),
     };
     let found = match named {
         Some(named) => Some(named.to_owned()),
-        None => log_device::find(path, &superblock),
+        None => journal_device::find(path, &superblock),
     };
     let Some(found) = found else { return Ok(device) };
     let medium = open_device(&found, access)
-        .with_context(|| format!("the device of the stable log, {}", found.display()))?;
+        .with_context(|| format!("the device of the journal, {}", found.display()))?;
     Ok(Arc::new(PairedDevice::new(device, Arc::new(medium))))
 }
 
@@ -196,18 +198,18 @@ pub fn open_volume(
     device: impl BlockDevice + 'static,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
-    open_logged_volume(path, device, None, options)
+    open_journaled_volume(path, device, None, options)
 }
 
-/// The same with a device for its log that is named, if it has one of its own.
-fn open_logged_volume(
+/// The same with a device for its journal that is named, if it has one of its own.
+fn open_journaled_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
-    log_device: Option<&Path>,
+    journal_device: Option<&Path>,
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = beside(path, Arc::new(device), access, log_device)?;
+    let device = beside(path, Arc::new(device), access, journal_device)?;
     options.host.get_or_insert_with(|| Arc::new(SystemHost));
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)
@@ -222,12 +224,12 @@ fn open_logged_volume(
 pub fn open_served_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
-    log_device: Option<&Path>,
+    journal_device: Option<&Path>,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let recorder = Arc::new(Recorder::default());
     let recorded = RecordedDevice::new(device, Arc::clone(&recorder));
-    open_logged_volume(path, recorded, log_device, OpenOptions { recorder, ..options })
+    open_journaled_volume(path, recorded, journal_device, OpenOptions { recorder, ..options })
 }
 
 /// Says that what is read may be changing: by another host, which no lock keeps away, or beside a copy of

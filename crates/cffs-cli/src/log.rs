@@ -73,7 +73,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
         if is_said {
             note!(
                 "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
-                 XDG_RUNTIME_DIR says where one may be; -o log=FILE names one"
+                 XDG_RUNTIME_DIR says where one may be; -o logfile=FILE names one"
             );
         }
         return;

@@ -47,12 +47,12 @@ pub struct MountOptions {
     pub cache_dir: Option<(PathBuf, u64)>,
     /// The directory on a local disk where synced changes wait until an object store has them.
     pub staging: Option<PathBuf>,
-    /// The device that has the volume's stable log; searched for if `None`.
-    pub log_device: Option<PathBuf>,
+    /// The device that has the volume's journal; searched for if `None`.
+    pub journal_device: Option<PathBuf>,
     /// How long the volume must be idle before it is regrouped; `None` for never.
     pub regroup_after: Option<Duration>,
     /// The file for messages, instead of the system's log.
-    pub log: Option<PathBuf>,
+    pub logfile: Option<PathBuf>,
     /// The [names](MountOption::name)s of the options that were given.
     given: BTreeSet<&'static str>,
 }
@@ -88,9 +88,9 @@ impl MountOptions {
             follow: None,
             cache_dir: None,
             staging: None,
-            log_device: None,
+            journal_device: None,
             regroup_after: None,
-            log: None,
+            logfile: None,
             given: BTreeSet::new(),
         }
     }

@@ -13,11 +13,11 @@ use crate::image;
 /// How much of a device is looked at for signs of something valuable.
 const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// The size of a file that is made for a log.
-const LOG_BYTES: u64 = 64 << 20;
+/// The size of a file that is made for a journal.
+const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// Opens a device that is to have a log, or makes a file for it.
-pub fn open_for_log(
+/// Opens a device that is to have a journal, or makes a file for it.
+pub fn open_for_journal(
     path: &Path,
     volume: &Path,
     bytes: u64,
@@ -27,11 +27,11 @@ pub fn open_for_log(
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
             bail!("there is no device {}", path.display());
         }
-        let bytes = if bytes == 0 { LOG_BYTES } else { bytes };
+        let bytes = if bytes == 0 { JOURNAL_BYTES } else { bytes };
         return Ok(Arc::new(FileDevice::create(path, bytes)?));
     }
     if volume.exists() && path.canonicalize()? == volume.canonicalize()? {
-        bail!("{} cannot have the log, too, in this way: use --log SIZE", path.display());
+        bail!("{} cannot have the journal, too, in this way: use --journal SIZE", path.display());
     }
     let device = image::open_device(path, Access::ReadWrite)?;
     match contents(&device).with_context(|| path.display().to_string())? {
@@ -45,7 +45,7 @@ pub fn open_for_log(
 /// Signatures of what one may not want to overwrite: where they lie, and whose they are.
 const SIGNATURES: [(usize, &[u8], &str); 18] = [
     (0, &MAGIC, "a C-FFS volume"),
-    (0, b"CFlh", "the log of a C-FFS volume"),
+    (0, b"CFlh", "the journal of a C-FFS volume"),
     (1024 + 56, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
     ((64 << 10) + 64, b"_BHRfS_M", "a btrfs file system"),

@@ -6,8 +6,8 @@ use cffs::format::cylinder_group::CgHeader;
 use cffs::format::extent::{Child, Extent, MAP_DEPTH_MAX, Node};
 use cffs::format::inode::{DiskInode, InodeFlags, LinkTag, LinkTagKind, Record};
 use cffs::format::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, SUPERBLOCK_BYTES,
-    State, Superblock, VERSION,
+    Damage, ErrorsPolicy, Holder, Incompat, JournalArea, Policy, Reserve, RoCompat,
+    SUPERBLOCK_BYTES, State, Superblock, VERSION,
 };
 use cffs::format::{Layout, index as buckets, locator as table, superblock as volume, xattr};
 use cffs::units::{BlockNo, CgIndex, Container, EpochNo, FragNo, InodeNo, SectorIndex};
@@ -109,13 +109,13 @@ fn valid_superblock() -> Superblock {
         errors_policy: ErrorsPolicy::RemountReadOnly,
         damage: Some(Damage { code: 201, count: 1, ..Damage::default() }),
         reserve: Reserve { fragments: 100, uid: 1, gid: 2 },
-        log: LogArea::default(),
+        journal: JournalArea::default(),
         object_id: [6; 16],
-        busy_log_blocks: 16,
+        intent_log_blocks: 16,
     };
     let layout = Layout::new(&superblock);
-    let start = layout.log_start(CgIndex(layout.cgs() / 2)).0;
-    superblock.log = LogArea { start, blocks: 64, ..LogArea::default() };
+    let start = layout.journal_start(CgIndex(layout.cgs() / 2)).0;
+    superblock.journal = JournalArea { start, blocks: 64, ..JournalArea::default() };
     debug_assert!(Superblock::decode(&superblock.encode(), 0).is_ok(), "or nothing is tried");
     superblock
 }

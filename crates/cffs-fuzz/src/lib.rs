@@ -11,7 +11,7 @@
 
 mod codecs;
 mod input;
-mod log;
+mod journal;
 mod nfs;
 mod request;
 mod sector;
@@ -31,7 +31,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("index", codecs::index),
     ("inode", codecs::inode),
     ("sector", sector::sector),
-    ("log", log::log),
+    ("journal", journal::journal),
     ("request", request::request),
     ("nfs", nfs::nfs),
     ("tar", tar::tar),

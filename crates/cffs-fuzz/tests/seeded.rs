@@ -119,7 +119,7 @@ targets! {
     index,
     inode,
     sector,
-    log,
+    journal,
     request,
     nfs,
     tar,

@@ -244,7 +244,7 @@ pub struct XfsGeometry {
     pub group_blocks: u32,
     /// The allocation groups.
     pub groups: u32,
-    log_blocks: u32,
+    journal_blocks: u32,
     sector_bytes: u32,
     /// The size of an inode, in bytes.
     pub inode_bytes: u32,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cffs::device::LogStats;
+use cffs::device::JournalStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Reserve, RoCompat, State,
+    Damage, ErrorsPolicy, Holder, Incompat, JournalArea, Reserve, RoCompat, State,
 };
 use cffs::fsck::{Code, Phase, Report};
 use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
@@ -23,7 +23,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         (superblock.incompat.contains(Incompat::EMBED), "embed"),
         (superblock.incompat.contains(Incompat::INLINE), "inline"),
         (superblock.incompat.contains(Incompat::PROTECTION), "protection"),
-        (superblock.incompat.contains(Incompat::LOG), "log"),
+        (superblock.incompat.contains(Incompat::JOURNAL), "journal"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
     ] {
@@ -70,11 +70,11 @@ pub fn superblock(superblock: &Superblock) -> Value {
             "uid": superblock.reserve.uid,
             "gid": superblock.reserve.gid,
         })),
-        "log": (superblock.log != LogArea::default()).then(|| json!({
-            "start": superblock.log.start,
-            "blocks": superblock.log.blocks,
-            "flags": superblock.log.flags.bits(),
-            "uuid": dashed(&superblock.log.uuid),
+        "journal": (superblock.journal != JournalArea::default()).then(|| json!({
+            "start": superblock.journal.start,
+            "blocks": superblock.journal.blocks,
+            "flags": superblock.journal.flags.bits(),
+            "uuid": dashed(&superblock.journal.uuid),
         })),
         "object_id": (superblock.object_id != [0; 16]).then(|| dashed(&superblock.object_id)),
     })
@@ -135,9 +135,9 @@ fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
         };
         shown.insert(kind.name().to_owned(), fields);
     }
-    if let Some(log) = &stats.log {
-        let (bytes, most) = (log.live_bytes, log.live_bytes_max);
-        shown.insert(String::from("log"), json!({ "bytes": bytes, "bytes_most": most }));
+    if let Some(journal) = &stats.journal {
+        let (bytes, most) = (journal.live_bytes, journal.live_bytes_max);
+        shown.insert(String::from("journal"), json!({ "bytes": bytes, "bytes_most": most }));
     }
     Value::Object(shown)
 }
@@ -189,8 +189,8 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
         },
         "memory": memory(stats, uses),
     });
-    if let Some(stats) = &stats.log {
-        shown["log"] = log(stats);
+    if let Some(stats) = &stats.journal {
+        shown["journal"] = journal(stats);
     }
     shown
 }
@@ -200,8 +200,8 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
 }
 
-/// The cost of the stable log, and its savings. Its memory is listed with the memory.
-fn log(stats: &LogStats) -> Value {
+/// The cost of the journal, and its savings. Its memory is listed with the memory.
+fn journal(stats: &JournalStats) -> Value {
     let micros = |percent| {
         let duration = stats.commits.percentile(percent);
         duration.map(|duration| duration.as_micros() as u64)
@@ -302,7 +302,7 @@ pub struct CheckReport {
     /// Damage that was met while the volume was in use, in words.
     #[serde(default)]
     pub damage_seen: Option<String>,
-    /// It was enough to look at what the busy log lists, and this is how much.
+    /// It was enough to look at what the intent log lists, and this is how much.
     #[serde(default)]
     pub fast: Option<FastCheck>,
     /// Why that was not enough, and everything was looked at.
@@ -338,11 +338,11 @@ pub struct CheckReport {
     pub write_bytes: u64,
 }
 
-/// Counts of a recovery by the busy log.
+/// Counts of a recovery by the intent log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FastCheck {
-    /// Sectors of the busy log.
-    pub log_sectors: u64,
+    /// Sectors of the intent log.
+    pub intent_log_sectors: u64,
     /// Directories that were read.
     pub directories: u64,
     /// Blocks of the external inode table.
@@ -423,7 +423,7 @@ impl CheckReport {
             }),
             damage_seen: report.damage_seen.map(|damage| damage.to_string()),
             fast: report.fast.map(|fast| FastCheck {
-                log_sectors: fast.log_sectors,
+                intent_log_sectors: fast.intent_log_sectors,
                 directories: fast.directories,
                 table_blocks: fast.table_blocks,
                 locator_blocks: fast.locator_blocks,

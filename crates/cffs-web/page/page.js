@@ -134,10 +134,10 @@ function showTiles({ volume, stats, now, hour }) {
   show("epochs", number(stats.epochs.written));
   const { forced, clean_points: clean } = stats.epochs;
   show("epochs-note", `${number(forced)} forced, ${counted(clean, "clean point")}`);
-  show("slog", stats.log ? stats.log.state : "none");
-  show("slog-note", stats.log
-    ? `${counted(stats.log.records, "record")}, ${counted(stats.log.flushes, "flush", "flushes")}`
-    : "Add one with cffs tune --log: an fsync then takes one write.");
+  show("journal", stats.journal ? stats.journal.state : "none");
+  show("journal-note", stats.journal
+    ? `${counted(stats.journal.records, "record")}, ${counted(stats.journal.flushes, "flush", "flushes")}`
+    : "Add one with cffs tune --journal: an fsync then takes one write.");
   show("memory", size(stats.memory.resident_bytes ?? 0));
   show("memory-note", `${size(stats.memory.dirty_bytes)} to be written`);
 }

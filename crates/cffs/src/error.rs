@@ -139,36 +139,36 @@ pub enum Corruption {
         /// The value that was found.
         value: u64,
     },
-    /// No header of the stable log is valid.
-    #[error("log at block {block}: neither of its headers is valid")]
-    LogHeader {
-        /// The first block of the log.
+    /// No header of the journal is valid.
+    #[error("journal at block {block}: neither of its headers is valid")]
+    JournalHeader {
+        /// The first block of the journal.
         block: BlockNo,
     },
-    /// A record of the stable log is bad, and later ones are there.
-    #[error("log: the record in block {block} is bad and others follow it")]
-    LogRecord {
+    /// A record of the journal is bad, and later ones are there.
+    #[error("journal: the record in block {block} is bad and others follow it")]
+    JournalRecord {
         /// The record's first block.
         block: BlockNo,
     },
-    /// The stable log is older than the superblock.
+    /// The journal is older than the superblock.
     #[error(
-        "log: it is an older copy of the volume's log (its header has number {sequence}, the superblock \
-         knows number {noted})"
+        "journal: it is an older copy of the volume's journal (its header has number {sequence}, the \
+         superblock knows number {noted})"
     )]
-    LogOlder {
-        /// The number of the log's header.
+    JournalOlder {
+        /// The number of the journal's header.
         sequence: u64,
         /// The number that the superblock has noted.
         noted: u64,
     },
-    /// The stable log is newer than the superblock.
+    /// The journal is newer than the superblock.
     #[error(
-        "log: it is newer than the volume, which is an older copy of itself (the log's header has number \
-         {sequence}, the superblock knows number {noted})"
+        "journal: it is newer than the volume, which is an older copy of itself (the journal's header has \
+         number {sequence}, the superblock knows number {noted})"
     )]
-    LogNewer {
-        /// The number of the log's header.
+    JournalNewer {
+        /// The number of the journal's header.
         sequence: u64,
         /// The number that the superblock has noted.
         noted: u64,
@@ -320,10 +320,10 @@ impl Corruption {
             Corruption::SuperblockMagic { .. }
             | Corruption::SuperblockChecksum { .. }
             | Corruption::SuperblockField { .. } => 101,
-            Corruption::LogHeader { .. } => 107,
-            Corruption::LogRecord { .. }
-            | Corruption::LogOlder { .. }
-            | Corruption::LogNewer { .. } => 108,
+            Corruption::JournalHeader { .. } => 107,
+            Corruption::JournalRecord { .. }
+            | Corruption::JournalOlder { .. }
+            | Corruption::JournalNewer { .. } => 108,
             Corruption::SectorIdentity { container, .. }
             | Corruption::SectorChecksum { container } => match container.file {
                 InodeNo::SYSTEM => 104,
@@ -351,10 +351,10 @@ impl Corruption {
             Corruption::SuperblockMagic { .. }
             | Corruption::SuperblockChecksum { .. }
             | Corruption::SuperblockField { .. }
-            | Corruption::LogHeader { .. }
-            | Corruption::LogRecord { .. }
-            | Corruption::LogOlder { .. }
-            | Corruption::LogNewer { .. }
+            | Corruption::JournalHeader { .. }
+            | Corruption::JournalRecord { .. }
+            | Corruption::JournalOlder { .. }
+            | Corruption::JournalNewer { .. }
             | Corruption::CgHeader { .. }
             | Corruption::CgBitmap { .. } => InodeNo::default(),
             Corruption::SectorIdentity { container, .. }

@@ -53,8 +53,8 @@ pub enum Rank {
     Segment,
     /// Free space. A bitmap may be read from the device under it.
     Allocator,
-    /// The stable log, while it is written or drained.
-    Log,
+    /// The journal, while it is written or drained.
+    Journal,
     /// How often blocks of a segment were replaced by a write.
     Version,
     /// Locks that are held for a moment, with no other lock taken under them but the next.

@@ -38,7 +38,7 @@ pub enum Kind {
     /// Free-space bitmaps of cylinder groups.
     Bitmaps,
     /// Records of changes since the last clean point.
-    BusyLog,
+    IntentLog,
 }
 
 impl Kind {
@@ -53,7 +53,7 @@ impl Kind {
         Kind::Names,
         Kind::References,
         Kind::Bitmaps,
-        Kind::BusyLog,
+        Kind::IntentLog,
     ];
 
     /// Its name, for people and programs.
@@ -68,7 +68,7 @@ impl Kind {
             Kind::Names => "names",
             Kind::References => "references",
             Kind::Bitmaps => "bitmaps",
-            Kind::BusyLog => "busy_log",
+            Kind::IntentLog => "intent_log",
         }
     }
 

@@ -13,8 +13,8 @@ use crate::device::BlockDevice;
 use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::{Damage, State};
 use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
-use crate::log;
-use crate::vfs::{OpenOptions, StableLog, Volume, mark, read_superblock};
+use crate::journal;
+use crate::vfs::{JournalMode, OpenOptions, Volume, mark, read_superblock};
 
 /// Opens the volume on a device, and recovers it first if it is to be written and was not left
 /// clean. Before that, it is marked as this process's, if the options name a host.
@@ -29,8 +29,8 @@ pub fn open(
     clock: Arc<dyn Clock>,
     options: OpenOptions,
 ) -> Result<Volume> {
-    let is_log_optional = options.read_only || options.stable == StableLog::None;
-    let device = log::attach(device, is_log_optional)?;
+    let is_journal_optional = options.read_only || options.journal == JournalMode::None;
+    let device = journal::attach(device, is_journal_optional)?;
     let superblock = match &options.host {
         Some(host) if !options.read_only => {
             mark::claim(&*device, &**host, clock.now(), options.take_over)?

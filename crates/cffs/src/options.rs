@@ -32,9 +32,9 @@ impl AtimeMode {
     }
 }
 
-/// The use of the stable log of a volume.
+/// The use of the journal of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StableLog {
+pub enum JournalMode {
     /// Epochs go through it.
     #[default]
     On,
@@ -79,8 +79,8 @@ pub struct OpenOptions {
     pub sync: bool,
     /// Freed blocks are discarded, once their epoch is on the device.
     pub discard: bool,
-    /// The use of the stable log, if the volume has one.
-    pub stable: StableLog,
+    /// The use of the journal, if the volume has one.
+    pub journal: JournalMode,
     /// The reaction to damage; by default that of the superblock, or else to continue.
     pub errors: ErrorsPolicy,
     /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
@@ -111,7 +111,7 @@ impl Default for OpenOptions {
             atime: AtimeMode::default(),
             sync: false,
             discard: false,
-            stable: StableLog::On,
+            journal: JournalMode::On,
             errors: ErrorsPolicy::Default,
             host: None,
             take_over: false,

@@ -183,9 +183,9 @@ pub struct Placing {
     pub urgent_zone_parts: u32,
     /// A reservation of urgent files (002).
     pub urgent_bytes: u64,
-    /// The part of a segment from which on small files of a directory are not urgent where a log takes them
-    /// (004).
-    pub logged_part: u64,
+    /// The part of a segment from which on small files of a directory are not urgent where a journal takes
+    /// them (004).
+    pub journaled_part: u64,
     /// With less than this part of the space free, nothing is set aside for sectors (judged).
     pub short_part: u64,
     /// Zones that files took from are theirs again when this part of the space is free (judged).
@@ -334,7 +334,7 @@ impl Placing {
             zone_part: 32,
             urgent_zone_parts: 4,
             urgent_bytes: access,
-            logged_part: 4,
+            journaled_part: 4,
             short_part: 16,
             zones_open_part: 8,
 

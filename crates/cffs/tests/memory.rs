@@ -21,7 +21,7 @@ const CACHE_BYTES: u64 = 8 << 20;
 const DIRTY_BYTES: u64 = CACHE_BYTES / 2;
 /// The bytes that inodes may take in addition to the cache.
 const INODE_BYTES: u64 = CACHE_BYTES / 4;
-/// The bytes of an idle volume: buffers, the pool of blocks, the log.
+/// The bytes of an idle volume: buffers, the pool of blocks, the journal.
 const FIXED_BYTES: u64 = 4 << 20;
 
 /// The allocator counts for the whole process, so one test measures at a time.

@@ -83,7 +83,7 @@ impl LibraryPlan {
             seconds,
             device,
             instructions: None,
-            log_home_secs: None,
+            journal_home_secs: None,
         })
     }
 }

@@ -14,7 +14,7 @@ fn plan(files: u64) -> LibraryPlan {
         size: 128 << 20,
         files,
         large_bytes: 8 << 20,
-        log_bytes: 0,
+        journal_bytes: 0,
         seed: 1,
     }
 }
@@ -205,10 +205,10 @@ fn cold_reads_come_near_to_what_the_device_streams() {
     least(Profile::AtlasIi, GIB / 2, (1, 64 << 20), 0.99);
 }
 
-/// Seconds of the disk for each file that is made durable, without a log and with one.
+/// Seconds of the disk for each file that is made durable, without a journal and with one.
 fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) -> [f64; 2] {
-    [0, 32 << 20].map(|log_bytes| {
-        let plan = LibraryPlan { profile, size: 2 << 30, log_bytes, ..plan(1) };
+    [0, 32 << 20].map(|journal_bytes| {
+        let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };
         let phase = plan.durable(Peer::Cffs, files, size, directories).unwrap();
         phase.seconds / files as f64
     })
@@ -216,9 +216,9 @@ fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) 
 
 /// On both kinds of drive; decision 008 has the figures that this prints.
 #[test]
-fn a_log_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
+fn a_journal_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
-        // A tiny file lies in its directory's sector, and is one request and one flush without a log.
+        // A tiny file lies in its directory's sector, and is one request and one flush without a journal.
         for (files, size, directories, gain) in
             [(100, 4096, 1, 15.0), (100, 200, 1, 8.0), (400, 4096, 8, 5.0)]
         {
@@ -230,16 +230,16 @@ fn a_log_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     }
 }
 
-/// A stream goes past the log. What is left is that its last epoch is a record, which lies elsewhere.
+/// A stream goes past the journal. What is left is that its last epoch is a record, which lies elsewhere.
 #[test]
-fn a_log_costs_a_stream_a_turn_of_the_disk() {
+fn a_journal_costs_a_stream_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
-        let seconds = [0, 32 << 20].map(|log_bytes| {
+        let seconds = [0, 32 << 20].map(|journal_bytes| {
             let plan = LibraryPlan {
                 profile,
                 size: 1 << 30,
                 large_bytes: 192 << 20,
-                log_bytes,
+                journal_bytes,
                 ..plan(1)
             };
             plan.large_file(Peer::Cffs).unwrap()[0].seconds
@@ -249,17 +249,17 @@ fn a_log_costs_a_stream_a_turn_of_the_disk() {
     }
 }
 
-/// A crash with a log as long as `mkfs` makes it, and nearly as much in it as may wait there: what the next
-/// opening takes of the disk's time.
+/// A crash with a journal as long as `mkfs` makes it, and nearly as much in it as may wait there: what the
+/// next opening takes of the disk's time.
 #[test]
-fn recovery_from_a_full_log_takes_less_than_a_second() {
+fn recovery_from_a_full_journal_takes_less_than_a_second() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
-        let plan = LibraryPlan { profile, size: 4 << 30, log_bytes: 60 << 20, ..plan(1) };
+        let plan = LibraryPlan { profile, size: 4 << 30, journal_bytes: 60 << 20, ..plan(1) };
         let disk = plan.disk(Peer::Cffs).unwrap();
         let open =
             || cffs::open(disk.clone(), Arc::new(TestClock::default()), OpenOptions::default());
         let volume = open().unwrap();
-        let live_bytes = || volume.stats().log.unwrap().live_bytes;
+        let live_bytes = || volume.stats().journal.unwrap().live_bytes;
         let dirs: Vec<InodeNo> = (0..16)
             .map(|i| make(&volume, InodeNo::ROOT, &format!("d{i}"), NewKind::Directory).unwrap())
             .collect();
@@ -267,7 +267,7 @@ fn recovery_from_a_full_log_takes_less_than_a_second() {
         while live_bytes() < 30 << 20 {
             let i = files;
             files += 1;
-            assert!(files < 1000, "the log does not fill");
+            assert!(files < 1000, "the journal does not fill");
             let file = make(&volume, dirs[i % 16], &format!("f{i}"), NewKind::Regular).unwrap();
             volume.write(file, 0, &[7; 60_000]).unwrap();
             volume.sync_file(file, false).unwrap();
@@ -286,11 +286,11 @@ fn recovery_from_a_full_log_takes_less_than_a_second() {
 }
 
 /// Files of 4 KiB that are made durable, as many at once as there are directories, by a host that takes so
-/// long between two times, while the log is brought home again and again: the part of its busy time that
+/// long between two times, while the journal is brought home again and again: the part of its busy time that
 /// this takes, and the bytes that are written for each file.
-fn destaging(profile: Profile, log_bytes: u64, directories: usize, host: Nanos) -> (f64, f64) {
+fn destaging(profile: Profile, journal_bytes: u64, directories: usize, host: Nanos) -> (f64, f64) {
     const FILES: usize = 12_000;
-    let plan = LibraryPlan { profile, size: 2 << 30, log_bytes, ..plan(1) };
+    let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };
     let disk = plan.disk(Peer::Cffs).unwrap();
     let clock = Arc::new(TestClock::default());
     let volume = cffs::open(disk.clone(), clock, OpenOptions::default()).unwrap();
@@ -314,18 +314,18 @@ fn destaging(profile: Profile, log_bytes: u64, directories: usize, host: Nanos) 
     };
     // The first ones try out gaps.
     (0..100).for_each(durable);
-    let log = || volume.stats().log.unwrap_or_default();
-    let (before, started, log_before) = (disk.counters(), disk.now(), log());
+    let journal = || volume.stats().journal.unwrap_or_default();
+    let (before, started, journal_before) = (disk.counters(), disk.now(), journal());
     let rounds = FILES / directories;
     (100..100 + rounds).for_each(durable);
     let busy = disk.now().since(started).as_secs() - host.as_secs() * rounds as f64;
     let bytes = disk.counters().since(&before).write_bytes as f64 / FILES as f64;
-    let home = (log().drain_time - log_before.drain_time).as_secs_f64();
-    let drains = (log().drains - log_before.drains).max(1);
+    let home = (journal().drain_time - journal_before.drain_time).as_secs_f64();
+    let drains = (journal().drains - journal_before.drains).max(1);
     println!(
         "  {drains} drains of {:.1} ms and {:.1} MiB, {:.0} records for each, {:.2} ms for a record",
         home * 1e3 / drains as f64,
-        (log().drained_bytes - log_before.drained_bytes) as f64 / drains as f64 / 1048576.0,
+        (journal().drained_bytes - journal_before.drained_bytes) as f64 / drains as f64 / 1048576.0,
         rounds as f64 / drains as f64,
         (busy - home) * 1e3 / rounds as f64,
     );
@@ -348,7 +348,7 @@ fn destaging_takes_a_small_part_of_the_disks_time() {
                  {times:.2} x the bytes",
                 share * 100.0
             );
-            assert!(share > 0.0, "the log was never full");
+            assert!(share > 0.0, "the journal was never full");
             assert!(share <= most && times <= 2.2, "{profile:?}: {share}, {times}");
         }
     }

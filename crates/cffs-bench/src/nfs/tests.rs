@@ -142,7 +142,7 @@ fn cell(contender: Contender, order: usize, name: &str, files: u64, flushes: u64
         seconds: 2.0,
         device,
         instructions: None,
-        log_home_secs: None,
+        journal_home_secs: None,
     };
     Cell { profile: Profile::Hdd7200, order, contender, phase }
 }

@@ -198,7 +198,7 @@ impl Run<'_> {
             seconds,
             device,
             instructions: None,
-            log_home_secs: None,
+            journal_home_secs: None,
         });
         Ok(())
     }

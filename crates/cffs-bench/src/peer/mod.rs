@@ -36,10 +36,10 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
-    /// C-FFS without a stable log.
-    CffsNoLog,
-    /// C-FFS with a stable log of 60 MiB on a device without delays.
-    CffsLogDevice,
+    /// C-FFS without a journal.
+    CffsNoJournal,
+    /// C-FFS with a journal of 60 MiB on a device without delays.
+    CffsJournalDevice,
     /// Linux ext4.
     Ext4,
     /// Linux XFS.
@@ -74,13 +74,19 @@ impl Peer {
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
-        Peer::CffsNoLog,
-        Peer::CffsLogDevice,
+        Peer::CffsNoJournal,
+        Peer::CffsJournalDevice,
     ];
 
-    /// Those that show what a stable log gains.
-    pub const OF_THE_LOG: [Peer; 6] =
-        [Peer::Cffs, Peer::CffsNoLog, Peer::CffsLogDevice, Peer::Ext4, Peer::Xfs, Peer::Btrfs];
+    /// Those that show what a journal gains.
+    pub const OF_THE_JOURNAL: [Peer; 6] = [
+        Peer::Cffs,
+        Peer::CffsNoJournal,
+        Peer::CffsJournalDevice,
+        Peer::Ext4,
+        Peer::Xfs,
+        Peer::Btrfs,
+    ];
 
     /// Those that the bars of a device are about.
     pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
@@ -105,8 +111,8 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
-            Peer::CffsNoLog => "cffs^log",
-            Peer::CffsLogDevice => "cffs+log-device",
+            Peer::CffsNoJournal => "cffs^journal",
+            Peer::CffsJournalDevice => "cffs+journal-device",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
@@ -144,17 +150,22 @@ impl Peer {
             Peer::CffsNoEmbed => Some(&["--features", "^embed"]),
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
-            Peer::CffsPlain => {
-                Some(&["--features", "^embed,^inline", "--policy", "scattered", "--log", "none"])
-            }
-            Peer::CffsNoLog => Some(&["--log", "none"]),
-            Peer::CffsLogDevice => Some(&["--log", "60M"]),
+            Peer::CffsPlain => Some(&[
+                "--features",
+                "^embed,^inline",
+                "--policy",
+                "scattered",
+                "--journal",
+                "none",
+            ]),
+            Peer::CffsNoJournal => Some(&["--journal", "none"]),
+            Peer::CffsJournalDevice => Some(&["--journal", "60M"]),
             _ => None,
         }
     }
 
-    /// Makes the file system on a device, and its log in the file `log` if it is to lie apart.
-    fn make(self, device: &Path, log: &Path, cffs: &Path) -> Result<()> {
+    /// Makes the file system on a device, and its journal in the file `journal` if it is to lie apart.
+    fn make(self, device: &Path, journal: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
             // Lazy initialization would run in the background of what is measured.
@@ -176,8 +187,8 @@ impl Peer {
             _ => {
                 let mut c = Command::new(cffs);
                 c.arg("mkfs").args(self.mkfs_arguments().unwrap_or_default());
-                if self == Peer::CffsLogDevice {
-                    c.arg("--log-device").arg(log);
+                if self == Peer::CffsJournalDevice {
+                    c.arg("--journal-device").arg(journal);
                 }
                 c
             }
@@ -191,7 +202,7 @@ impl Peer {
         device: &Path,
         at: &Path,
         cffs: &Path,
-        log: &Path,
+        journal: &Path,
         transport: Transport,
         cache_bytes: Option<u64>,
     ) -> Result<Option<Child>> {
@@ -218,8 +229,8 @@ impl Peer {
                 let mut c = Command::new(cffs);
                 c.args(["mount", "-o", "noatime", "-o", transport.mount_option()]);
                 c.args(cache_bytes.map(|bytes| format!("-ocache={bytes}")));
-                if self == Peer::CffsLogDevice {
-                    c.arg("-o").arg(format!("log-device={}", log.display()));
+                if self == Peer::CffsJournalDevice {
+                    c.arg("-o").arg(format!("journal-device={}", journal.display()));
                 }
                 c
             }

@@ -79,7 +79,7 @@ impl Volume {
         volume.set_free(true);
         let file = served.join(crate::serve::image::FILE_NAME);
         let device = LoopDevice::attach(&file, volume.spec.profile, request_bytes)?;
-        volume.spec.peer.make(device.path(), &volume.log(), &volume.spec.cffs)?;
+        volume.spec.peer.make(device.path(), &volume.journal(), &volume.spec.cffs)?;
         volume.device = Some(device);
         volume.mount()?;
         fs::create_dir(&volume.work).context("make the directory to work in")?;
@@ -130,16 +130,17 @@ impl Volume {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Where a log lies that has a device of its own.
-    fn log(&self) -> PathBuf {
-        self.places.path().join("log")
+    /// Where a journal lies that has a device of its own.
+    fn journal(&self) -> PathBuf {
+        self.places.path().join("journal")
     }
 
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
         let VolumeSpec { cffs, transport, .. } = &self.spec;
         let (at, cache) = (self.mount_point(), self.cache_bytes);
-        self.server = self.spec.peer.mount(device, &at, cffs, &self.log(), *transport, cache)?;
+        self.server =
+            self.spec.peer.mount(device, &at, cffs, &self.journal(), *transport, cache)?;
         self.mounted = true;
         Ok(())
     }
@@ -189,8 +190,8 @@ impl Site for Volume {
         self.disk.as_ref().map(|disk| disk.pacer().counters())
     }
 
-    fn log_home(&self) -> Option<Duration> {
-        self.stats()?["log"]["drain_us"].as_u64().map(Duration::from_micros)
+    fn journal_home(&self) -> Option<Duration> {
+        self.stats()?["journal"]["drain_us"].as_u64().map(Duration::from_micros)
     }
 
     fn set_free(&self, free: bool) {

@@ -188,7 +188,7 @@ impl Plan {
             size,
             files: 0,
             large_bytes: 64 << 20,
-            log_bytes: 0,
+            journal_bytes: 0,
             seed: self.seed,
         }
     }

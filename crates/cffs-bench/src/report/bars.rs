@@ -12,16 +12,16 @@ use crate::workload::catalog::Workload;
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
     OverBestPeer,
-    /// The same of C-FFS with its log on a device without delays.
-    LogDeviceOverBestPeer,
+    /// The same of C-FFS with its journal on a device without delays.
+    JournalDeviceOverBestPeer,
     /// Files per second of C-FFS.
     FilesPerSec,
     /// Flushes per file of C-FFS, at most.
     FlushesPerFile,
-    /// The part of the device's busy time for which C-FFS brings its log home, at most.
-    LogHomeShare,
-    /// The time of C-FFS over that without a log, at most.
-    OverNoLog,
+    /// The part of the device's busy time for which C-FFS brings its journal home, at most.
+    JournalHomeShare,
+    /// The time of C-FFS over that without a journal, at most.
+    OverNoJournal,
     /// Files per second over those of one other.
     Over(Peer),
     /// Files per second of a client on any core, over those of one that is pinned to a core.
@@ -46,9 +46,9 @@ enum Figure {
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    FilesPerSec, FlushesPerFile, LibraryOverExt4, LogDeviceOverBestPeer, LogHomeShare,
-    MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverNoLog, OverPinned, OverPlain,
-    RequestsPerFile, RequestsUnderPlain,
+    FilesPerSec, FlushesPerFile, JournalDeviceOverBestPeer, JournalHomeShare, LibraryOverExt4,
+    MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverNoJournal, OverPinned,
+    OverPlain, RequestsPerFile, RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -102,9 +102,9 @@ const ON_PAPERS_DISKS: &[Bar] = &[
     Bar(W::Thesis, "read", OfLargeFile, 0.95),
 ];
 
-/// The goals for a log on a disk whose writes each wait for a turn if the drive has no write cache
+/// The goals for a journal on a disk whose writes each wait for a turn if the drive has no write cache
 /// (`through`).
-fn with_log(through: bool) -> Vec<Bar> {
+fn with_journal(through: bool) -> Vec<Bar> {
     let pick = |cached, written_through| if through { written_through } else { cached };
     let gains = [
         (W::Durable4k1, "write+fsync", pick(8.0, 4.0)),
@@ -116,23 +116,23 @@ fn with_log(through: bool) -> Vec<Bar> {
     ];
     let on_disk = gains.map(|(w, phase, goal)| Bar(w, phase, OverBestPeer, goal));
     let apart = [W::Durable4k1, W::DurableTiny, W::Durable4k]
-        .map(|w| Bar(w, "write+fsync", LogDeviceOverBestPeer, 10.0));
+        .map(|w| Bar(w, "write+fsync", JournalDeviceOverBestPeer, 10.0));
     let others = [
         Bar(W::Durable4k, "write+fsync", FilesPerSec, 800.0),
         Bar(W::Delivery, "deliver", FlushesPerFile, 2.0),
-        Bar(W::Durable4k1, "write+fsync", LogHomeShare, 0.1),
-        Bar(W::Durable4k, "write+fsync", LogHomeShare, 0.1),
-        Bar(W::Unpack, "unpack", OverNoLog, 1.02),
-        Bar(W::LargeFile, "write", OverNoLog, 1.02),
+        Bar(W::Durable4k1, "write+fsync", JournalHomeShare, 0.1),
+        Bar(W::Durable4k, "write+fsync", JournalHomeShare, 0.1),
+        Bar(W::Unpack, "unpack", OverNoJournal, 1.02),
+        Bar(W::LargeFile, "write", OverNoJournal, 1.02),
     ];
     on_disk.into_iter().chain(apart).chain(others).collect()
 }
 
-/// Judges the bars of a stable log for which there is a measurement.
-pub fn judge_log(profile: Profile, summary: &Summary) -> Vec<Verdict> {
+/// Judges the bars of a journal for which there is a measurement.
+pub fn judge_journal(profile: Profile, summary: &Summary) -> Vec<Verdict> {
     let bars = match profile {
-        Profile::Hdd7200 => with_log(false),
-        Profile::Hdd7200WriteThrough => with_log(true),
+        Profile::Hdd7200 => with_journal(false),
+        Profile::Hdd7200WriteThrough => with_journal(true),
         _ => Vec::new(),
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
@@ -201,17 +201,17 @@ impl Bar {
         let ours = match figure {
             LibraryOverExt4 => other(Peer::Library)?,
             OverPinned(peer) => other(peer)?,
-            LogDeviceOverBestPeer => other(Peer::CffsLogDevice)?,
+            JournalDeviceOverBestPeer => other(Peer::CffsJournalDevice)?,
             _ => other(Peer::Cffs)?,
         };
         let over = |row: &Row| ours.files_per_sec / row.files_per_sec;
         let measured = match figure {
-            OverBestPeer | LogDeviceOverBestPeer => ours.ratio_to_best?,
+            OverBestPeer | JournalDeviceOverBestPeer => ours.ratio_to_best?,
             FilesPerSec => ours.files_per_sec,
             FlushesPerFile => ours.flushes_per_file?,
-            // A log that did not fill shows nothing of the steady state.
-            LogHomeShare => ours.log_home_share.filter(|share| *share > 0.0)?,
-            OverNoLog => other(Peer::CffsNoLog)?.files_per_sec / ours.files_per_sec,
+            // A journal that did not fill shows nothing of the steady state.
+            JournalHomeShare => ours.journal_home_share.filter(|share| *share > 0.0)?,
+            OverNoJournal => other(Peer::CffsNoJournal)?.files_per_sec / ours.files_per_sec,
             Over(peer) => over(other(peer)?),
             OverPinned(peer) => over(summary.find(Workload::Hot1Pinned, phase, peer)?),
             LibraryOverExt4 => over(other(Peer::Ext4)?),
@@ -227,13 +227,13 @@ impl Bar {
         };
         let unit = match figure {
             OverBestPeer => String::from("× best peer"),
-            LogDeviceOverBestPeer => format!("{}, × best peer", Peer::CffsLogDevice),
+            JournalDeviceOverBestPeer => format!("{}, × best peer", Peer::CffsJournalDevice),
             FilesPerSec => String::from("files/s"),
             FlushesPerFile => String::from("flushes per file, at most"),
-            LogHomeShare => {
-                String::from("part of the device's time for bringing the log home, at most")
+            JournalHomeShare => {
+                String::from("part of the device's time for bringing the journal home, at most")
             }
-            OverNoLog => String::from("the time without a log, at most"),
+            OverNoJournal => String::from("the time without a journal, at most"),
             Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
             Over(peer) => format!("× {peer}"),
             OverPinned(peer) => format!("{peer}, × the same pinned to a core"),
@@ -254,7 +254,8 @@ impl Bar {
             _ => None,
         };
         let goal = fuse_limit.map_or(goal, |limit| goal.min(OF_FUSE_LIMIT * limit));
-        let small = matches!(figure, RequestsPerFile | FlushesPerFile | LogHomeShare | OverNoLog);
+        let small =
+            matches!(figure, RequestsPerFile | FlushesPerFile | JournalHomeShare | OverNoJournal);
         let met = if small { measured <= goal } else { measured >= goal };
         Some(Verdict {
             bar: format!("{}: {phase}, {unit}", workload.name()),

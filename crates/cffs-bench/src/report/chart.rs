@@ -148,8 +148,8 @@ fn colour(peer: Peer) -> RGBColor {
         Peer::CffsNoInline => RGBColor(120, 140, 200),
         Peer::CffsNoGroups => RGBColor(140, 140, 140),
         Peer::CffsPlain => RGBColor(160, 110, 80),
-        Peer::CffsNoLog => RGBColor(0, 90, 140),
-        Peer::CffsLogDevice => RGBColor(90, 60, 150),
+        Peer::CffsNoJournal => RGBColor(0, 90, 140),
+        Peer::CffsJournalDevice => RGBColor(90, 60, 150),
     }
 }
 

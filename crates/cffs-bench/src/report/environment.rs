@@ -40,8 +40,8 @@ impl Environment {
     /// This machine, for this plan.
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
-        let log = if plan.has_log() { "-log" } else { "" };
-        let suffix = format!("{log}{}{quick}", plan.transport.suffix());
+        let journal = if plan.has_journal() { "-journal" } else { "" };
+        let suffix = format!("{journal}{}{quick}", plan.transport.suffix());
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
             request_kib,

@@ -45,7 +45,7 @@ impl Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         // The goals apply to the faster transport; the report over the other one is separate.
         let bars = match plan.transport {
-            Transport::Rings if plan.has_log() => bars::judge_log(plan.profile, &summary),
+            Transport::Rings if plan.has_journal() => bars::judge_journal(plan.profile, &summary),
             Transport::Rings => bars::judge(plan.profile, &summary),
             Transport::Dev => Vec::new(),
         };

@@ -36,8 +36,8 @@ pub struct Row {
     pub busy_secs: Option<f64>,
     /// Of these, for each file.
     pub busy_secs_per_file: Option<f64>,
-    /// The part of that for which the stable log was brought home, where there is one.
-    pub log_home_share: Option<f64>,
+    /// The part of that for which the journal was brought home, where there is one.
+    pub journal_home_share: Option<f64>,
     /// Bytes that the device moved for each byte of contents.
     pub amplification: Option<f64>,
     /// Speed over that of the best of ext4, XFS and btrfs.
@@ -120,7 +120,7 @@ fn row(cell: &Cell, phases: &[Phase], limit: Option<f64>) -> Row {
             let busy = p.device.as_ref()?.busy_secs();
             (p.files > 0 && busy > 0.0).then(|| busy / p.files as f64)
         }),
-        log_home_share: over(&Phase::log_home_share),
+        journal_home_share: over(&Phase::journal_home_share),
         amplification: over(&|p| {
             let device = p.device.as_ref()?;
             let moved = device.read_bytes + device.write_bytes;

@@ -19,7 +19,7 @@ fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
         seconds,
         device: Some(device),
         instructions: None,
-        log_home_secs: Some(seconds / 8.0),
+        journal_home_secs: Some(seconds / 8.0),
     }
 }
 
@@ -139,11 +139,11 @@ fn one_peer_and_one_client_pinned_can_be_what_a_bar_is_over() {
 }
 
 #[test]
-fn the_share_of_bringing_the_log_home_is_of_the_devices_time() {
+fn the_share_of_bringing_the_journal_home_is_of_the_devices_time() {
     let w = Workload::Durable4k1;
     let all = results(&[(w, "write+fsync", Peer::Cffs, &[2.0], 100)]);
-    let verdicts = bars::judge_log(Profile::Hdd7200, &Summary::new(&all, None));
-    let share = verdicts.iter().find(|verdict| verdict.bar.contains("log home")).unwrap();
+    let verdicts = bars::judge_journal(Profile::Hdd7200, &Summary::new(&all, None));
+    let share = verdicts.iter().find(|verdict| verdict.bar.contains("journal home")).unwrap();
     assert_eq!((share.measured, share.met), (0.125, false), "an eighth is more than a tenth");
 }
 
@@ -176,7 +176,7 @@ fn the_head_tells_the_longest_request() {
         size: 1 << 30,
         files: 1,
         large_bytes: 1,
-        log_bytes: 0,
+        journal_bytes: 0,
         seed: 1,
     };
     let head = |request_kib| {

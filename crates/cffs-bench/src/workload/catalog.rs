@@ -143,8 +143,8 @@ impl Workload {
         }
     }
 
-    /// Those that show what a stable log gains, and that it costs nothing elsewhere.
-    pub const OF_THE_LOG: [Workload; 8] = [
+    /// Those that show what a journal gains, and that it costs nothing elsewhere.
+    pub const OF_THE_JOURNAL: [Workload; 8] = [
         Workload::Durable4k1,
         Workload::DurableTiny,
         Workload::Durable4k,

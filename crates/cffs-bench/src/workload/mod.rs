@@ -56,8 +56,8 @@ pub trait Site {
         None
     }
 
-    /// How long a volume with a stable log has brought it home since it was mounted.
-    fn log_home(&self) -> Option<Duration> {
+    /// How long a volume with a journal has brought it home since it was mounted.
+    fn journal_home(&self) -> Option<Duration> {
         None
     }
 
@@ -86,8 +86,8 @@ pub struct Phase {
     /// Instructions of the program, where it is one that does everything by itself, and where the
     /// machine counts them.
     pub instructions: Option<u64>,
-    /// Seconds of bringing the stable log home, where there is one.
-    pub log_home_secs: Option<f64>,
+    /// Seconds of bringing the journal home, where there is one.
+    pub journal_home_secs: Option<f64>,
 }
 
 impl Phase {
@@ -106,10 +106,10 @@ impl Phase {
         self.instructions.filter(|_| self.files > 0).map(|n| n as f64 / self.files as f64)
     }
 
-    /// The part of the device's busy time for which the stable log was brought home.
-    pub fn log_home_share(&self) -> Option<f64> {
+    /// The part of the device's busy time for which the journal was brought home.
+    pub fn journal_home_share(&self) -> Option<f64> {
         let busy = self.device.as_ref()?.busy_secs();
-        self.log_home_secs.filter(|_| busy > 0.0).map(|secs| secs / busy)
+        self.journal_home_secs.filter(|_| busy > 0.0).map(|secs| secs / busy)
     }
 
     /// Flushes of the device for each file.
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
             self.site.set_free(false);
             chilled.with_context(|| format!("empty the caches before {name}"))?;
         }
-        let home_before = self.site.log_home();
+        let home_before = self.site.journal_home();
         let before = self.site.counters();
         let tally = self.tally(name, expected, limit);
         work(self.site.root(), &tally).with_context(|| format!("phase {name}"))?;
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         }
         let seconds = tally.started.elapsed().as_secs_f64();
         let device = self.site.counters().zip(before).map(|(after, before)| after.since(&before));
-        let home = self.site.log_home().zip(home_before);
+        let home = self.site.journal_home().zip(home_before);
         let (files, bytes) = tally.totals();
         self.phases.push(Phase {
             name: name.to_owned(),
@@ -243,7 +243,8 @@ impl<'a> Session<'a> {
             seconds,
             device,
             instructions: None,
-            log_home_secs: home.map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
+            journal_home_secs: home
+                .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
         });
         Ok(())
     }

@@ -62,7 +62,7 @@ pub struct Fsck {
     /// Check the whole volume and repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
-    /// Check the whole volume, even if it was left clean, or the busy log lists what a crash interrupted.
+    /// Check the whole volume, even if it was left clean, or the intent log lists what a crash interrupted.
     #[arg(short, long)]
     force: bool,
     /// Read the contents of small files, too, and check their checksums.
@@ -79,14 +79,14 @@ pub struct Fsck {
     /// lock, and remove the mark. Only if that is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
-    /// The device or file with the stable log of the volume, if it is not found by itself.
+    /// The device or file with the journal of the volume, if it is not found by itself.
     #[arg(long, value_name = "DEVICE", conflicts_with = "online")]
-    log_device: Option<PathBuf>,
-    /// Go on although the stable log is lost, damaged or an older copy, and the volume was not left clean.
-    /// Changes that only the log had are lost, although fsync had reported them as durable. What precedes
-    /// damage in the log is still used; after -y the rest is ignored, even if it turns up again.
+    journal_device: Option<PathBuf>,
+    /// Go on although the journal is lost, damaged or an older copy, and the volume was not left clean.
+    /// Changes that only the journal had are lost, although fsync had reported them as durable. What precedes
+    /// damage in the journal is still used; after -y the rest is ignored, even if it turns up again.
     #[arg(long, conflicts_with_all = ["preen", "online"])]
-    without_log: bool,
+    without_journal: bool,
     /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
     #[arg(long)]
     progress: bool,
@@ -149,19 +149,21 @@ impl Fsck {
             _ => Repair::No,
         };
         let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
-        let log_device = self.log_device.as_deref();
-        let device = match self.without_log && log_device.is_none() {
+        let journal_device = self.journal_device.as_deref();
+        let device = match self.without_journal && journal_device.is_none() {
             true => Arc::new(image::open_device(&self.target, access)?),
-            false => image::open_with_log(&self.target, access, self.take_over, log_device)?,
+            false => {
+                image::open_with_journal(&self.target, access, self.take_over, journal_device)?
+            }
         };
         let options = CheckOptions {
             repair,
             // As e2fsck does. Who says what may be repaired has a reason to look.
-            pass_over_clean: !(self.no || self.yes || self.contents || self.without_log),
+            pass_over_clean: !(self.no || self.yes || self.contents || self.without_journal),
             force: self.force || self.salvage,
             contents: self.contents,
             salvage: self.salvage,
-            without_log: self.without_log,
+            without_journal: self.without_journal,
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
@@ -208,8 +210,8 @@ impl Fsck {
     /// whose image can be read at the same time.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
         let changes = self.preen || self.yes || self.take_over;
-        let is_for_server = !changes && !self.salvage && !self.without_log;
-        if !is_for_server || self.log_device.is_some() {
+        let is_for_server = !changes && !self.salvage && !self.without_journal;
+        if !is_for_server || self.journal_device.is_some() {
             let directory = mounted.mounted.directory.display();
             bail!(
                 "it is mounted on {directory}; unmount it first (cffs umount {directory}), or check it \

@@ -79,16 +79,17 @@ pub struct Mkfs {
     /// How a mount reacts to damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
-    /// The size of the stable log, for instance 60M, or none. With a log an fsync takes one write and one
-    /// flush of the device, instead of two or more; programs older than the log cannot use the volume. By
-    /// default a disk that the kernel reports as rotating gets a log of 60 MiB, or a 64th of a volume below
-    /// 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
+    /// The size of the journal, for instance 60M, or none. With a journal an fsync takes one write and one
+    /// flush of the device, instead of two or more; programs older than the journal cannot use the volume. By
+    /// default a disk that the kernel reports as rotating gets a journal of 60 MiB, or a 64th of a volume
+    /// below 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
-    log: Option<u64>,
-    /// Put the stable log on a device of its own, or in a file, which is created if it does not exist: 64M,
-    /// unless --log says otherwise. Until it is unmounted, the volume is complete only together with the log.
+    journal: Option<u64>,
+    /// Put the journal on a device of its own, or in a file, which is created if it does not exist: 64M,
+    /// unless --journal says otherwise. Until it is unmounted, the volume is complete only together with the
+    /// journal.
     #[arg(long, value_name = "DEVICE")]
-    log_device: Option<PathBuf>,
+    journal_device: Option<PathBuf>,
     /// Overwrite existing contents.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
@@ -153,22 +154,26 @@ impl Mkfs {
     /// Makes the volume.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(location) = image::location(&self.target)? {
-            if self.log_device.is_some() {
-                bail!("a volume in a store has no log on another device");
+            if self.journal_device.is_some() {
+                bail!("a volume in a store has no journal on another device");
             }
             return self.run_in_store(&location);
         }
         let existed = self.target.exists();
         let device = self.device(existed)?;
         let mut options = self.options(device.geometry().size_bytes);
-        if self.log.is_none() && self.log_device.is_none() && device.is_rotational() {
-            options.log_bytes = default_log_bytes(device.geometry().size_bytes);
+        if self.journal.is_none() && self.journal_device.is_none() && device.is_rotational() {
+            options.journal_bytes = default_journal_bytes(device.geometry().size_bytes);
         }
-        let made = match &self.log_device {
+        let made = match &self.journal_device {
             Some(path) => {
-                let log =
-                    signatures::open_for_log(path, &self.target, options.log_bytes, self.force)?;
-                mkfs::make(&PairedDevice::new(device, log), &options)
+                let journal = signatures::open_for_journal(
+                    path,
+                    &self.target,
+                    options.journal_bytes,
+                    self.force,
+                )?;
+                mkfs::make(&PairedDevice::new(device, journal), &options)
             }
             None => mkfs::make(&device, &options),
         };
@@ -263,7 +268,7 @@ impl Mkfs {
             inline_bytes_max: self.inline_max,
             reserve_bytes: self.reserve.of(size_bytes),
             errors: self.errors.policy(),
-            log_bytes: self.log.unwrap_or(0),
+            journal_bytes: self.journal.unwrap_or(0),
             policy: match self.policy {
                 PolicyName::Directory => Policy::Directory,
                 PolicyName::Hint => Policy::Hint,
@@ -303,9 +308,9 @@ impl Mkfs {
         ];
         let mut features: Vec<_> =
             features.into_iter().filter(|name| !name.is_empty()).map(String::from).collect();
-        if superblock.incompat.contains(Incompat::LOG) {
-            let bytes = u64::from(superblock.log.blocks) * u64::from(superblock.block_bytes);
-            features.push(format!("a log of {}", size::show(bytes)));
+        if superblock.incompat.contains(Incompat::JOURNAL) {
+            let bytes = u64::from(superblock.journal.blocks) * u64::from(superblock.block_bytes);
+            features.push(format!("a journal of {}", size::show(bytes)));
         }
         say!(
             "{}: {} in blocks of {}, fragments of {}, segments of {}; {}; UUID {}",
@@ -321,13 +326,13 @@ impl Mkfs {
     }
 }
 
-/// The largest stable log that a volume has unless more is asked for, in bytes, and the smallest.
-const DEFAULT_LOG_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=60 << 20;
+/// The largest journal that a volume has unless more is asked for, in bytes, and the smallest.
+const DEFAULT_JOURNAL_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=60 << 20;
 /// Which part of the volume it takes at most.
-const DEFAULT_LOG_SHARE: u64 = 64;
+const DEFAULT_JOURNAL_SHARE: u64 = 64;
 
-/// The stable log of a volume on a disk that turns; 0 for none.
-fn default_log_bytes(volume_bytes: u64) -> u64 {
-    let share = volume_bytes / DEFAULT_LOG_SHARE;
-    if share < *DEFAULT_LOG_BYTES.start() { 0 } else { share.min(*DEFAULT_LOG_BYTES.end()) }
+/// The journal of a volume on a disk that turns; 0 for none.
+fn default_journal_bytes(volume_bytes: u64) -> u64 {
+    let share = volume_bytes / DEFAULT_JOURNAL_SHARE;
+    if share < *DEFAULT_JOURNAL_BYTES.start() { 0 } else { share.min(*DEFAULT_JOURNAL_BYTES.end()) }
 }

@@ -133,7 +133,7 @@ impl Mount {
         {
             return Ok(code);
         }
-        match background::enter(self.foreground, &self.source, options.log.as_deref())? {
+        match background::enter(self.foreground, &self.source, options.logfile.as_deref())? {
             ControlFlow::Continue(in_background) => self.serve(&options, in_background),
             ControlFlow::Break(code) => Ok(code),
         }
@@ -418,7 +418,7 @@ fn open_served(
 ) -> anyhow::Result<Arc<Volume>> {
     let watched = WatchedDevice(Arc::clone(device), Arc::clone(watch));
     let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
-    image::open_served_volume(source, watched, options.log_device.as_deref(), open)
+    image::open_served_volume(source, watched, options.journal_device.as_deref(), open)
 }
 
 fn fuse_options(

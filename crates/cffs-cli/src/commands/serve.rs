@@ -119,7 +119,7 @@ impl Serve {
         }
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, false)?;
-        match background::enter(self.foreground, &self.source, options.log.as_deref())? {
+        match background::enter(self.foreground, &self.source, options.logfile.as_deref())? {
             ControlFlow::Continue(in_background) => self.serve(&options, in_background),
             ControlFlow::Break(code) => Ok(code),
         }
@@ -131,8 +131,9 @@ impl Serve {
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
         let page = self.web.bind(&source, None)?;
-        let log_device = options.log_device.as_deref();
-        let volume = image::open_served_volume(&source, device, log_device, options.open.clone())?;
+        let journal_device = options.journal_device.as_deref();
+        let volume =
+            image::open_served_volume(&source, device, journal_device, options.open.clone())?;
         let exports = self.export;
         let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
         let server = match bound {

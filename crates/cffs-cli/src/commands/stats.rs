@@ -32,11 +32,11 @@ The memory of the server is shown by kind, with the limit that follows from the 
   names                  recently found names
   references             inodes that the kernel remembers: a few bytes each
   bitmaps                free space of the cylinder groups that were read
-  busy log               the list of changes for a recovery
-  log                    blocks in the stable log that are not yet at their places, 32 MiB at most
+  intent log             the list of changes for a recovery
+  journal                blocks in the journal that are not yet at their places, 32 MiB at most
 
-For a volume with a stable log (mkfs --log):
-  state                  on; off with -o stable=off, or if it could not be written and the volume
+For a volume with a journal (mkfs --journal):
+  state                  on; off with -o journal=off, or if it could not be written and the volume
                          goes on without it; failed if a flush failed: nothing is written then
   records, flushes       a record makes changes durable, with one write and one flush
   commit_us_p50, _p99    the time within which half of the records, and 99 in a hundred, were

@@ -10,9 +10,9 @@ use cffs::device::PairedDevice;
 use cffs::device::file::Access;
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::host::SystemHost;
-use cffs::vfs::types::{OpenOptions, StableLog};
+use cffs::vfs::types::{JournalMode, OpenOptions};
 use cffs::vfs::{SetVolume, mark, read_superblock};
-use cffs::{log, mkfs};
+use cffs::{journal, mkfs};
 use cffs_serve::describe;
 use cffs_serve::served::control::{self, Question, Request};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -22,22 +22,22 @@ use crate::names::{self, OnMount};
 use crate::size::Portion;
 use crate::{image, output, signatures, size};
 
-/// Change the label, the UUID, the error policy, the reserve and the log of a volume
+/// Change the label, the UUID, the error policy, the reserve and the journal of a volume
 ///
 /// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is tuned
-/// by its server and can be used meanwhile; only for --log it has to be unmounted. If this is interrupted,
-/// either all requested changes are made, or none. A changed UUID and a log are features of the format:
-/// programs older than these refuse the volume.
+/// by its server and can be used meanwhile; only for --journal it has to be unmounted. If this is
+/// interrupted, either all requested changes are made, or none. A changed UUID and a journal are features of
+/// the format: programs older than these refuse the volume.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
-    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log",
-           "log_device"]))]
+    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "journal",
+           "journal_device"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
   cffs tune --uuid random copy.cffs      give a copied image an identity of its own
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
-  cffs tune --log 60M /dev/sdb1          an fsync takes one write and one flush from now on
+  cffs tune --journal 60M /dev/sdb1      an fsync takes one write and one flush from now on
   cffs tune --errors remount-ro mnt")]
 pub struct Tune {
     /// An image, a device, or a directory on a mounted volume.
@@ -61,16 +61,16 @@ pub struct Tune {
     /// The GID of a group whose members may also use the reserve; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
-    /// Give the volume a stable log of this size, or take it away. The log is placed in free space behind the
-    /// head of a cylinder group; nothing is moved to make room for it.
+    /// Give the volume a journal of this size, or take it away. The journal is placed in free space behind
+    /// the head of a cylinder group; nothing is moved to make room for it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
-    log: Option<u64>,
-    /// Give it a stable log on a device of its own, or in a file, which is created if it does not exist: 64M,
-    /// unless --log says otherwise.
+    journal: Option<u64>,
+    /// Give it a journal on a device of its own, or in a file, which is created if it does not exist: 64M,
+    /// unless --journal says otherwise.
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
-    log_device: Option<PathBuf>,
+    journal_device: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
@@ -121,8 +121,8 @@ impl Tune {
     }
 
     fn tune(&self) -> anyhow::Result<Value> {
-        if self.log.is_some() || self.log_device.is_some() {
-            return self.set_log();
+        if self.journal.is_some() || self.journal_device.is_some() {
+            return self.set_journal();
         }
         if let Some(mounted) = names::mounted(&self.target)? {
             return self.tune_mounted(&mounted.path);
@@ -137,30 +137,34 @@ impl Tune {
         Ok(describe::superblock(&tuned))
     }
 
-    fn set_log(&self) -> anyhow::Result<Value> {
+    fn set_journal(&self) -> anyhow::Result<Value> {
         if let Some(OnMount { mounted, .. }) = names::mounted(&self.target)? {
             let (source, directory) = (mounted.source.display(), mounted.directory.display());
             bail!(
-                "a mounted volume keeps its log; unmount it first: cffs umount {directory}, then name \
+                "a mounted volume keeps its journal; unmount it first: cffs umount {directory}, then name \
                  {source}"
             );
         }
         let device = Arc::new(image::open_device(&self.target, Access::ReadWrite)?);
-        // Recovers it where a crash left it, and makes the log empty. One that is lost is not needed if it
-        // was empty.
-        let had_log = log::has_log(&read_superblock(&*device)?);
-        let stable = if had_log { StableLog::None } else { StableLog::On };
-        let options = OpenOptions { stable, ..OpenOptions::default() };
+        // Recovers it where a crash left it, and makes the journal empty. One that is lost is not needed if
+        // it was empty.
+        let had_journal = journal::has_journal(&read_superblock(&*device)?);
+        let mode = if had_journal { JournalMode::None } else { JournalMode::On };
+        let options = OpenOptions { journal: mode, ..OpenOptions::default() };
         image::open_volume(&self.target, Arc::clone(&device), options)?.close()?;
         mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
-        let set = match &self.log_device {
-            Some(path) if !had_log => {
-                let log =
-                    signatures::open_for_log(path, &self.target, self.log.unwrap_or(0), false)?;
-                let paired = PairedDevice::new(Arc::clone(&device), log);
-                mkfs::set_log(&paired, Some(self.log.unwrap_or(0)))
+        let set = match &self.journal_device {
+            Some(path) if !had_journal => {
+                let journal = signatures::open_for_journal(
+                    path,
+                    &self.target,
+                    self.journal.unwrap_or(0),
+                    false,
+                )?;
+                let paired = PairedDevice::new(Arc::clone(&device), journal);
+                mkfs::set_journal(&paired, Some(self.journal.unwrap_or(0)))
             }
-            _ => mkfs::set_log(&*device, self.log.filter(|bytes| *bytes > 0)),
+            _ => mkfs::set_journal(&*device, self.journal.filter(|bytes| *bytes > 0)),
         };
         mark::release(&*device, &SystemHost)?;
         set?;
@@ -199,7 +203,7 @@ impl Tune {
 
     /// Prints what can be tuned, as it is now.
     fn print(&self, superblock: &Value) -> anyhow::Result<()> {
-        let shown = ["label", "uuid", "errors", "reserve", "log"];
+        let shown = ["label", "uuid", "errors", "reserve", "journal"];
         let shown: serde_json::Map<String, Value> =
             shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();
         output::key_values(&Value::Object(shown))

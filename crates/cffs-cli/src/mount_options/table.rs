@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, JournalMode};
 use cffs_serve::fuse::TransportChoice;
 
 use super::given::Given;
@@ -63,8 +63,8 @@ pub(super) const FOR_ROOT: [&str; 3] = ["suid", "dev", "nosymfollow"];
 
 const ERRORS: [(&str, ErrorsPolicy); 2] =
     [("continue", ErrorsPolicy::Continue), ("remount-ro", ErrorsPolicy::RemountReadOnly)];
-const STABLE: [(&str, StableLog); 3] =
-    [("on", StableLog::On), ("off", StableLog::Off), ("none", StableLog::None)];
+const JOURNAL: [(&str, JournalMode); 3] =
+    [("on", JournalMode::On), ("off", JournalMode::Off), ("none", JournalMode::None)];
 const TRANSPORT: [(&str, TransportChoice); 3] = [
     ("auto", TransportChoice::Auto),
     ("rings", TransportChoice::Uring),
@@ -218,27 +218,29 @@ pub(super) static TABLE: &[MountOption] = &[
         },
     },
     MountOption {
-        names: &["stable"],
-        term: "stable=on|off|none",
-        help: "on (the default): an fsync goes through the stable log, if the volume has one (cffs mkfs \
-               --log)\n\
+        names: &["journal"],
+        term: "journal=on|off|none",
+        help: "on (the default): an fsync goes through the journal, if the volume has one (cffs mkfs \
+               --journal)\n\
                off: it writes in phases, with two flushes or more\n\
-               none: as off, and the log's device may be missing if the log is empty",
+               none: as off, and the journal's device may be missing if the journal is empty",
         for_serve: true,
         effect: Effect::Kept {
-            set: |options, given| given.one_of(&STABLE).map(|it| options.open.stable = it),
-            show: |options| word_or("stable", "on", &STABLE, options.open.stable),
+            set: |options, given| given.one_of(&JOURNAL).map(|it| options.open.journal = it),
+            show: |options| word_or("journal", "on", &JOURNAL, options.open.journal),
         },
     },
     MountOption {
-        names: &["log-device"],
-        term: "log-device=DEVICE",
-        help: "the device or file that has the log (a file beside the image, with .log added to its name, \
-               or the block device with the log's UUID)",
+        names: &["journal-device"],
+        term: "journal-device=DEVICE",
+        help: "the device or file of the journal (by default a file named like the image with .journal \
+               added, or the block device with the journal's UUID)",
         for_serve: true,
         effect: Effect::Kept {
-            set: |options, given| given.path().map(|it| options.log_device = Some(it)),
-            show: |options| path_or("log-device=auto", "log-device", &options.log_device),
+            set: |options, given| given.path().map(|it| options.journal_device = Some(it)),
+            show: |options| {
+                path_or("journal-device=auto", "journal-device", &options.journal_device)
+            },
         },
     },
     MountOption {
@@ -317,13 +319,13 @@ pub(super) static TABLE: &[MountOption] = &[
         },
     },
     MountOption {
-        names: &["log"],
-        term: "log=FILE",
+        names: &["logfile"],
+        term: "logfile=FILE",
         help: "log to this file instead of the system's log",
         for_serve: true,
         effect: Effect::Kept {
-            set: |options, given| given.path().map(|it| options.log = Some(it)),
-            show: |options| path_or("log=system", "log", &options.log),
+            set: |options, given| given.path().map(|it| options.logfile = Some(it)),
+            show: |options| path_or("logfile=system", "logfile", &options.logfile),
         },
     },
     MountOption {

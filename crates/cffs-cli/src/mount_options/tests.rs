@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, JournalMode};
 
 use super::table::TABLE;
 use super::{Flags, MountOptions};
@@ -25,11 +25,14 @@ fn options_of_ours_are_understood() {
     let flags = Flags { read_only: Some(true), suid: Some(false), ..Flags::default() };
     assert_eq!(options.flags, flags, "what was not asked for stays open");
     assert_eq!(options.open.errors, ErrorsPolicy::Default);
-    let stable = |text| parsed(text).expect("known").open.stable;
-    assert_eq!(options.open.stable, StableLog::On);
-    assert_eq!([stable("stable=off"), stable("stable=none")], [StableLog::Off, StableLog::None]);
-    let log_device = parsed("log-device=/dev/sdb1").expect("known").log_device;
-    assert_eq!(log_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
+    let journal = |text| parsed(text).expect("known").open.journal;
+    assert_eq!(options.open.journal, JournalMode::On);
+    assert_eq!(
+        [journal("journal=off"), journal("journal=none")],
+        [JournalMode::Off, JournalMode::None]
+    );
+    let journal_device = parsed("journal-device=/dev/sdb1").expect("known").journal_device;
+    assert_eq!(journal_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
     let refuse = parsed("errors=remount-ro").expect("known");
     assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
     let go_on = parsed("errors=remount-ro,errors=continue").expect("known");
@@ -104,7 +107,7 @@ fn unknown_options_and_values_are_named() {
         ("clean_share=101", "'101'"),
         ("transport=pigeon", "'pigeon'"),
         ("errors=panic", "'panic'"),
-        ("stable=maybe", "'maybe'"),
+        ("journal=maybe", "'maybe'"),
         ("errors", "'errors'"),
         ("fuseblk=yes", "'yes'"),
         ("stall=0", "'0'"),

@@ -37,13 +37,14 @@ impl Scratch {
         scratch
     }
 
-    /// One with a volume of 64 MiB, whose stable log of 4 MiB lies in the file that is returned.
-    pub fn with_log_in_a_file() -> (Scratch, PathBuf) {
+    /// One with a volume of 64 MiB, whose journal of 4 MiB lies in the file that is returned.
+    pub fn with_journal_in_a_file() -> (Scratch, PathBuf) {
         let scratch = Scratch::new();
-        let log = scratch.path().join("elsewhere");
-        let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
-        succeed(mkfs.arg(&log).arg(scratch.image()));
-        (scratch, log)
+        let journal = scratch.path().join("elsewhere");
+        let mut mkfs =
+            scratch.cffs(["mkfs", "-q", "--size", "64M", "--journal", "4M", "--journal-device"]);
+        succeed(mkfs.arg(&journal).arg(scratch.image()));
+        (scratch, journal)
     }
 
     pub fn path(&self) -> &Path {
@@ -85,7 +86,7 @@ impl Scratch {
 
     /// The option that sends a server's messages to this directory.
     pub fn log_option(&self) -> String {
-        format!("log={}", self.dir.path().join("log").display())
+        format!("logfile={}", self.dir.path().join("log").display())
     }
 
     /// Mounts the image with more options.

@@ -86,47 +86,49 @@ fn a_volume_gets_another_name_and_another_identity() {
 }
 
 #[test]
-fn a_volume_gets_a_log_and_loses_it() {
+fn a_volume_gets_a_journal_and_loses_it() {
     let scratch = Scratch::with_image();
     import(&scratch);
     let before = superblock(&scratch, &scratch.image());
-    let printed = succeed(scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
+    let printed = succeed(scratch.cffs(["tune", "--journal", "4M"]).arg(scratch.image()));
     assert!(printed.contains("1024"), "{printed}");
     let with = superblock(&scratch, &scratch.image());
-    assert_eq!(with["log"]["blocks"], 1024);
+    assert_eq!(with["journal"]["blocks"], 1024);
     scratch.assert_clean();
     assert_imported(&scratch);
-    let said = fail(1, scratch.cffs(["tune", "--log", "8M"]).arg(scratch.image()));
-    assert!(said.contains("--log none"), "{said}");
-    fail(2, scratch.cffs(["tune", "--log", "none", "--label", "new"]).arg(scratch.image()));
+    let said = fail(1, scratch.cffs(["tune", "--journal", "8M"]).arg(scratch.image()));
+    assert!(said.contains("--journal none"), "{said}");
+    fail(2, scratch.cffs(["tune", "--journal", "none", "--label", "new"]).arg(scratch.image()));
 
-    succeed(scratch.cffs(["tune", "-q", "--log", "none"]).arg(scratch.image()));
+    succeed(scratch.cffs(["tune", "-q", "--journal", "none"]).arg(scratch.image()));
     let without = superblock(&scratch, &scratch.image());
-    for name in ["log", "features", "uuid", "state", "holder"] {
+    for name in ["journal", "features", "uuid", "state", "holder"] {
         assert_eq!(without[name], before[name], "{name}");
     }
     scratch.assert_clean();
     assert_imported(&scratch);
     if can_mount() {
         scratch.mount("rw");
-        let said = fail(1, scratch.cffs(["tune", "--log", "4M"]).arg(scratch.mountpoint()));
+        let said = fail(1, scratch.cffs(["tune", "--journal", "4M"]).arg(scratch.mountpoint()));
         assert!(said.contains("unmount it first"), "{said}");
-        let said = fail(1, scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
+        let said = fail(1, scratch.cffs(["tune", "--journal", "4M"]).arg(scratch.image()));
         assert!(said.contains("unmount it first"), "{said}");
         scratch.umount();
     }
 }
 
 #[test]
-fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
+fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     if !can_mount() {
         return;
     }
-    let (scratch, log) = Scratch::with_log_in_a_file();
-    assert_eq!(fs::metadata(&log).expect("made").len(), 4 << 20);
-    let said =
-        fail(1, scratch.cffs(["mkfs", "--size", "64M", "--log-device"]).arg(&log).arg("new"));
-    assert!(said.contains("the log of a C-FFS volume"), "{said}");
+    let (scratch, journal) = Scratch::with_journal_in_a_file();
+    assert_eq!(fs::metadata(&journal).expect("made").len(), 4 << 20);
+    let said = fail(
+        1,
+        scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]).arg(&journal).arg("new"),
+    );
+    assert!(said.contains("the journal of a C-FFS volume"), "{said}");
 
     // It is not named, and not found beside the image.
     let mounting = |options: &str| {
@@ -136,52 +138,55 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
         command
     };
     let said = fail(32, &mut mounting("rw"));
-    assert!(said.contains("log-device=") && said.contains("--without-log"), "{said}");
-    succeed(&mut mounting(&format!("log-device={}", log.display())));
+    assert!(said.contains("journal-device=") && said.contains("--without-journal"), "{said}");
+    succeed(&mut mounting(&format!("journal-device={}", journal.display())));
     let mut file = fs::File::create(scratch.mountpoint().join("file")).expect("created");
     std::io::Write::write_all(&mut file, &[7; 4096]).expect("written");
     file.sync_all().expect("durable");
     drop(file);
     let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
     let stats: Value = serde_json::from_str(&stats).expect("it is JSON");
-    assert!(stats["log"]["records"].as_u64() > Some(0), "{stats}");
+    assert!(stats["journal"]["records"].as_u64() > Some(0), "{stats}");
     // As after a power cut: a copy of both, and so of the same UUID.
-    let (image, found) = (scratch.path().join("cut"), scratch.path().join("cut.log"));
-    fs::copy(&log, &found).expect("copied");
+    let (image, found) = (scratch.path().join("cut"), scratch.path().join("cut.journal"));
+    fs::copy(&journal, &found).expect("copied");
     fs::copy(scratch.image(), &image).expect("copied");
     scratch.umount();
 
     let listed = succeed(scratch.cffs(["ls"]).arg(&image));
     assert!(listed.contains("file"), "found beside the image: {listed}");
-    fs::rename(&found, &log).expect("moved");
+    fs::rename(&found, &journal).expect("moved");
     fail(8, scratch.cffs(["fsck", "-n"]).arg(&image));
-    succeed(scratch.cffs(["fsck", "-n", "--log-device"]).arg(&log).arg(&image));
+    succeed(scratch.cffs(["fsck", "-n", "--journal-device"]).arg(&journal).arg(&image));
     // A check that is refused once marked the volume as its own all the same.
     let (other, foreign) = (scratch.path().join("other"), scratch.path().join("foreign"));
-    let options = ["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"];
+    let options = ["mkfs", "-q", "--size", "64M", "--journal", "4M", "--journal-device"];
     succeed(scratch.cffs(options).arg(&foreign).arg(&other));
     let before = fs::read(&image).expect("read");
     for repair in ["-p", "-y"] {
         let said =
-            fail(8, scratch.cffs(["fsck", repair, "--log-device"]).arg(&foreign).arg(&image));
-        assert!(said.contains("of another volume") && said.contains("--without-log"), "{said}");
+            fail(8, scratch.cffs(["fsck", repair, "--journal-device"]).arg(&foreign).arg(&image));
+        assert!(said.contains("of another volume") && said.contains("--without-journal"), "{said}");
         assert!(fs::read(&image).expect("read") == before, "fsck {repair} changed the volume");
     }
     succeed(
         Command::new("sh")
-            .args(["-c", "\"$0\" fsck -y --without-log \"$1\"; test $? -eq 1", CFFS])
+            .args(["-c", "\"$0\" fsck -y --without-journal \"$1\"; test $? -eq 1", CFFS])
             .arg(&image),
     );
     succeed(scratch.cffs(["fsck", "-n"]).arg(&image));
     let said = fail(1, scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
-    assert!(said.contains("log-device="), "{said}");
-    succeed(scratch.cffs(["tune", "-q", "--log", "none"]).arg(&image));
-    assert_eq!(superblock(&scratch, &image)["log"], Value::Null);
+    assert!(said.contains("journal-device="), "{said}");
+    succeed(scratch.cffs(["tune", "-q", "--journal", "none"]).arg(&image));
+    assert_eq!(superblock(&scratch, &image)["journal"], Value::Null);
     succeed(
-        scratch.cffs(["tune", "-q", "--log-device"]).arg(image.with_extension("log")).arg(&image),
+        scratch
+            .cffs(["tune", "-q", "--journal-device"])
+            .arg(image.with_extension("journal"))
+            .arg(&image),
     );
     let external = 1;
-    assert_eq!(superblock(&scratch, &image)["log"]["flags"], external);
+    assert_eq!(superblock(&scratch, &image)["journal"]["flags"], external);
     succeed(scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
 }
 
@@ -366,40 +371,40 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_disk_that_turns_has_a_log_by_default() {
+fn a_disk_that_turns_has_a_journal_by_default() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
     }
     let scratch = Scratch::new();
     let backing = scratch.path().join("backing");
     let made = |device: &Path, options: &[&str]| {
-        let log = [scratch.path().join("log")];
-        let apart = options.contains(&"--log-device").then_some(&log).into_iter().flatten();
+        let journal = [scratch.path().join("journal")];
+        let apart = options.contains(&"--journal-device").then_some(&journal).into_iter().flatten();
         let printed = succeed(scratch.cffs(["mkfs", "-f"]).arg(device).args(options).args(apart));
         let found = superblock(&scratch, device);
         let figure = |at: &Value| at.as_u64().unwrap_or(0);
-        let bytes = figure(&found["log"]["blocks"]) * figure(&found["block_bytes"]);
-        assert_eq!(bytes > 0, printed.contains("a log of "), "{printed}");
-        (bytes / MIB, figure(&found["log"]["flags"]))
+        let bytes = figure(&found["journal"]["blocks"]) * figure(&found["block_bytes"]);
+        assert_eq!(bytes > 0, printed.contains("a journal of "), "{printed}");
+        (bytes / MIB, figure(&found["journal"]["flags"]))
     };
     let attribute = |device: &Loop| {
         let name = device.0.trim_start_matches("/dev/").to_owned();
         Path::new("/sys/block").join(name).join("queue/rotational")
     };
-    for (volume_mib, log_mib) in
+    for (volume_mib, journal_mib) in
         [(511, 0), (512, 8), (1000, 15), (2100, 32), (4096, 60), (20_000, 60)]
     {
         fs::File::create(&backing).expect("created").set_len(volume_mib * MIB).expect("extended");
         let device = Loop::over(&backing);
         let path = Path::new(&device.0);
         fs::write(attribute(&device), "1").expect("it turns");
-        assert_eq!(made(path, &[]).0, log_mib, "of {volume_mib} MiB");
-        assert_eq!(made(path, &["--log", "none"]).0, 0);
-        assert_eq!(made(path, &["--log", "4M"]).0, 4);
-        assert_eq!(made(path, &["--log-device"]), (64, 1), "it lies in the file");
+        assert_eq!(made(path, &[]).0, journal_mib, "of {volume_mib} MiB");
+        assert_eq!(made(path, &["--journal", "none"]).0, 0);
+        assert_eq!(made(path, &["--journal", "4M"]).0, 4);
+        assert_eq!(made(path, &["--journal-device"]), (64, 1), "it lies in the file");
         let large = made(path, &["--block-size", "64k"]).0;
-        assert_eq!(large, log_mib, "in large blocks, with a short last group or without");
-        fs::remove_file(scratch.path().join("log")).expect("removed");
+        assert_eq!(large, journal_mib, "in large blocks, with a short last group or without");
+        fs::remove_file(scratch.path().join("journal")).expect("removed");
         fs::write(attribute(&device), "0").expect("it does not turn");
         assert_eq!(made(path, &[]).0, 0);
         drop(device);

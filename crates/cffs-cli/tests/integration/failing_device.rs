@@ -57,7 +57,7 @@ impl Volume {
     fn mount(&self, options: &str) -> Output {
         let log = self.mountpoint.0.path().join("log");
         let mut command = Command::new(CFFS);
-        command.args(["mount", "-o", options, "-o", &format!("log={}", log.display())]);
+        command.args(["mount", "-o", options, "-o", &format!("logfile={}", log.display())]);
         let command = command.arg(self.disk.image()).arg(self.dir()).stdin(Stdio::null());
         command.output().expect("it starts")
     }
@@ -157,7 +157,7 @@ fn stop_servers(stop: impl Fn(PathBuf) -> Output, says: &str) {
         for after in [0, 1, 2, 3, 5, 8] {
             let volume = Volume::new();
             let log = volume.mountpoint.0.path().join("log");
-            let log = format!("log={}", log.display());
+            let log = format!("logfile={}", log.display());
             let serve = ["serve", "--nfs", "127.0.0.1:0", "-o", &log];
             let served = run(&serve, volume.disk.image());
             assert!(served.status.success(), "{}", text(&served));

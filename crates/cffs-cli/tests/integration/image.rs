@@ -343,20 +343,20 @@ fn a_clean_volume_is_passed_over_unless_a_check_is_asked_for() {
     }
 }
 
-/// `--log 64M`, half a cylinder group, was refused for the 24 KiB of the group's head.
+/// `--journal 64M`, half a cylinder group, was refused for the 24 KiB of the group's head.
 #[test]
-fn a_log_may_be_half_a_group_and_sizes_are_told_with_units() {
+fn a_journal_may_be_half_a_group_and_sizes_are_told_with_units() {
     let scratch = Scratch::new();
-    let mkfs = |size: &str, log: &str| {
-        let mut mkfs = scratch.cffs(["mkfs", "--force", "--size", size, "--log", log]);
+    let mkfs = |size: &str, journal: &str| {
+        let mut mkfs = scratch.cffs(["mkfs", "--force", "--size", size, "--journal", journal]);
         mkfs.arg(scratch.image());
         mkfs
     };
     let said = succeed(&mut mkfs("1G", "64M"));
-    assert!(said.contains("a log of 64.0 MiB"), "{said}");
+    assert!(said.contains("a journal of 64.0 MiB"), "{said}");
     scratch.assert_clean();
     let said = fail(1, &mut mkfs("1G", "65M"));
-    assert!(said.contains("a log of 65 MiB is not possible") && said.contains("KiB"), "{said}");
+    assert!(said.contains("a journal of 65 MiB is not possible") && said.contains("KiB"), "{said}");
     let said = fail(1, &mut mkfs("100k", "none"));
     assert!(said.contains("100 KiB is too small for a volume; the minimum is"), "{said}");
 }

@@ -624,15 +624,15 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
     assert!(metrics.values().all(|m| m.samples.iter().all(|(labels, _)| labels.contains(&label))));
 }
 
-/// No part of the device that the program puts together may take the log out of use.
+/// No part of the device that the program puts together may take the journal out of use.
 #[test]
-fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
+fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
     if !crate::harness::can_mount() {
         return;
     }
     const FILES: u64 = 20;
     let scratch = Scratch::new();
-    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M"]);
+    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--journal", "4M"]);
     succeed(mkfs.arg(scratch.image()));
     scratch.mount("rw");
     let stats = || {
@@ -653,26 +653,29 @@ fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
         let value = |stats: &serde_json::Value| stats[section][name].as_u64().expect("a number");
         value(&after) - value(&before)
     };
-    assert_eq!(after["log"]["state"], "on");
-    let micros = |name: &str| after["log"][name].as_u64().expect("a number");
+    assert_eq!(after["journal"]["state"], "on");
+    let micros = |name: &str| after["journal"][name].as_u64().expect("a number");
     assert!(
         0 < micros("commit_us_p50") && micros("commit_us_p50") <= micros("commit_us_p99"),
         "{after}"
     );
     // Each record has the block of the directory, too, and so overtakes the one before.
-    let superseded = rise("log", "superseded_blocks");
-    assert!((FILES / 2..=rise("log", "blocks") - FILES).contains(&superseded), "{before} {after}");
-    let count = |name: &str| after["log"][name].as_u64().expect("a number");
+    let superseded = rise("journal", "superseded_blocks");
+    assert!(
+        (FILES / 2..=rise("journal", "blocks") - FILES).contains(&superseded),
+        "{before} {after}"
+    );
+    let count = |name: &str| after["journal"][name].as_u64().expect("a number");
     let share = (count("superseded_blocks") * 1000 / count("blocks")) as f64 / 10.0;
-    assert_eq!(after["log"]["superseded_percent"], share);
+    assert_eq!(after["journal"]["superseded_percent"], share);
     assert!(count("written_bytes") > FILES * 2 * 4096, "{after}");
     assert!(count("drains_full") + count("drains_overlap") <= count("drains"), "{after}");
     assert!(count("stalled_us") < 60_000_000, "{after}");
-    assert!(after["memory"]["log"]["bytes_most"].as_u64() > Some(0), "{after}");
+    assert!(after["memory"]["journal"]["bytes_most"].as_u64() > Some(0), "{after}");
     // The background may write an epoch, or reach a clean point, meanwhile.
     let most = FILES + 6;
-    assert!((FILES..=most).contains(&rise("log", "records")), "{before} {after}");
-    assert!((FILES..=most).contains(&rise("log", "flushes")), "{before} {after}");
+    assert!((FILES..=most).contains(&rise("journal", "records")), "{before} {after}");
+    assert!((FILES..=most).contains(&rise("journal", "flushes")), "{before} {after}");
     assert!((FILES..=most).contains(&rise("device", "writes")), "{before} {after}");
     assert!((FILES..=most).contains(&rise("device", "syncs")), "{before} {after}");
 }
@@ -749,7 +752,7 @@ fn a_log_that_cannot_be_written_does_not_keep_a_volume_from_being_mounted() {
     let scratch = Scratch::with_image();
     let log = scratch.path().join("no/such/log");
     let mount = scratch
-        .cffs(["mount", "-o", &format!("log={}", log.display())])
+        .cffs(["mount", "-o", &format!("logfile={}", log.display())])
         .arg(scratch.image())
         .arg(scratch.mountpoint())
         .output()

@@ -81,22 +81,22 @@ fn keep_files_open(transport: &str) {
     scratch.assert_clean();
 }
 
-/// The program that takes over finds the device of the log by the mount's options.
+/// The program that takes over finds the device of the journal by the mount's options.
 #[test]
-fn a_log_in_a_file_is_used_after_a_restart() {
+fn a_journal_in_a_file_is_used_after_a_restart() {
     if !can_mount() {
         return;
     }
-    let (scratch, log) = Scratch::with_log_in_a_file();
-    scratch.mount(&format!("transport=dev,log-device={}", log.display()));
+    let (scratch, journal) = Scratch::with_journal_in_a_file();
+    scratch.mount(&format!("transport=dev,journal-device={}", journal.display()));
     for round in 0..3 {
         let mut file = File::create(scratch.mountpoint().join(format!("{round}"))).expect("made");
         file.write_all(&[7; 4096]).expect("written");
         file.sync_all().expect("durable");
         let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
         let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
-        assert_eq!(stats["log"]["state"], "on");
-        assert!(stats["log"]["records"].as_u64() > Some(0), "{stats}");
+        assert_eq!(stats["journal"]["state"], "on");
+        assert!(stats["journal"]["records"].as_u64() > Some(0), "{stats}");
         restart(&scratch);
     }
     scratch.umount();

@@ -531,7 +531,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
     let Some(_turn) = root_turn() else { return };
     let scratch = Scratch::with_image();
     let log = scratch.path().join("log");
-    let same_log = format!("log={}", log.display());
+    let same_log = format!("logfile={}", log.display());
     let kept = [
         ("sync", "async", "sync"),
         ("discard", "nodiscard", "discard"),
@@ -541,14 +541,14 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         ("clean", "clean=never", "clean=10"),
         ("clean_share", "clean_share=10", "clean_share=11"),
         ("errors", "errors=continue", "errors=remount-ro"),
-        ("stable", "stable=on", "stable=off"),
+        ("journal", "journal=on", "journal=off"),
         ("allow_other", "allow_other", "noallow_other"),
         ("takeover", "", "takeover"),
         ("fuseblk", "fuseblk=no", "fuseblk=auto"),
-        ("log-device", "", "log-device=/elsewhere"),
+        ("journal-device", "", "journal-device=/elsewhere"),
         ("regroup", "regroup=never", "regroup=60"),
         ("soft", "", "soft=9"),
-        ("log", &same_log, "log=/elsewhere"),
+        ("logfile", &same_log, "logfile=/elsewhere"),
         ("stall", "stall=30", "stall=31"),
         ("transport", "transport=dev", "transport=rings"),
     ];
@@ -628,7 +628,7 @@ fn relative_paths_work() {
         command.args(arguments).current_dir(scratch.path()).stdin(Stdio::null()).process_group(0);
         succeed(&mut command)
     };
-    here(&["mount", "-o", "log=log", "image.cffs", "mnt"]);
+    here(&["mount", "-o", "logfile=log", "image.cffs", "mnt"]);
     fs::write(scratch.mountpoint().join("f"), b"x").expect("written");
     here(&["sync", "mnt"]);
     assert!(here(&["info", "mnt"]).contains("image.cffs"));

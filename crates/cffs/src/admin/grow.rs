@@ -117,7 +117,7 @@ impl Grow<'_> {
     }
 }
 
-/// The superblock of the same volume on a device of `size_bytes`. The busy log keeps its size: it lies
+/// The superblock of the same volume on a device of `size_bytes`. The intent log keeps its size: it lies
 /// before the first files.
 fn grown(old: &Superblock, size_bytes: u64) -> Result<Superblock> {
     let blocks = mkfs::blocks_of(old, size_bytes)?.max(old.blocks);

@@ -12,12 +12,12 @@ pub struct Group {
     reserved_bits: Vec<u64>,
     len: u32,
     free_count: u32,
-    /// Set for fragments that were free at the last clean point, and for those of which the busy log
+    /// Set for fragments that were free at the last clean point, and for those of which the intent log
     /// records that they became free.
     logged_bits: Vec<u64>,
     /// The free fragments at the last clean point.
     pub free_before: u32,
-    /// Whether the busy log records that the group has changed.
+    /// Whether the intent log records that the group has changed.
     pub marked: bool,
     /// Where the next search begins.
     pub rotor: u32,
@@ -140,7 +140,7 @@ impl Group {
         (bitmap, free)
     }
 
-    /// The parts of a run that were in use at the last clean point, and are not in the busy log yet.
+    /// The parts of a run that were in use at the last clean point, and are not in the intent log yet.
     pub fn log_freed(&mut self, start: u32, len: u32) -> Vec<(u32, u32)> {
         let mut parts: Vec<(u32, u32)> = Vec::new();
         for (index, mask) in masks(start, len) {

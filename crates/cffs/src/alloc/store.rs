@@ -11,7 +11,7 @@ use crate::format::Superblock;
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::units::{BlockNo, CgIndex, FragRun};
 
-/// Changes of space that the busy log must record.
+/// Changes of space that the intent log must record.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Groups that changed, with the fragments that were free at the clean point.
@@ -67,7 +67,7 @@ impl Allocator {
         Ok(group)
     }
 
-    /// Takes the changes of space for the busy log: groups that changed since the last call, and runs that
+    /// Takes the changes of space for the intent log: groups that changed since the last call, and runs that
     /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
     /// lost their last name. For a moment at which no change is under way.
     pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {

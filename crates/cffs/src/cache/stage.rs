@@ -13,8 +13,8 @@ pub enum Stage {
     Preparing,
     /// The writes of this phase.
     Writing(Phase),
-    /// All phases as one record of the log.
-    Logging,
+    /// All phases as one record of the journal.
+    Journaling,
     /// A barrier between two phases.
     Barrier,
     /// The sync at the end.
@@ -25,7 +25,7 @@ impl Stage {
     const ALL: [Stage; 11] = [
         Stage::Gate,
         Stage::Preparing,
-        Stage::Logging,
+        Stage::Journaling,
         Stage::Barrier,
         Stage::Syncing,
         Stage::Writing(Phase::New),
@@ -47,7 +47,7 @@ impl Stage {
             Stage::Writing(Phase::Settle) => "writing deferred changes",
             Stage::Writing(Phase::Appear) => "writing new files with vacated names",
             Stage::Writing(Phase::Derived) => "writing derived tables",
-            Stage::Logging => "writing an epoch to the log",
+            Stage::Journaling => "writing an epoch to the journal",
             Stage::Barrier => "waiting for a barrier of the device",
             Stage::Syncing => "waiting for the device to complete a flush",
         }

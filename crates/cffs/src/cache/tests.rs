@@ -122,9 +122,9 @@ fn cache_tuned(groups: bool, tuning: Tuning) -> (Arc<Moody>, BufferCache) {
         segment_bytes: 16 * BLOCK,
         blocks: BLOCKS,
         cg_blocks: BLOCKS as u32,
-        busy_log_half_blocks: 1,
-        log_cg: crate::units::CgIndex(0),
-        log_blocks: 0,
+        intent_log_half_blocks: 1,
+        journal_cg: crate::units::CgIndex(0),
+        journal_blocks: 0,
     };
     let waiter = device.waits.clone();
     let cache = BufferCache::new(device.clone(), layout, tuning, groups, waiter);

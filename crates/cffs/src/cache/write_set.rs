@@ -219,8 +219,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Writes the set, or all that is not new, as one record of the device's log, which needs no
-    /// phases; false if it has no log, or the record would be too long. What is left of the set then is
+    /// Writes the set, or all that is not new, as one record of the device's journal, which needs no
+    /// phases; false if it has no journal, or the record would be too long. What is left of the set then is
     /// still to be written.
     fn commit_at_once(&mut self, cache: &BufferCache) -> Result<bool> {
         let max = cache.atomic_blocks_max();
@@ -235,9 +235,9 @@ impl WriteSet {
         if others.len() > max || others.is_empty() && more > max {
             return Ok(false);
         }
-        let (direct, logged) =
+        let (direct, journaled) =
             take(&mut self.phases[0]).into_iter().partition(|(number, _)| is_direct(*number));
-        self.phases[0] = logged;
+        self.phases[0] = journaled;
         self.follows |= !BTreeMap::is_empty(&direct);
         cache.stage.set(Some(Stage::Writing(Phase::New)));
         write_phase(cache, direct)?;
@@ -253,7 +253,7 @@ impl WriteSet {
                 }
             }
         }
-        cache.stage.set(Some(Stage::Logging));
+        cache.stage.set(Some(Stage::Journaling));
         let is_written = {
             let _as = trace::as_record(record.keys().copied());
             !record.is_empty() && cache.write_atomic(&record)?

@@ -11,7 +11,7 @@
 //! | [`HoldDevice`] | requests of one kind that wait until they are released |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
 //! | [`CrashingDevice`] | such images kept at each barrier and sync |
-//! | [`PairedDevice`] | another device, which has the stable log of its volume |
+//! | [`PairedDevice`] | another device, which has the journal of its volume |
 //!
 //! Stands on nothing of C-FFS. Invariants:
 //!
@@ -38,7 +38,7 @@ mod failure;
 pub mod fault;
 pub mod file;
 pub mod hold;
-mod log_stats;
+mod journal_stats;
 pub mod memory;
 mod paired;
 mod seed;
@@ -55,7 +55,7 @@ pub use failure::{Failure, Patient};
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use hold::HoldDevice;
-pub use log_stats::{LogState, LogStats};
+pub use journal_stats::{JournalState, JournalStats};
 pub use memory::{Image, MemoryDevice};
 pub use paired::PairedDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
@@ -134,9 +134,9 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// The device that has the stable log of the volume on this one, if that is another.
-    fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
-        self.below()?.log_device()
+    /// The device that has the journal of the volume on this one, if that is another.
+    fn journal_device(&self) -> Option<Arc<dyn BlockDevice>> {
+        self.below()?.journal_device()
     }
 
     /// The time since some moment, by the clock that times the device's requests: a disk in virtual time
@@ -194,7 +194,7 @@ struct NoControl;
 
 impl Control for NoControl {}
 
-/// A device that makes blocks durable all or none: one with a stable log over it.
+/// A device that makes blocks durable all or none: one with a journal over it.
 pub trait Journal {
     /// The bytes that [`commit`](Journal::commit) takes at once.
     fn commit_bytes_max(&self) -> u64;
@@ -208,7 +208,7 @@ pub trait Journal {
     fn stop(&self) -> io::Result<()>;
 
     /// The work of the journal so far.
-    fn stats(&self) -> LogStats;
+    fn stats(&self) -> JournalStats;
 }
 
 fn monotonic_time() -> Duration {
@@ -249,8 +249,8 @@ macro_rules! forward {
             fn journal(&self) -> Option<&dyn Journal> {
                 (**self).journal()
             }
-            fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
-                (**self).log_device()
+            fn journal_device(&self) -> Option<Arc<dyn BlockDevice>> {
+                (**self).journal_device()
             }
             fn elapsed(&self) -> Duration {
                 (**self).elapsed()

@@ -1,20 +1,20 @@
-//! A device paired with another one that has the stable log of its volume.
+//! A device paired with another one that has the journal of its volume.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use super::{BlockDevice, Geometry};
 
-/// A device, and the one that has the log of the volume on it.
+/// A device, and the one that has the journal of the volume on it.
 pub struct PairedDevice<D> {
     home: D,
-    log: Arc<dyn BlockDevice>,
+    journal: Arc<dyn BlockDevice>,
 }
 
 impl<D: BlockDevice> PairedDevice<D> {
-    /// Pairs `home` with `log`.
-    pub fn new(home: D, log: Arc<dyn BlockDevice>) -> PairedDevice<D> {
-        PairedDevice { home, log }
+    /// Pairs `home` with `journal`.
+    pub fn new(home: D, journal: Arc<dyn BlockDevice>) -> PairedDevice<D> {
+        PairedDevice { home, journal }
     }
 }
 
@@ -47,7 +47,7 @@ impl<D: BlockDevice> BlockDevice for PairedDevice<D> {
         self.home.discard(offset, len)
     }
 
-    fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
-        Some(Arc::clone(&self.log))
+    fn journal_device(&self) -> Option<Arc<dyn BlockDevice>> {
+        Some(Arc::clone(&self.journal))
     }
 }

@@ -144,9 +144,9 @@ impl EpochWriter {
     }
 
     /// Whether a volume that is changed all the time needs a clean point, so that a crash leaves
-    /// little to recover: the busy log fills up, or the last one is long ago.
+    /// little to recover: the intent log fills up, or the last one is long ago.
     pub(crate) fn is_checkpoint_due(&self, progress: &Progress) -> bool {
-        let fill = self.inodes.busy.fill();
+        let fill = self.inodes.intent_log.fill();
         let every = if fill.is_high() { Duration::ZERO } else { self.options.clean_every };
         let spent = progress.attempt.is_some_and(|last| {
             let share = self.options.clean_share_percent.clamp(1, 100);
@@ -228,7 +228,7 @@ impl EpochWriter {
     }
 
     /// With the gate closed, adds the bitmaps and the counts of the superblock to the writes, and begins a
-    /// new generation of the busy log. Returns false, and begins nothing, if the device has them already.
+    /// new generation of the intent log. Returns false, and begins nothing, if the device has them already.
     pub(crate) fn collect_derived(
         &self,
         epoch: EpochNo,
@@ -250,11 +250,11 @@ impl EpochWriter {
         if next.state == State::Clean && before && writes.is_empty() {
             return Ok(false);
         }
-        inodes.busy.begin(next.generation);
+        inodes.intent_log.begin(next.generation);
         for vnode in nameless {
             inodes.locator_table().note_nameless(vnode.ino)?;
         }
-        inodes.busy.write(writes);
+        inodes.intent_log.write(writes);
         Ok(true)
     }
 

@@ -241,10 +241,10 @@ impl EpochWriter {
         self.write_epoch(&mut progress, EpochKind::Plain)
     }
 
-    /// Writes an epoch, with a clean point if the busy log calls for one.
+    /// Writes an epoch, with a clean point if the intent log calls for one.
     fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         self.check_writable()?;
-        let is_high = self.inodes.busy.fill().is_high();
+        let is_high = self.inodes.intent_log.fill().is_high();
         if is_high && self.is_checkpoint_due(progress) {
             return self.run_checkpoint(progress);
         }

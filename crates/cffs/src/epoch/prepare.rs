@@ -99,7 +99,7 @@ impl<'a> Preparation<'a> {
         self.write_back.writes.keep_used(|block| self.inodes.alloc.used_fragments(block));
         self.inodes.alloc.epoch_started();
         self.inodes.locator.epoch_started();
-        self.mark_busy()?;
+        self.log_intents()?;
         self.left.iter().for_each(|vnode| self.inodes.queue(vnode));
         self.inodes.next_epoch();
         let Preparation { write_back, in_flight, left, .. } = self;
@@ -108,18 +108,18 @@ impl<'a> Preparation<'a> {
         Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
     }
 
-    /// Lists all that changes in the busy log, ahead of it.
-    fn mark_busy(&mut self) -> Result<()> {
-        let InodeCache { busy, alloc, .. } = self.inodes;
-        busy.space(alloc.take_changes(&busy.take_nameless())?);
+    /// Lists all that changes in the intent log, ahead of it.
+    fn log_intents(&mut self) -> Result<()> {
+        let InodeCache { intent_log, alloc, .. } = self.inodes;
+        intent_log.space(alloc.take_changes(&intent_log.take_nameless())?);
         // Bitmaps may be all that the clean point writes: they are listed even so.
         let has_any =
             !self.write_back.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {
-            busy.settling();
+            intent_log.settling();
         }
         if has_any {
-            busy.write(&mut self.write_back.writes);
+            intent_log.write(&mut self.write_back.writes);
         }
         Ok(())
     }
@@ -165,8 +165,8 @@ impl<'a> Preparation<'a> {
     /// The keys whose small files are urgent and go to one place: callers wait for the epoch, and the disk
     /// would seek to the place of each key for a few blocks. Empty if there is only one such key.
     ///
-    /// If a log takes the epoch, callers do not wait for these seeks, but the checkpoint of the log makes
-    /// them later: only keys with very few pages are joined.
+    /// If a journal takes the epoch, callers do not wait for these seeks, but the checkpoint of the journal
+    /// makes them later: only keys with very few pages are joined.
     fn joined_keys(&self) -> HashSet<Key> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
         for vnode in self.batch.vnodes().filter(|_| self.choice.is_some()) {
@@ -177,8 +177,8 @@ impl<'a> Preparation<'a> {
                     file.pages.dirty_count() as u64;
             }
         }
-        let has_log = self.inodes.cache.device().journal().is_some();
-        let part = if has_log { self.inodes.cache.tuning().placing.logged_part } else { 1 };
+        let has_journal = self.inodes.cache.device().journal().is_some();
+        let part = if has_journal { self.inodes.cache.tuning().placing.journaled_part } else { 1 };
         let layout = &self.inodes.layout;
         let end = u64::from(layout.segment_bytes / layout.block_bytes) / part;
         keys.retain(|_, pages| (1..end).contains(pages));

@@ -160,7 +160,7 @@ impl Preparation<'_> {
     ) -> Result<()> {
         let number = self.number_of(file, position)?;
         let checksum = self.inodes.checksum;
-        // A page that is on the device is overwritten only after the busy log lists it.
+        // A page that is on the device is overwritten only after the intent log lists it.
         let new = self
             .new_pages
             .get(&file.inode.ino)

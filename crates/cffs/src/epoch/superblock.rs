@@ -8,9 +8,9 @@ use super::EpochWriter;
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
-use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES, State};
+use crate::format::superblock::{JournalFlags, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
-use crate::log;
+use crate::journal;
 use crate::units::BlockNo;
 
 /// Reads the superblock from the start of a device.
@@ -95,9 +95,9 @@ impl EpochWriter {
         let mut block = Block::zeroed(self.inodes.layout.block_bytes as usize);
         // Damage may be met while the rest of the superblock was put together.
         let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
-        if log::has_log(&superblock) && self.inodes.cache.device().journal().is_none() {
-            // The log lies on a device that is missing. A log that is present sets this flag itself.
-            superblock.log.flags |= LogFlags::UNUSED;
+        if journal::has_journal(&superblock) && self.inodes.cache.device().journal().is_none() {
+            // The journal lies on a device that is missing. A journal that is present sets this flag itself.
+            superblock.journal.flags |= JournalFlags::UNUSED;
         }
         let bytes = superblock.encode();
         block[..bytes.len()].copy_from_slice(&bytes);

@@ -2,13 +2,13 @@
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header and its
 //! free bitmap; then come the fragments that it gives out. In most groups the first two are reserved but
-//! unused. Group 0 has the busy log in addition; the stable log, if any, lies in one of the groups. The
+//! unused. Group 0 has the intent log in addition; the journal, if any, lies in one of the groups. The
 //! last two blocks of the volume are one more copy of the superblock and the system area.
 
 use std::ops::Range;
 
 use super::Superblock;
-use super::superblock::{Incompat, LogFlags};
+use super::superblock::{Incompat, JournalFlags};
 use crate::units::{
     BlockNo, CgIndex, Container, FileBlock, FileFrag, FragNo, InodeNo, SectorIndex,
 };
@@ -28,19 +28,19 @@ pub struct Layout {
     pub blocks: u64,
     /// Blocks per cylinder group; the last may be shorter.
     pub cg_blocks: u32,
-    /// The blocks of each of the two halves of the busy log.
-    pub busy_log_half_blocks: u32,
-    /// The group whose head the stable log prolongs.
-    pub log_cg: CgIndex,
-    /// The blocks of the stable log on the volume; 0 where there is none.
-    pub log_blocks: u32,
+    /// The blocks of each of the two halves of the intent log.
+    pub intent_log_half_blocks: u32,
+    /// The group whose head the journal prolongs.
+    pub journal_cg: CgIndex,
+    /// The blocks of the journal on the volume; 0 where there is none.
+    pub journal_blocks: u32,
 }
 
 /// Blocks at the head of each group before its bitmap: superblock, system area, header.
 const CG_HEAD_BLOCKS: u64 = 3;
 
-/// The busy log of a large volume.
-const BUSY_LOG_BYTES_MAX: u32 = 512 << 10;
+/// The intent log of a large volume.
+const INTENT_LOG_BYTES_MAX: u32 = 512 << 10;
 
 /// The blocks of a copy: the superblock and the system area.
 const COPY_BLOCKS: u64 = 2;
@@ -51,9 +51,9 @@ const TAIL_BLOCKS: u64 = COPY_BLOCKS;
 impl Layout {
     /// The geometry that a checked superblock describes.
     pub fn new(superblock: &Superblock) -> Layout {
-        let is_external = superblock.log.flags.contains(LogFlags::EXTERNAL);
-        let log_blocks = match superblock.incompat.contains(Incompat::LOG) && !is_external {
-            true => superblock.log.blocks,
+        let is_external = superblock.journal.flags.contains(JournalFlags::EXTERNAL);
+        let journal_blocks = match superblock.incompat.contains(Incompat::JOURNAL) && !is_external {
+            true => superblock.journal.blocks,
             false => 0,
         };
         Layout {
@@ -63,21 +63,23 @@ impl Layout {
             segment_bytes: superblock.segment_bytes,
             blocks: superblock.blocks,
             cg_blocks: superblock.cg_blocks,
-            busy_log_half_blocks: superblock.busy_log_blocks,
-            log_cg: CgIndex((superblock.log.start / u64::from(superblock.cg_blocks)) as u32),
-            log_blocks,
+            intent_log_half_blocks: superblock.intent_log_blocks,
+            journal_cg: CgIndex(
+                (superblock.journal.start / u64::from(superblock.cg_blocks)) as u32,
+            ),
+            journal_blocks,
         }
     }
 
-    /// The blocks of each half of the busy log of a new volume of this many blocks.
-    pub fn usual_busy_log_half_blocks(blocks: u64, block_bytes: u32, cg_blocks: u32) -> u32 {
-        let max = Layout::busy_log_half_blocks_max(block_bytes, cg_blocks);
+    /// The blocks of each half of the intent log of a new volume of this many blocks.
+    pub fn usual_intent_log_half_blocks(blocks: u64, block_bytes: u32, cg_blocks: u32) -> u32 {
+        let max = Layout::intent_log_half_blocks_max(block_bytes, cg_blocks);
         (blocks / 1024 / 2).clamp(1, max.into()) as u32
     }
 
-    /// The most blocks that each half of the busy log may have.
-    pub(super) fn busy_log_half_blocks_max(block_bytes: u32, cg_blocks: u32) -> u32 {
-        (BUSY_LOG_BYTES_MAX / block_bytes).min(cg_blocks / 8) / 2
+    /// The most blocks that each half of the intent log may have.
+    pub(super) fn intent_log_half_blocks_max(block_bytes: u32, cg_blocks: u32) -> u32 {
+        (INTENT_LOG_BYTES_MAX / block_bytes).min(cg_blocks / 8) / 2
     }
 
     /// The same volume with another size.
@@ -213,38 +215,38 @@ impl Layout {
         first..first.plus(self.block_fragments().into())
     }
 
-    /// The first block of the busy log, in group 0.
-    pub fn busy_log(&self) -> BlockNo {
+    /// The first block of the intent log, in group 0.
+    pub fn intent_log(&self) -> BlockNo {
         BlockNo(CG_HEAD_BLOCKS + u64::from(self.bitmap_blocks()))
     }
 
-    /// The first block of the half of the busy log in which marks of a generation are.
-    pub fn busy_log_half(&self, generation: u64) -> BlockNo {
+    /// The first block of the half of the intent log in which marks of a generation are.
+    pub fn intent_log_half(&self, generation: u64) -> BlockNo {
         let half = generation % 2;
-        BlockNo(self.busy_log().0 + half * u64::from(self.busy_log_half_blocks))
+        BlockNo(self.intent_log().0 + half * u64::from(self.intent_log_half_blocks))
     }
 
     /// The blocks at the head of a group that it never gives out.
     pub fn cg_reserved_blocks(&self, cg: CgIndex) -> u32 {
-        let log = if cg == self.log_cg { self.log_blocks } else { 0 };
-        (self.cg_head_blocks(cg) + log).min(self.cg_len_blocks(cg))
+        let journal = if cg == self.journal_cg { self.journal_blocks } else { 0 };
+        (self.cg_head_blocks(cg) + journal).min(self.cg_len_blocks(cg))
     }
 
-    /// The blocks at the head of a group that every volume has, without the stable log.
+    /// The blocks at the head of a group that every volume has, without the journal.
     fn cg_head_blocks(&self, cg: CgIndex) -> u32 {
-        let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks } else { 0 };
-        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + log
+        let intent_log = if cg.0 == 0 { 2 * self.intent_log_half_blocks } else { 0 };
+        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + intent_log
     }
 
-    /// Where the stable log begins, or would, if the group's head is prolonged by it.
-    pub fn log_start(&self, cg: CgIndex) -> BlockNo {
+    /// Where the journal begins, or would, if the group's head is prolonged by it.
+    pub fn journal_start(&self, cg: CgIndex) -> BlockNo {
         BlockNo(self.cg_start(cg).0 + u64::from(self.cg_head_blocks(cg)))
     }
 
     /// The first run of system blocks that ends after `from`, of a volume in which the groups from
     /// `cgs_made` on were never used. System blocks hold metadata at fixed places: no file may have them,
     /// and nothing may discard them. In a group that was never used, the header and the bitmaps do not
-    /// exist yet, so only copies of the superblock and the stable log are system blocks there.
+    /// exist yet, so only copies of the superblock and the journal are system blocks there.
     pub fn next_system_run(&self, from: BlockNo, cgs_made: u32) -> Range<BlockNo> {
         let tail = BlockNo(self.blocks - TAIL_BLOCKS)..BlockNo(self.blocks);
         let cg = self.cg_of(from);
@@ -269,9 +271,9 @@ impl Layout {
     fn system_runs_of_unused_groups(&self, first: CgIndex) -> Vec<Range<BlockNo>> {
         let copies = self.superblock_copies();
         let copies = copies.into_iter().map(|copy| copy..BlockNo(copy.0 + COPY_BLOCKS));
-        let log = self.log_start(self.log_cg);
-        let log = log..BlockNo(log.0 + u64::from(self.log_blocks));
-        let runs = copies.chain((self.log_blocks > 0).then_some(log));
+        let journal = self.journal_start(self.journal_cg);
+        let journal = journal..BlockNo(journal.0 + u64::from(self.journal_blocks));
+        let runs = copies.chain((self.journal_blocks > 0).then_some(journal));
         runs.filter(|run| self.cg_of(run.start) >= first).collect()
     }
 
@@ -299,12 +301,13 @@ impl Layout {
         let head: u64 = if cgs <= 2 {
             (0..cgs).map(|cg| u64::from(self.cg_reserved_blocks(CgIndex(cg)))).sum()
         } else {
-            // All groups but the first and the last are alike, but for the one with the log.
+            // All groups but the first and the last are alike, but for the one with the journal.
             let between = 1..cgs - 1;
-            let log = if between.contains(&self.log_cg.0) { self.log_blocks } else { 0 };
+            let journal =
+                if between.contains(&self.journal_cg.0) { self.journal_blocks } else { 0 };
             u64::from(self.cg_reserved_blocks(CgIndex(0)))
                 + u64::from(self.cg_head_blocks(CgIndex(1))) * u64::from(cgs - 2)
-                + u64::from(log)
+                + u64::from(journal)
                 + u64::from(self.cg_reserved_blocks(CgIndex(cgs - 1)))
         };
         let last = CgIndex(cgs - 1);

@@ -12,16 +12,16 @@
 use crate::units::InodeNo;
 
 mod block;
-pub mod busy_log;
 pub mod checksum;
 pub mod cylinder_group;
 pub mod extent;
 pub mod index;
 pub mod inode;
+pub mod intent_log;
+pub mod journal;
 pub mod layout;
 mod live;
 pub mod locator;
-pub mod log;
 pub mod sector;
 pub mod superblock;
 pub mod xattr;

@@ -11,9 +11,9 @@ mod records;
 
 use self::records::ErrorFlags;
 pub use self::records::{
-    Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, LogFlags, Reserve,
+    Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, JournalArea, JournalFlags, Reserve,
 };
-use super::{Checksum, Layout, log};
+use super::{Checksum, Layout, journal};
 use crate::error::{Corruption, Error, Result};
 use crate::units::{CgIndex, InodeNo};
 
@@ -37,8 +37,8 @@ bitflags::bitflags! {
         const INLINE = 1 << 1;
         /// Files may be immutable or append-only.
         const PROTECTION = 1 << 2;
-        /// The volume has a stable log: a block at its place may be older than its image in the log.
-        const LOG = 1 << 3;
+        /// The volume has a journal: a block at its place may be older than its image in the journal.
+        const JOURNAL = 1 << 3;
     }
 }
 
@@ -159,7 +159,7 @@ pub struct Superblock {
     pub policy: Policy,
     /// How the volume was left.
     pub state: State,
-    /// Counts clean points: at each, every older busy mark is void.
+    /// Counts clean points: at each, every older record of the intent log is void.
     pub generation: u64,
     /// The last epoch that was complete when the superblock was written.
     pub epoch: u64,
@@ -189,12 +189,12 @@ pub struct Superblock {
     pub damage: Option<Damage>,
     /// Space that only some may use.
     pub reserve: Reserve,
-    /// Where the log lies, with [`Incompat::LOG`]; else without meaning.
-    pub log: LogArea,
+    /// Where the journal lies, with [`Incompat::JOURNAL`]; else without meaning.
+    pub journal: JournalArea,
     /// Left for volumes in object stores: which objects are the volume's.
     pub object_id: [u8; 16],
-    /// The blocks of each half of the busy log.
-    pub busy_log_blocks: u32,
+    /// The blocks of each half of the intent log.
+    pub intent_log_blocks: u32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -240,14 +240,14 @@ struct DiskSuperblock {
     reserve_fragments: U64,
     reserve_uid: U32,
     reserve_gid: U32,
-    log_start: U64,
-    log_blocks: U32,
-    log_flags: U32,
-    log_uuid: [u8; 16],
+    journal_start: U64,
+    journal_blocks: U32,
+    journal_flags: U32,
+    journal_uuid: [u8; 16],
     object_id: [u8; 16],
-    busy_log_blocks: U32,
+    intent_log_blocks: U32,
     pad: [u8; 4],
-    log_sequence: U64,
+    journal_sequence: U64,
     reserved: [u8; 80],
 }
 
@@ -266,7 +266,7 @@ const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM_AT);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
-const _: () = assert!(std::mem::offset_of!(DiskSuperblock, log_sequence) == 424);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, journal_sequence) == 424);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 432);
 
 impl Superblock {
@@ -333,15 +333,15 @@ impl Superblock {
                 uid: disk.reserve_uid.get(),
                 gid: disk.reserve_gid.get(),
             },
-            log: LogArea {
-                start: disk.log_start.get(),
-                blocks: disk.log_blocks.get(),
-                flags: LogFlags::from_bits_retain(disk.log_flags.get()),
-                uuid: disk.log_uuid,
-                sequence: disk.log_sequence.get(),
+            journal: JournalArea {
+                start: disk.journal_start.get(),
+                blocks: disk.journal_blocks.get(),
+                flags: JournalFlags::from_bits_retain(disk.journal_flags.get()),
+                uuid: disk.journal_uuid,
+                sequence: disk.journal_sequence.get(),
             },
             object_id: disk.object_id,
-            busy_log_blocks: disk.busy_log_blocks.get(),
+            intent_log_blocks: disk.intent_log_blocks.get(),
         };
         superblock.check()?;
         Ok(superblock)
@@ -395,14 +395,14 @@ impl Superblock {
             reserve_fragments: self.reserve.fragments.into(),
             reserve_uid: self.reserve.uid.into(),
             reserve_gid: self.reserve.gid.into(),
-            log_start: self.log.start.into(),
-            log_blocks: self.log.blocks.into(),
-            log_flags: self.log.flags.bits().into(),
-            log_uuid: self.log.uuid,
+            journal_start: self.journal.start.into(),
+            journal_blocks: self.journal.blocks.into(),
+            journal_flags: self.journal.flags.bits().into(),
+            journal_uuid: self.journal.uuid,
             object_id: self.object_id,
-            busy_log_blocks: self.busy_log_blocks.into(),
+            intent_log_blocks: self.intent_log_blocks.into(),
             pad: [0; 4],
-            log_sequence: self.log.sequence.into(),
+            journal_sequence: self.journal.sequence.into(),
             reserved: [0; 80],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
@@ -467,12 +467,12 @@ impl Superblock {
         below("cg_rotor", self.cg_rotor.into(), cgs)?;
         let fragments = self.blocks * u64::from(self.block_bytes / self.fragment_bytes);
         below("reserve_fragments", self.reserve.fragments, fragments)?;
-        let busy_log_max = Layout::busy_log_half_blocks_max(self.block_bytes, self.cg_blocks);
-        if !(1..=busy_log_max).contains(&self.busy_log_blocks) {
-            let value = self.busy_log_blocks.into();
-            return Err(Corruption::SuperblockField { field: "busy_log_blocks", value });
+        let intent_log_max = Layout::intent_log_half_blocks_max(self.block_bytes, self.cg_blocks);
+        if !(1..=intent_log_max).contains(&self.intent_log_blocks) {
+            let value = self.intent_log_blocks.into();
+            return Err(Corruption::SuperblockField { field: "intent_log_blocks", value });
         }
-        self.check_log()?;
+        self.check_journal()?;
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
             // A group has room for what lies at its head and, if last, for what ends the volume.
@@ -483,38 +483,38 @@ impl Superblock {
         Ok(())
     }
 
-    /// Checks that the log, if there is one on the volume, follows the head of a group and leaves room in
+    /// Checks that the journal, if there is one on the volume, follows the head of a group and leaves room in
     /// it.
-    fn check_log(&self) -> Result<(), Corruption> {
-        if !self.incompat.contains(Incompat::LOG) {
+    fn check_journal(&self) -> Result<(), Corruption> {
+        if !self.incompat.contains(Incompat::JOURNAL) {
             return Ok(());
         }
         let field = |field, value| Err(Corruption::SuperblockField { field, value });
-        if LogFlags::from_bits(self.log.flags.bits()).is_none() {
-            return field("log_flags", self.log.flags.bits().into());
+        if JournalFlags::from_bits(self.journal.flags.bits()).is_none() {
+            return field("journal_flags", self.journal.flags.bits().into());
         }
-        if self.log.sequence > log::SEQUENCE_MAX {
-            return field("log_sequence", self.log.sequence);
+        if self.journal.sequence > journal::SEQUENCE_MAX {
+            return field("journal_sequence", self.journal.sequence);
         }
-        if self.log.flags.contains(LogFlags::EXTERNAL) {
-            return match self.log.blocks {
-                _ if self.log.start != 0 => field("log_start", self.log.start),
-                log::LOG_BLOCKS_MIN..=log::LOG_BLOCKS_MAX => Ok(()),
-                blocks => field("log_blocks", blocks.into()),
+        if self.journal.flags.contains(JournalFlags::EXTERNAL) {
+            return match self.journal.blocks {
+                _ if self.journal.start != 0 => field("journal_start", self.journal.start),
+                journal::JOURNAL_BLOCKS_MIN..=journal::JOURNAL_BLOCKS_MAX => Ok(()),
+                blocks => field("journal_blocks", blocks.into()),
             };
         }
-        if !(log::LOG_BLOCKS_MIN..=self.cg_blocks).contains(&self.log.blocks) {
-            return field("log_blocks", self.log.blocks.into());
+        if !(journal::JOURNAL_BLOCKS_MIN..=self.cg_blocks).contains(&self.journal.blocks) {
+            return field("journal_blocks", self.journal.blocks.into());
         }
-        if self.log.start >= self.blocks {
-            return field("log_start", self.log.start);
+        if self.journal.start >= self.blocks {
+            return field("journal_start", self.journal.start);
         }
         let layout = Layout::new(self);
-        let cg = layout.log_cg;
-        if layout.log_start(cg).0 != self.log.start
+        let cg = layout.journal_cg;
+        if layout.journal_start(cg).0 != self.journal.start
             || layout.cg_reserved_blocks(cg) + 8 > layout.cg_len_blocks(cg)
         {
-            return field("log_start", self.log.start);
+            return field("journal_start", self.journal.start);
         }
         Ok(())
     }

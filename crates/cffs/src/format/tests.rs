@@ -8,15 +8,16 @@ use zerocopy::FromZeros;
 
 use super::inode::{DiskInode, FileType, InodeFlags, LinkTag, LinkTagKind, Record};
 use super::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, LogArea, LogFlags, Policy, Reserve, RoCompat, State,
+    Damage, ErrorsPolicy, Holder, Incompat, JournalArea, JournalFlags, Policy, Reserve, RoCompat,
+    State,
 };
 use super::{Checksum, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
 mod blocks;
-mod busy_log;
 mod document;
 mod inode;
+mod intent_log;
 mod layout;
 mod sector;
 mod superblock;
@@ -73,15 +74,15 @@ fn superblock() -> Superblock {
             ino: InodeNo(0x7172_7374_7576),
         }),
         reserve: Reserve { fragments: 33, uid: 1001, gid: 1002 },
-        log: LogArea {
+        journal: JournalArea {
             start: 444_444,
             blocks: 2048,
-            flags: LogFlags::from_bits_retain(0x0a0b),
-            uuid: *b"UUID of some log",
+            flags: JournalFlags::from_bits_retain(0x0a0b),
+            uuid: *b"a journal's UUID",
             sequence: 0x8182_8384,
         },
         object_id: *b"a heap of object",
-        busy_log_blocks: 29,
+        intent_log_blocks: 29,
     }
 }
 

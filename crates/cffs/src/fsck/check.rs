@@ -202,7 +202,7 @@ impl Check<'_> {
         volume <= device
     }
 
-    /// Recovers what is busy; stops where a doubt was raised.
+    /// Recovers what the intent log lists; stops at the first doubt.
     pub fn run_fast(&mut self) -> Result<()> {
         if !self.check_size() {
             return Ok(());

@@ -1,13 +1,13 @@
 //! The fast check: recovery that reads only what changed since the last clean point.
 //!
-//! It is the same walk with a scope: only the busy containers, and only the blocks of the locator table and
-//! the bitmaps that the busy log lists. The counters are those of the clean point, plus the changes in these
-//! blocks.
+//! It is the same walk with a scope: only the listed containers, and only the blocks of the locator table and
+//! the bitmaps that the intent log lists. The counters are those of the clean point, plus the changes in
+//! these blocks.
 //!
 //! Invariants: anything that a crash does not explain raises a doubt; then nothing is written, and the full
-//! check follows. The busy log is valid until the superblock says "clean", so recovery that is interrupted
+//! check follows. The intent log is valid until the superblock says "clean", so recovery that is interrupted
 //! starts again; before it writes anything, it logs what it needs for that
-//! ([`super::journal_update`]).
+//! ([`super::intent_update`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::units::{CgIndex, FragRun, InodeNo};
 /// A group as it was at the clean point: its header and its bitmap.
 type Group = (CgHeader, Vec<u8>);
 
-/// Recovers what the busy log lists, once the walk has found no reason for doubt.
+/// Recovers what the intent log lists, once the walk has found no reason for doubt.
 pub(super) struct FastRecovery<'a, 'c> {
     pub walk: &'a mut Walk<'c>,
     /// Runs that repairs freed.
@@ -60,8 +60,8 @@ impl FastRecovery<'_, '_> {
         self.walk.meta.disk.commit()?;
         self.walk.meta.superblock.inodes = inodes;
         self.walk.meta.superblock.free_fragments = free;
-        // This recovery, or one that was interrupted, may have changed a sector outside of what is busy. The
-        // walk does not read it.
+        // This recovery, or one that was interrupted, may have changed a sector outside of what is listed.
+        // The walk does not read it.
         let patched = self.walk.scope.as_ref().map_or(0, |scope| scope.epoch_of_change(0));
         self.walk.meta.superblock.epoch =
             self.walk.meta.superblock.epoch.max(self.walk.meta.inventory.epoch_max).max(patched);
@@ -77,7 +77,7 @@ impl FastRecovery<'_, '_> {
         report.used_fragments =
             meta.layout.allocatable_fragments().saturating_sub(report.free_fragments);
         report.fast = scope.as_ref().map(|scope| FastReport {
-            log_sectors: scope.log_sectors.into(),
+            intent_log_sectors: scope.intent_log_sectors.into(),
             directories: scope.entered.len() as u64,
             table_blocks: scope.table.len() as u64,
             locator_blocks: scope.locator.len() as u64,
@@ -117,13 +117,14 @@ impl FastRecovery<'_, '_> {
         Ok(())
     }
 
-    /// Corrects the busy blocks of the locator table; returns the count of inodes.
+    /// Corrects the listed blocks of the locator table; returns the count of inodes.
     fn recover_locator(&mut self, derived: &mut Derived) -> u64 {
-        let busy = self.walk.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
-        let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
+        let listed =
+            self.walk.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
+        let before: u64 = listed.values().map(|used| u64::from(*used)).sum();
         let mut inodes = self.walk.meta.superblock.inodes;
         let there: Vec<u64> =
-            busy.into_keys().filter(|b| self.table().has_locator_block(*b)).collect();
+            listed.into_keys().filter(|b| self.table().has_locator_block(*b)).collect();
         for block in there {
             let Some(mut bytes) = self.table().locator_block(block) else {
                 return 0;
@@ -151,13 +152,13 @@ impl FastRecovery<'_, '_> {
         for position in 0..per_block {
             let ino = InodeNo(block * per_block + position);
             let old = locator::get(bytes, position as usize);
-            let is_busy =
-                |place| self.walk.scope.as_ref().is_some_and(|scope| scope.is_busy(place));
+            let is_listed =
+                |place| self.walk.scope.as_ref().is_some_and(|scope| scope.is_listed(place));
             let new = match self.walk.meta.inventory.get(ino).filter(|_| !ino.is_system()) {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }
                 }
-                None if old.container.is_some_and(is_busy) => {
+                None if old.container.is_some_and(is_listed) => {
                     Entry { container: None, generation: old.generation }
                 }
                 None => old,
@@ -170,7 +171,7 @@ impl FastRecovery<'_, '_> {
         is_wrong
     }
 
-    /// Reads the busy groups as they were at the clean point.
+    /// Reads the listed groups as they were at the clean point.
     fn read_groups(&mut self) -> BTreeMap<u32, Group> {
         let layout = self.walk.meta.layout;
         let Some(scope) = &mut self.walk.scope else { return BTreeMap::new() };
@@ -178,13 +179,13 @@ impl FastRecovery<'_, '_> {
             if layout.is_allocatable(run.start, run.len) {
                 scope.groups.entry(layout.cg_of_fragment(run.start).0).or_default();
             } else {
-                self.walk.findings.doubt.get_or_insert_with(|| "the busy log is damaged".into());
+                self.walk.findings.doubt.get_or_insert_with(|| "the intent log is damaged".into());
             }
         }
         let groups: Vec<u32> = scope.groups.keys().copied().collect();
         let last = groups.last().map_or(0, |last| last + 1);
         if last > layout.cgs() {
-            self.walk.findings.doubt("the busy log is damaged");
+            self.walk.findings.doubt("the intent log is damaged");
             return BTreeMap::new();
         }
         // Groups are made in order.
@@ -257,7 +258,7 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// Corrects the bitmaps of the busy groups; returns the count of free fragments.
+    /// Corrects the bitmaps of the listed groups; returns the count of free fragments.
     fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>, derived: &mut Derived) -> u64 {
         let layout = self.walk.meta.layout;
         let freed: Vec<_> = match &self.walk.scope {

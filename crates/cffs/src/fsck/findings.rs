@@ -1,4 +1,4 @@
-//! The findings of a check: problems, what a crash explains, and doubts about the busy log.
+//! The findings of a check: problems, what a crash explains, and doubts about the intent log.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -15,7 +15,7 @@ pub(super) struct Findings {
     state: State,
     /// Inodes whose counts and parents a repair has changed: wrong ones are set right and not reported.
     pub touched: HashSet<InodeNo>,
-    /// Why the busy log does not explain what was found; only of a fast check.
+    /// Why the intent log does not explain what was found; only of a fast check.
     pub doubt: Option<String>,
     /// Evidence that the device lost durable data; only of a fast check.
     pub lost_writes: Option<LostWrites>,
@@ -106,7 +106,7 @@ impl Findings {
         self.problem(Code::NoSpace, Place::Inode(ino), "no space to reconnect it");
     }
 
-    /// Notes that the busy log does not explain what was found.
+    /// Notes that the intent log does not explain what was found.
     pub fn doubt(&mut self, why: impl Into<String>) {
         self.doubt.get_or_insert_with(|| why.into());
     }

@@ -6,12 +6,12 @@
 //! the next. If the later is on the device and the earlier is not, the device dropped a write that it had
 //! acknowledged with a flush, or made it durable too late. What else it dropped cannot be known.
 //!
-//! It reads the system area and the first sector of both halves of the busy log. Recovery reads the rest
+//! It reads the system area and the first sector of both halves of the intent log. Recovery reads the rest
 //! of the log, and finds what that shows ([`super::scope`], [`super::fast`]).
 
 use super::disk::{Disk, Place};
 use super::{Code, Problem};
-use crate::format::busy_log::{self, Marks, Position, Record};
+use crate::format::intent_log::{self, Marks, Position, Record};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
@@ -22,7 +22,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 pub struct LostWrites {
     /// The evidence in words.
     pub what: String,
-    /// The newest generation that the busy log has; 0 if it is not newer than the superblock's.
+    /// The newest generation that the intent log has; 0 if it is not newer than the superblock's.
     pub(super) generation: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostW
     Superblock::decode(&again, 0).ok().filter(|now| is_same(now.clone())).map(|_| lost_writes)
 }
 
-/// The newest generation in either half of the busy log, if it is newer than the superblock's: a copy of
+/// The newest generation in either half of the intent log, if it is newer than the superblock's: a copy of
 /// the superblock can be older than both.
 pub(super) fn newest_generation(disk: &mut Disk<'_>, superblock: &Superblock) -> u64 {
     let halves = disk.read_many(&halves(&Layout::new(superblock), superblock.generation));
@@ -58,10 +58,10 @@ pub(super) fn newest_generation(disk: &mut Disk<'_>, superblock: &Superblock) ->
     found.map(|(generation, _)| generation).fold(superblock.generation, u64::max)
 }
 
-/// The first sectors of the two halves of the busy log.
+/// The first sectors of the two halves of the intent log.
 fn halves(layout: &Layout, generation: u64) -> [Place; 2] {
     [generation, generation.wrapping_add(1)].map(|generation| Place {
-        offset: layout.block_offset(layout.busy_log_half(generation)),
+        offset: layout.block_offset(layout.intent_log_half(generation)),
         len: layout.sector_bytes as usize,
     })
 }
@@ -81,12 +81,13 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
         // A clean point may write a log of its own ahead of its superblock: one epoch's.
         let is_ahead = generation == own.wrapping_add(1) && !has_followed(&marks.records);
         if generation > own && !is_ahead {
-            let what =
-                format!("the busy log has generation {generation}, but the superblock only {own}");
+            let what = format!(
+                "the intent log has generation {generation}, but the superblock only {own}"
+            );
             return lost_writes(what, generation);
         }
         if generation == own && superblock.state == State::Clean && has_followed(&marks.records) {
-            let what = "several epochs are in the busy log, but the superblock says that the volume \
+            let what = "several epochs are in the intent log, but the superblock says that the volume \
                         was not changed";
             return lost_writes(what.into(), generation);
         }
@@ -113,9 +114,9 @@ pub(super) fn has_followed(records: &[Record]) -> bool {
 /// The generation of the first sector of a half, and what it has.
 fn first_sector(bytes: &[u8], superblock: &Superblock) -> Option<(u64, Marks)> {
     let checksum = superblock.checksum();
-    let Position { generation, .. } = busy_log::position_of(bytes, checksum)?;
+    let Position { generation, .. } = intent_log::position_of(bytes, checksum)?;
     let mut first = Position { generation, ..Position::default() };
-    busy_log::decode(bytes, &mut first, checksum).map(|marks| (generation, marks))
+    intent_log::decode(bytes, &mut first, checksum).map(|marks| (generation, marks))
 }
 
 /// The newest epoch in the sectors of the system area that are intact.

@@ -94,11 +94,11 @@ impl MapWriter<'_, '_> {
     /// volume's own bitmap calls free is preferred: the rest may belong to what was lost.
     pub(super) fn allocate(&mut self, fragments: u32) -> Option<FragNo> {
         // What a fast check did not claim is not free, but what the bitmaps say is.
-        let busy: Vec<u32> =
+        let listed: Vec<u32> =
             self.walk.scope.iter().flat_map(|scope| scope.groups.keys().copied()).collect();
         let trusts: &[bool] = if self.walk.is_fast() { &[true] } else { &[true, false] };
         for trust_bitmap in trusts.iter().copied() {
-            for cg in busy.iter().copied().chain(0..self.walk.meta.layout.cgs()).map(CgIndex) {
+            for cg in listed.iter().copied().chain(0..self.walk.meta.layout.cgs()).map(CgIndex) {
                 if let Some(start) = self.find_free(cg, fragments, trust_bitmap) {
                     let run = FragRun::new(start, fragments);
                     let is_free = self.walk.space.used.claim(run);

@@ -3,7 +3,7 @@
 //! Offers [`check()`], which walks everything that cannot be recomputed (DESIGN: truth and derived
 //! state), holds it against the format's rules, holds everything derived against it, and repairs
 //! both. It serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands on
-//! `device`, `format` and `log` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
+//! `device`, `format` and `journal` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
 //! explains what it finds, code by code.
 //!
 //! ```text
@@ -26,7 +26,7 @@
 //! | `Editor`, `MapWriter`, `LostFound`, `Sharers` | make the repairs that were noted, in the overlay |
 //! | `Search` | finds what nothing leads to |
 //! | `LocatorTable`, `Bitmaps`, `Copies` | what is derived, and the superblock |
-//! | `Check`, `FastRecovery` | the order of all this: for everything, or for what the busy log lists |
+//! | `Check`, `FastRecovery` | the order of all this: for everything, or for what the intent log lists |
 //!
 //! Repairs change the overlay, never the device itself, so that a check without repair takes the same
 //! way and reports the same. A repair that the walk can follow in its inventory (a count, a name that is
@@ -37,7 +37,6 @@
 //! and counts from the device are compared with what can be before anything is allocated or repeated by
 //! them.
 
-mod busy_walk;
 mod check;
 mod claims;
 mod contents;
@@ -49,9 +48,11 @@ mod fast;
 mod findings;
 mod fix;
 mod index;
+mod intent_update;
 mod interrupted_renames;
 mod inventory;
-mod journal_update;
+mod journal;
+mod listed_walk;
 mod loss;
 mod lost_found;
 mod lost_writes;
@@ -71,7 +72,6 @@ mod salvage;
 mod scope;
 mod search;
 mod sharers;
-mod stable_log;
 mod used;
 mod walk;
 
@@ -80,11 +80,11 @@ mod tests;
 
 use self::check::Check;
 use self::disk::Disk;
+use self::journal::Source;
 use self::lost_writes::LostWrites;
 pub use self::problems::{Code, Severity};
 pub use self::report::{FastReport, Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
-use self::stable_log::Source;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
@@ -108,7 +108,7 @@ pub struct CheckOptions {
     /// The repairs that are allowed.
     pub repair: Repair,
     /// Checks the whole volume, however it was left. Otherwise `Preen` skips a volume that was left clean,
-    /// and reads only what is busy of one that was in use.
+    /// and reads only what the intent log lists of one that was in use.
     pub force: bool,
     /// Skips a volume that was left clean, unless `force` is set, whatever may be repaired.
     pub pass_over_clean: bool,
@@ -120,10 +120,10 @@ pub struct CheckOptions {
     /// The volume is open, and its server has written all derived state and changes nothing during the
     /// check, so derived state must be right. Only with [`Repair::No`].
     pub settled: bool,
-    /// The check goes on if the stable log is lost or damaged, and the volume was in use: changes that were
-    /// reported as durable are lost then. Of a damaged log, what comes before the damage is used. With
-    /// [`Repair::Yes`], what the log has does not count from then on.
-    pub without_log: bool,
+    /// The check goes on if the journal is lost or damaged, and the volume was in use: changes that were
+    /// reported as durable are lost then. Of a damaged journal, what comes before the damage is used. With
+    /// [`Repair::Yes`], what the journal has does not count from then on.
+    pub without_journal: bool,
     /// Threads that read.
     pub threads: usize,
 }
@@ -137,7 +137,7 @@ impl Default for CheckOptions {
             contents: false,
             salvage: false,
             settled: false,
-            without_log: false,
+            without_journal: false,
             threads: 4,
         }
     }
@@ -177,7 +177,7 @@ const ROUNDS_MAX: u32 = 12;
 /// Checks the volume on the device and repairs it as far as the options allow.
 ///
 /// The device must not change meanwhile. Fails only if the check could not be made: there is no
-/// superblock to be found, the format is not known, changes may be lost with the stable log and the
+/// superblock to be found, the format is not known, changes may be lost with the journal and the
 /// options do not accept that, the device could not be asked, or a write failed.
 pub fn check(
     device: &dyn BlockDevice,
@@ -199,7 +199,7 @@ pub fn check_claimed(
 ) -> Result<Report> {
     let begun = Begun::new(device, options)?;
     claim()?;
-    // The claim changed the superblock. The log stays as it is.
+    // The claim changed the superblock. The journal stays as it is.
     let (superblock, report) = find_superblock(device, options)?;
     begun.source.check(superblock, options, progress, report)
 }
@@ -231,8 +231,8 @@ fn find_superblock(
     Ok((found?, report))
 }
 
-/// Checks a volume whose log, if it has one, is part of the device.
-fn check_logged(
+/// Checks a volume whose journal, if it has one, is part of the device.
+fn check_journaled(
     device: &dyn BlockDevice,
     mut superblock: Superblock,
     options: &CheckOptions,
@@ -302,7 +302,7 @@ pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> R
     }
 }
 
-/// Recovers what the busy log lists, or returns the reason for a check of everything.
+/// Recovers what the intent log lists, or returns the reason for a check of everything.
 fn fast_check(
     device: &dyn BlockDevice,
     superblock: &Superblock,

@@ -3,7 +3,6 @@
 //! It reads the external table first, then the directories from the root on. Of the sectors that are
 //! queued, it reads those that come next on the disk, as an elevator does.
 
-use super::busy_walk::BusyWalk;
 use super::claims::fingerprint;
 use super::contents::{good_attributes, has_bad_name};
 use super::disk::Place as DiskPlace;
@@ -11,6 +10,7 @@ use super::duplicates::Duplicates;
 use super::fix::{Fix, Patch};
 use super::index::Index;
 use super::inventory::{ContainerFile, Found, Reference, pieces};
+use super::listed_walk::ListedWalk;
 use super::queue::{Job, NameEntry, Queue};
 use super::records::MapCheck;
 use super::walk::Walk;
@@ -35,7 +35,7 @@ impl Walk<'_> {
     pub(super) fn pass1(&mut self) -> bool {
         let mut queue = Queue::default();
         if self.is_fast() {
-            BusyWalk { walk: self }.walk_busy(&mut queue);
+            ListedWalk { walk: self }.walk_listed(&mut queue);
         } else {
             self.enqueue(&mut queue, InodeNo::EXTERNAL);
             self.sweep(&mut queue);
@@ -87,7 +87,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Queues all sectors of a container, or those that are busy.
+    /// Queues all sectors of a container, or those that are listed.
     pub(super) fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
         let layout = self.meta.layout;
         let Some(container) = self.meta.inventory.containers.get(&file) else {
@@ -412,7 +412,7 @@ impl Walk<'_> {
         let Reference { ino, container, slot } = reference;
         let place = Place::Entry(container, slot);
         let external = Container { file: InodeNo::EXTERNAL, sector };
-        if self.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
+        if self.scope.as_ref().is_some_and(|scope| !scope.is_listed(external))
             && self.meta.inventory.get(ino).is_none()
         {
             // Neither the inode nor its names changed.

@@ -89,17 +89,17 @@ problems! {
         "system inode missing or impossible"
         "The inode of the root directory, of the locator table or of the external table is not there or is none."
         "It is made again, empty; its contents are searched for.";
-    LogHeader "CF0107" Derived
-        "header of the log bad"
-        "Neither header of the stable log is valid. The volume was left clean, so nothing was in the log."
-        "A new, empty log is written.";
-    LogLost "CF0108" Loss
-        "log lost while it was in use"
-        "The volume was not left clean, and its stable log is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of the log or the volume is an older copy than its log, or the device that had it is lost. Changes that were reported as durable are lost, and what lies at its place may not fit together."
-        "None without --without-log, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty log is written; a log that is left out does not count if it turns up again.";
+    JournalHeader "CF0107" Derived
+        "header of the journal bad"
+        "Neither header of the journal is valid. The volume was left clean, so nothing was in the journal."
+        "A new, empty journal is written.";
+    JournalLost "CF0108" Loss
+        "journal lost while it was in use"
+        "The volume was not left clean, and its journal is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of the journal or the volume is an older copy than its journal, or the device that had it is lost. Changes that were reported as durable are lost, and what lies at its place may not fit together."
+        "None without --without-journal, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty journal is written; a journal that is left out does not count if it turns up again.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"
-        "What is on the device shows that something older than it, which the device had acknowledged with a flush, is not there: a superblock, a part of the busy log, or what a clean point wrote. What else is missing cannot be known."
+        "What is on the device shows that something older than it, which the device had acknowledged with a flush, is not there: a superblock, a part of the intent log, or what a clean point wrote. What else is missing cannot be known."
         "The volume is set right as it is found; compare what was changed last with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
 
     SectorLost "CF0201" Loss

@@ -106,8 +106,8 @@ impl fmt::Display for LossKind {
 /// The extent of a fast check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastReport {
-    /// Sectors of the busy log.
-    pub log_sectors: u64,
+    /// Sectors of the intent log.
+    pub intent_log_sectors: u64,
     /// Directories whose sectors were read.
     pub directories: u64,
     /// Blocks of the external inode table.
@@ -137,7 +137,7 @@ pub struct Report {
     /// Damage that was met while the volume was in use: the reason for a check of everything. If the
     /// check leaves the volume sound, the superblock forgets it.
     pub damage_seen: Option<Damage>,
-    /// Only what was busy was looked at, and this is how much.
+    /// Only what the intent log lists was checked: its extent.
     pub fast: Option<FastReport>,
     /// Why recovery had to look at everything.
     pub full_because: Option<String>,

@@ -1,14 +1,14 @@
-//! The scope of a fast check: everything that the busy log lists (FORMAT: busy log).
+//! The scope of a fast check: everything that the intent log lists (FORMAT: intent log).
 //!
 //! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is unchanged
-//! since the last clean point, and is not read, except for the directories above a busy one.
+//! since the last clean point, and is not read, except for the directories above a listed one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::disk::Disk;
 use super::inventory::Found;
 use super::lost_writes;
-use crate::format::busy_log::{self, Position, Record};
+use crate::format::intent_log::{self, Position, Record};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::units::{Container, FragRun, InodeNo};
 
@@ -41,7 +41,7 @@ pub(super) struct Scope {
     /// Evidence that the device lost a part of the log.
     pub lost_writes: Option<String>,
     /// Sectors of the log.
-    pub log_sectors: u32,
+    pub intent_log_sectors: u32,
     /// The last sector of which something counts, and its records that do.
     pub end: (Position, Vec<Record>),
     /// Directories whose sectors are queued, or were read.
@@ -59,21 +59,21 @@ impl Scope {
             block_sectors: layout.block_sectors(),
             ..Scope::default()
         };
-        let start = layout.block_offset(layout.busy_log_half(superblock.generation));
+        let start = layout.block_offset(layout.intent_log_half(superblock.generation));
         let checksum = superblock.checksum();
         let mut position = Position { generation: superblock.generation, ..Position::default() };
         scope.end.0 = position;
         // The records of the last epoch count only if all of them arrived.
         let mut pending = Vec::new();
-        let bytes = layout.busy_log_half_blocks * layout.block_bytes;
+        let bytes = layout.intent_log_half_blocks * layout.block_bytes;
         for at in (0..bytes).step_by(STEP_BYTES as usize) {
             let len = STEP_BYTES.min(bytes - at) as usize;
             let chunk = disk.read(start + u64::from(at), len);
             for sector in chunk.chunks_exact(layout.sector_bytes as usize) {
                 let here = position;
-                let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
-                    if busy_log::is_torn(sector, position, checksum) {
-                        return Err("a sector of the busy log was written in part");
+                let Some(marks) = intent_log::decode(sector, &mut position, checksum) else {
+                    if intent_log::is_torn(sector, position, checksum) {
+                        return Err("a sector of the intent log was written in part");
                     }
                     let bytes = layout.sector_bytes as usize;
                     let rest = &chunk[position.sequence as usize * bytes - at as usize..];
@@ -81,7 +81,7 @@ impl Scope {
                     return Ok(scope);
                 };
                 if marks.incomplete {
-                    return Err("the busy log is incomplete");
+                    return Err("the intent log is incomplete");
                 }
                 for record in &marks.records {
                     pending.push(*record);
@@ -93,7 +93,7 @@ impl Scope {
                 if let Some(last) = marks.records.iter().rposition(is_end) {
                     scope.end = (here, marks.records[..=last].to_vec());
                 }
-                scope.log_sectors += 1;
+                scope.intent_log_sectors += 1;
             }
         }
         Ok(scope)
@@ -127,7 +127,7 @@ impl Scope {
     }
 
     /// Whether inodes in the container may have come or gone.
-    pub fn is_busy(&self, place: Container) -> bool {
+    pub fn is_listed(&self, place: Container) -> bool {
         match place.file {
             InodeNo::SYSTEM => true,
             InodeNo::EXTERNAL => self.table.contains(&(place.sector.0 / self.block_sectors)),
@@ -138,7 +138,7 @@ impl Scope {
     /// The names of an external inode that are not in changed blocks: those that it had, without
     /// those that were there. `recorded` is the inode's own count.
     pub fn names_elsewhere(&self, ino: InodeNo, place: Container, recorded: u32) -> u32 {
-        let had = match self.is_busy(place) {
+        let had = match self.is_listed(place) {
             true => self.names.get(&ino).copied().unwrap_or(0),
             false => recorded,
         };
@@ -147,7 +147,8 @@ impl Scope {
 
     /// Whether an inode of the external table had names at the clean point.
     pub fn had_names(&self, found: &Found) -> bool {
-        !self.is_busy(found.container) || self.names.get(&found.ino).is_some_and(|names| *names > 0)
+        !self.is_listed(found.container)
+            || self.names.get(&found.ino).is_some_and(|names| *names > 0)
     }
 
     /// Whether a name is not among [`Scope::names_elsewhere`]: it lies in a block that changed.
@@ -173,10 +174,10 @@ fn lost_writes_after(
 ) -> Option<String> {
     let Position { generation, sequence: first, .. } = end;
     (first..).zip(rest.chunks_exact(sector_bytes)).find_map(|(sequence, sector)| {
-        let mut position = busy_log::position_of(sector, checksum)?;
+        let mut position = intent_log::position_of(sector, checksum)?;
         let is_its = (position.generation, position.sequence) == (generation, sequence);
-        let marks = busy_log::decode(sector, &mut position, checksum).filter(|_| is_its)?;
+        let marks = intent_log::decode(sector, &mut position, checksum).filter(|_| is_its)?;
         lost_writes::has_followed(&marks.records)
-            .then(|| format!("sector {sequence} of the busy log is there, and not all before it"))
+            .then(|| format!("sector {sequence} of the intent log is there, and not all before it"))
     })
 }

@@ -82,7 +82,7 @@ impl<'c> Walk<'c> {
         self.space.check();
         let entered = self.scope.iter().flat_map(|scope| &scope.entered);
         let is_listed = |ino| self.scope.as_ref().is_some_and(|s| s.directories.contains(ino));
-        assert!(entered.into_iter().all(is_listed), "a fast check reads busy directories only");
+        assert!(entered.into_iter().all(is_listed), "a fast check reads listed directories only");
         assert_eq!(
             self.scope.is_some(),
             self.meta.epoch_min.is_some(),
@@ -104,7 +104,7 @@ impl<'c> Walk<'c> {
 }
 
 impl Walk<'_> {
-    /// Whether the walk is one of what is busy.
+    /// Whether the walk is that of a fast check.
     pub(super) fn is_fast(&self) -> bool {
         self.scope.is_some()
     }

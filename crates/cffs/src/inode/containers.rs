@@ -1,7 +1,7 @@
 //! Containers: files of sectors, which have entries and inodes in them. A directory is one, and so are
 //! the external inode table and the system area.
 //!
-//! A sector is verified when its block first comes from the device. The busy log lists each block before
+//! A sector is verified when its block first comes from the device. The intent log lists each block before
 //! its first change.
 
 use std::sync::Arc;
@@ -90,17 +90,17 @@ impl<'a> Containers<'a> {
             self.inodes.dirty_page_or(file, position, |inode| self.clean_block(inode, position))?;
         // After a clean point no page is dirty, so the first change of one is seen here.
         if made_dirty {
-            self.inodes.busy.container(holder, position, Some(block));
+            self.inodes.intent_log.container(holder, position, Some(block));
         }
         let len = self.layout.sector_bytes as usize;
         let at = (index.0 % per_block) as usize * len;
         Ok(&mut block[at..at + len])
     }
 
-    /// Notes a block of a container in the busy log, before it changes.
+    /// Notes a block of a container in the intent log, before it changes.
     pub(super) fn note(&self, file: &VnodeState, position: FileBlock) -> Result<()> {
         let block = self.block(file, position)?;
-        self.inodes.busy.container(file.inode.ino, position, Some(&block));
+        self.inodes.intent_log.container(file.inode.ino, position, Some(&block));
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl<'a> Containers<'a> {
         let position = self.layout.file_block(file.inode.size);
         let block = self.empty_block(file, position);
         block.trust_as(file.inode.ino);
-        self.inodes.busy.container(file.inode.ino, position, None);
+        self.inodes.intent_log.container(file.inode.ino, position, None);
         self.inodes.count_dirty(file, |file| {
             file.pages.insert(position, Arc::new(block));
         });

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::decode::Decoder;
 use super::table::VnodeTable;
 use super::{
-    Attributes, Busy, Containers, Content, Contents, DirtyLevel, ExtentMap, Inode, Locator,
+    Attributes, Containers, Content, Contents, DirtyLevel, ExtentMap, Inode, IntentLog, Locator,
     LocatorTable, PageWriter, SpacePlan, Vnode, VnodeGuard, VnodeState, body_bytes_max,
 };
 use crate::alloc::Allocator;
@@ -59,8 +59,8 @@ pub struct InodeCache {
     pub clock: Arc<dyn Clock>,
     /// The state of the inode locator table.
     pub locator: Locator,
-    /// The busy log: changes since the last clean point.
-    pub busy: Busy,
+    /// The intent log: changes since the last clean point.
+    pub intent_log: IntentLog,
     /// The account of the memory that is taken on behalf of callers.
     pub memory: Arc<Memory>,
     vnodes: VnodeTable,
@@ -101,7 +101,7 @@ impl InodeCache {
             cache,
             clock,
             locator: Locator::new(superblock),
-            busy: Busy::new(*layout, superblock.checksum(), superblock.generation),
+            intent_log: IntentLog::new(*layout, superblock.checksum(), superblock.generation),
             vnodes: VnodeTable::new(memory.clone(), EpochNo(superblock.epoch)),
             system: Default::default(),
             memory,

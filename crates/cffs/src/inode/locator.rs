@@ -120,7 +120,7 @@ impl<'a> LocatorTable<'a> {
         })?;
         // A clean point takes all changed pages, so the first change after it is seen here.
         if made_dirty {
-            self.inodes.busy.locator(index, block);
+            self.inodes.intent_log.locator(index, block);
         }
         Ok(block)
     }
@@ -130,7 +130,7 @@ impl<'a> LocatorTable<'a> {
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
         locator::init(&mut block, index);
         block.trust_as(InodeNo::LOCATOR);
-        self.inodes.busy.locator(index, &block);
+        self.inodes.intent_log.locator(index, &block);
         let end = (index + 1) * u64::from(self.layout.block_bytes);
         table.inode.size = table.inode.size.max(end);
         self.inodes.mark_dirty(table);
@@ -158,7 +158,7 @@ impl<'a> LocatorTable<'a> {
         Ok((0..per_block).filter(used).map(number).collect())
     }
 
-    /// Notes in the busy log the entry of an inode without a name: recovery removes it.
+    /// Notes in the intent log the entry of an inode without a name: recovery removes it.
     pub fn note_nameless(&self, ino: InodeNo) -> Result<()> {
         let page = {
             let table = self.inodes.system(InodeNo::LOCATOR)?.state.read();
@@ -166,10 +166,10 @@ impl<'a> LocatorTable<'a> {
         };
         let Some(page) = page else { return Ok(()) };
         let (index, position) = locator::position(ino, self.layout.block_bytes);
-        self.inodes.busy.locator(index, &page);
+        self.inodes.intent_log.locator(index, &page);
         let Some(place) = locator::get(&page, position).container else { return Ok(()) };
         if place.file != InodeNo::EXTERNAL {
-            self.inodes.busy.directory(place.file);
+            self.inodes.intent_log.directory(place.file);
             return Ok(());
         }
         let table = self.inodes.system(InodeNo::EXTERNAL)?.state.read();

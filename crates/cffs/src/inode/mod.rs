@@ -23,12 +23,12 @@
 //! table, and readers hold one at a time.
 
 mod attributes;
-mod busy;
 mod change;
 mod containers;
 mod decode;
 mod extents;
 mod inode_cache;
+mod intent_log;
 mod load;
 mod locator;
 mod map;
@@ -41,10 +41,10 @@ mod vnode;
 mod write_back;
 
 pub use attributes::Attributes;
-pub use busy::{Busy, Fill, space_of};
 pub use change::PageWriter;
 pub use containers::{Containers, SectorImage, SectorImages, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
+pub use intent_log::{Fill, IntentLog, space_of};
 pub use locator::{Locator, LocatorTable};
 pub use map::{ExtentMap, Mapping};
 pub use read::{Contents, into_slice};

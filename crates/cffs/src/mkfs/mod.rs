@@ -1,8 +1,8 @@
 //! Makes an empty volume.
 //!
-//! Offers [`make`], and [`set_log`] for a volume that exists. Stands on `device`, `format` and `log` alone.
-//! It writes the superblock and the system area, their copies, whose number grows with the logarithm of the
-//! size, and the head of the first cylinder group. Other groups are made by the first change that uses
+//! Offers [`make`], and [`set_journal`] for a volume that exists. Stands on `device`, `format` and `journal`
+//! alone. It writes the superblock and the system area, their copies, whose number grows with the logarithm
+//! of the size, and the head of the first cylinder group. Other groups are made by the first change that uses
 //! them.
 //!
 //! An old superblock is gone from the device before anything else changes, and the new one is the
@@ -19,15 +19,15 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::inode::{DiskInode, FileType, Record};
 use crate::format::sector::{self, Body};
 use crate::format::{Layout, Superblock};
-use crate::log::{erase, has_log};
+use crate::journal::{erase, has_journal};
 use crate::units::{BlockNo, CgIndex, Container, EpochNo, InodeNo, SectorIndex};
 
-mod log;
+mod journal;
 mod options;
 #[cfg(test)]
 mod tests;
 
-pub use log::set_log;
+pub use journal::set_journal;
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
 pub(crate) use options::{blocks_of, check_label, check_reserve};
 
@@ -36,14 +36,14 @@ pub(crate) use options::{blocks_of, check_label, check_reserve};
 const SIGNATURES_BYTES: u64 = 128 << 10;
 
 /// Makes a volume of the whole device and returns its superblock. What the device had is lost. If another
-/// [has the log](BlockDevice::log_device), so is what that had.
+/// [has the journal](BlockDevice::journal_device), so is what that had.
 ///
 /// Fails with [`Error::Unsupported`], and leaves the device as it is, if the options contradict
 /// each other or the device is too small.
 pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superblock> {
-    let medium = device.log_device();
+    let medium = device.journal_device();
     let superblock = match &medium {
-        Some(medium) => options.plan_with_log_on(medium.geometry(), device.geometry())?,
+        Some(medium) => options.plan_with_journal_on(medium.geometry(), device.geometry())?,
         None => options.plan(device.geometry())?,
     };
     let layout = Layout::new(&superblock);
@@ -68,7 +68,7 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     superblock_block[..encoded.len()].copy_from_slice(&encoded);
     let system_area = system_area(&superblock, options)?;
     write(layout.system_area(), &[&system_area[..], &first_group(&superblock)].concat())?;
-    if has_log(&superblock) {
+    if has_journal(&superblock) {
         erase(medium.as_deref().unwrap_or(device), &superblock)?;
     }
     // A copy of the superblock, once found, leads to a whole volume.
@@ -142,7 +142,7 @@ fn system_inode(ino: InodeNo, options: &MkfsOptions) -> (FileType, DiskInode) {
     (file_type, inode)
 }
 
-/// The blocks of group 0 after the system area: header, free bitmap and busy log.
+/// The blocks of group 0 after the system area: header, free bitmap and intent log.
 fn first_group(superblock: &Superblock) -> Vec<u8> {
     let cg = CgIndex(0);
     let layout = Layout::new(superblock);

@@ -5,11 +5,11 @@ use crate::device::Geometry;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, Record};
+use crate::format::journal::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN};
 use crate::format::layout::Layout;
-use crate::format::log::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
 use crate::format::superblock::{
-    ErrorsPolicy, Incompat, LogArea, LogFlags, Policy, Reserve, RoCompat, State,
+    ErrorsPolicy, Incompat, JournalArea, JournalFlags, Policy, Reserve, RoCompat, State,
 };
 use crate::units::{CgIndex, InodeNo};
 
@@ -63,8 +63,8 @@ pub struct MkfsOptions {
     pub reserve_gid: u32,
     /// How a mount reacts to damage by default.
     pub errors: ErrorsPolicy,
-    /// The bytes of the stable log; 0 for none, or on a device of its own for as many as are of use.
-    pub log_bytes: u64,
+    /// The bytes of the journal; 0 for none, or on a device of its own for as many as are of use.
+    pub journal_bytes: u64,
 }
 
 impl Default for MkfsOptions {
@@ -90,7 +90,7 @@ impl Default for MkfsOptions {
             reserve_uid: 0,
             reserve_gid: 0,
             errors: ErrorsPolicy::Default,
-            log_bytes: 0,
+            journal_bytes: 0,
         }
     }
 }
@@ -118,14 +118,14 @@ impl MkfsOptions {
         }
         let mut superblock = self.superblock(sector_bytes);
         let blocks = device.size_bytes / u64::from(self.block_bytes);
-        superblock.busy_log_blocks =
-            Layout::usual_busy_log_half_blocks(blocks, self.block_bytes, self.cg_blocks);
+        superblock.intent_log_blocks =
+            Layout::usual_intent_log_half_blocks(blocks, self.block_bytes, self.cg_blocks);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
-        if self.log_bytes > 0 {
+        if self.journal_bytes > 0 {
             // Not the last group, which may be a short one.
             let cgs = Layout::new(&superblock).cgs();
             let middle = CgIndex((cgs / 2).min(cgs.saturating_sub(2)));
-            place_log(&mut superblock, self.log_bytes, middle)?;
+            place_journal(&mut superblock, self.journal_bytes, middle)?;
         }
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
         superblock.reserve = Reserve {
@@ -138,11 +138,11 @@ impl MkfsOptions {
         Ok(superblock)
     }
 
-    /// The same with a log on a device of its own.
-    pub fn plan_with_log_on(&self, medium: Geometry, device: Geometry) -> Result<Superblock> {
-        let without = MkfsOptions { log_bytes: 0, ..self.clone() };
+    /// The same with a journal on a device of its own.
+    pub fn plan_with_journal_on(&self, medium: Geometry, device: Geometry) -> Result<Superblock> {
+        let without = MkfsOptions { journal_bytes: 0, ..self.clone() };
         let mut superblock = without.plan(device)?;
-        place_external_log(&mut superblock, self.log_bytes, medium.size_bytes)?;
+        place_external_journal(&mut superblock, self.journal_bytes, medium.size_bytes)?;
         superblock.check()?;
         Ok(superblock)
     }
@@ -208,9 +208,9 @@ impl MkfsOptions {
             errors_policy: self.errors,
             damage: None,
             reserve: Reserve::default(),
-            log: LogArea::default(),
+            journal: JournalArea::default(),
             object_id: [0; 16],
-            busy_log_blocks: 0,
+            intent_log_blocks: 0,
         }
     }
 }
@@ -239,64 +239,65 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
     Ok(())
 }
 
-/// Places a log of `bytes` bytes behind the head of a group: the middle one is on average the nearest to
+/// Places a journal of `bytes` bytes behind the head of a group: the middle one is on average the nearest to
 /// the arm of a disk.
-pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
+pub(super) fn place_journal(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);
     let layout = Layout::new(superblock);
-    let start = layout.log_start(cg);
+    let start = layout.journal_start(cg);
     let head = start.0 - layout.cg_start(cg).0;
-    // A group needs room for files, too; a small volume more than a log takes.
+    // A group needs room for files, too; a small volume more than a journal takes.
     let max = u64::from(layout.cg_len_blocks(cg)).saturating_sub(head) / 2;
     let mut blocks = bytes.div_ceil(block_bytes);
     if blocks <= u64::from(layout.cg_len_blocks(cg)) / 2 {
         // Half a group, a round number, may be asked for: the head of the group takes its part of it.
         blocks = blocks.min(max);
     }
-    if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&blocks) {
+    if !(u64::from(JOURNAL_BLOCKS_MIN)..=max).contains(&blocks) {
         return refuse(format!(
-            "a log of {} is not possible on this volume: it may have from {} to {}",
+            "a journal of {} is not possible on this volume: it may have from {} to {}",
             in_kib(bytes),
-            in_kib(u64::from(LOG_BLOCKS_MIN) * block_bytes),
+            in_kib(u64::from(JOURNAL_BLOCKS_MIN) * block_bytes),
             in_kib(max * block_bytes)
         ));
     }
-    superblock.incompat |= Incompat::LOG;
-    superblock.log = LogArea { start: start.0, blocks: blocks as u32, ..LogArea::default() };
+    superblock.incompat |= Incompat::JOURNAL;
+    superblock.journal =
+        JournalArea { start: start.0, blocks: blocks as u32, ..JournalArea::default() };
     Ok(())
 }
 
-/// More than this is of no use to a log: it is drained before it holds so much.
-const EXTERNAL_LOG_BYTES: u64 = 64 << 20;
+/// More than this is of no use to a journal: it is drained before it holds so much.
+const EXTERNAL_JOURNAL_BYTES: u64 = 64 << 20;
 
-/// Puts a log of `bytes` bytes on a separate device; 0 uses the device's size, up to the useful maximum.
-pub(super) fn place_external_log(
+/// Puts a journal of `bytes` bytes on a separate device; 0 uses the device's size, up to the useful maximum.
+pub(super) fn place_external_journal(
     superblock: &mut Superblock,
     bytes: u64,
     medium_bytes: u64,
 ) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);
     let wanted = match bytes {
-        0 => medium_bytes.min(EXTERNAL_LOG_BYTES) / block_bytes,
+        0 => medium_bytes.min(EXTERNAL_JOURNAL_BYTES) / block_bytes,
         bytes => bytes.div_ceil(block_bytes),
     };
-    let max = (medium_bytes / block_bytes).min(LOG_BLOCKS_MAX.into());
-    if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&wanted) {
+    let max = (medium_bytes / block_bytes).min(JOURNAL_BLOCKS_MAX.into());
+    if !(u64::from(JOURNAL_BLOCKS_MIN)..=max).contains(&wanted) {
         return refuse(format!(
-            "a log of {} is not possible on a device of {}: it may have from {} to {}",
+            "a journal of {} is not possible on a device of {}: it may have from {} to {}",
             in_kib(wanted * block_bytes),
             in_kib(medium_bytes),
-            in_kib(u64::from(LOG_BLOCKS_MIN) * block_bytes),
+            in_kib(u64::from(JOURNAL_BLOCKS_MIN) * block_bytes),
             in_kib(max * block_bytes)
         ));
     }
-    superblock.incompat |= Incompat::LOG;
-    superblock.log = LogArea {
+    superblock.incompat |= Incompat::JOURNAL;
+    superblock.journal = JournalArea {
         start: 0,
         blocks: wanted as u32,
-        flags: LogFlags::EXTERNAL,
+        flags: JournalFlags::EXTERNAL,
         uuid: uuid::Uuid::new_v4().into_bytes(),
-        ..LogArea::default()
+        ..JournalArea::default()
     };
     Ok(())
 }

@@ -61,7 +61,7 @@ fn check(device: &dyn BlockDevice, superblock: &Superblock) {
             assert_eq!(byte >> bit & 1 == 1, allocatable, "fragment {fragment}");
         }
     }
-    let log = block(layout.busy_log(), 2 * layout.busy_log_half_blocks as usize);
+    let log = block(layout.intent_log(), 2 * layout.intent_log_half_blocks as usize);
     assert!(log.iter().all(|byte| *byte == 0));
 }
 

@@ -68,7 +68,7 @@ impl Namespace {
             .inodes
             .dirty_page_or(dir, position, |dir| self.clean_bucket(dir, bucket, position))?;
         if made_dirty {
-            self.inodes.busy.directory(ino);
+            self.inodes.intent_log.directory(ino);
         }
         Ok(block)
     }

@@ -275,7 +275,7 @@ impl Namespace {
             let deferred = file.durable.is_some();
             self.remove_external(file.inode.ino, place, deferred)?;
         }
-        self.inodes.busy.nameless(file);
+        self.inodes.intent_log.nameless(file);
         self.inodes.locator_table().note_nameless(file.inode.ino)?;
         file.container = None;
         // No record is left that could have the tags.

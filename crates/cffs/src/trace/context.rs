@@ -64,7 +64,7 @@ struct Writing {
     block_bytes: u64,
     /// By the block's place in bytes.
     causes: BTreeMap<u64, Causes>,
-    /// The places of those that are written as a record of the log.
+    /// The places of those that are written as a record of the journal.
     record: Option<Vec<u64>>,
 }
 
@@ -207,17 +207,17 @@ pub fn as_record(blocks: impl Iterator<Item = BlockNo>) -> Scope {
     })
 }
 
-/// Causes of the blocks that are in the log and not at their places yet.
+/// Causes of the blocks that are in the journal and not at their places yet.
 #[derive(Default)]
-pub(super) struct Logged {
-    /// Where the log lies, in bytes.
+pub(super) struct Journaled {
+    /// Where the journal lies, in bytes.
     pub(super) area: Range<u64>,
     block_bytes: u64,
     causes: BTreeMap<u64, Causes>,
 }
 
-impl Logged {
-    /// Forgets what the log has.
+impl Journaled {
+    /// Forgets what the journal has.
     pub(super) fn clear(&mut self) {
         self.causes.clear();
     }
@@ -232,10 +232,10 @@ impl Logged {
                 _ if self.area.contains(&offset) => match (writing, record) {
                     (Some(writing), Some(record)) if len > writing.block_bytes => {
                         let causes = record.iter().map(|place| writing.causes.get(place));
-                        (shares(causes, otherwise), Way::Log)
+                        (shares(causes, otherwise), Way::Journal)
                     }
-                    // A header of the log.
-                    _ => alone(Way::Log),
+                    // A header of the journal.
+                    _ => alone(Way::Journal),
                 },
                 _ if self.within(offset, len).next().is_some() => {
                     let places = places(offset, len, self.block_bytes);
@@ -285,7 +285,7 @@ impl Logged {
         });
     }
 
-    /// The places of logged blocks in a range.
+    /// The places of journaled blocks in a range.
     fn within(&self, offset: u64, len: u64) -> impl Iterator<Item = u64> + '_ {
         let range = offset..offset.saturating_add(len);
         self.causes.range(range).map(|(place, _)| *place)

@@ -4,14 +4,14 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use super::causes::shares;
-use super::context::{Logged, now_ns, requester, way};
+use super::context::{Journaled, now_ns, requester, way};
 use super::op::Way;
 use super::record::Asked;
 use super::recorder::Recorder;
-use crate::device::{BlockDevice, Geometry, Journal, LogStats, RequestKind};
+use crate::device::{BlockDevice, Geometry, Journal, JournalStats, RequestKind};
 
 /// A device that hands each request to a recorder, with the operations that caused it. It belongs below
-/// the log of a volume, so that it sees what the log does.
+/// the journal of a volume, so that it sees what the journal does.
 pub struct RecordedDevice<D> {
     inner: D,
     recorder: Arc<Recorder>,
@@ -59,11 +59,11 @@ impl<D: BlockDevice> BlockDevice for RecordedDevice<D> {
             return self.inner.write_at(offset, bufs);
         }
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let (parts, way) = self.recorder.logged().attribute(offset, len);
+        let (parts, way) = self.recorder.journaled().attribute(offset, len);
         let started = now_ns();
         let result = self.inner.write_at(offset, bufs);
         if result.is_ok() {
-            self.recorder.logged().written(offset, len);
+            self.recorder.journaled().written(offset, len);
         }
         let asked = (RequestKind::Write, offset, len);
         self.recorder.request(asked, way, &parts, started, result.is_ok());
@@ -98,12 +98,12 @@ impl<D: BlockDevice> Journal for RecordedDevice<D> {
             return journal.commit(blocks);
         }
         let len = blocks.iter().map(|(_, image)| image.len() as u64).sum();
-        let parts = Logged::attribute_record();
+        let parts = Journaled::attribute_record();
         let started = now_ns();
         let result = journal.commit(blocks);
         if matches!(result, Ok(true) | Err(_)) {
             let asked = (RequestKind::Write, 0, len);
-            self.recorder.request(asked, Way::Log, &parts, started, result.is_ok());
+            self.recorder.request(asked, Way::Journal, &parts, started, result.is_ok());
         }
         result
     }
@@ -112,7 +112,7 @@ impl<D: BlockDevice> Journal for RecordedDevice<D> {
         self.inner.journal().map_or(Ok(()), Journal::stop)
     }
 
-    fn stats(&self) -> LogStats {
-        self.inner.journal().map_or_else(LogStats::default, Journal::stats)
+    fn stats(&self) -> JournalStats {
+        self.inner.journal().map_or_else(JournalStats::default, Journal::stats)
     }
 }

@@ -8,7 +8,7 @@
 //!      │  └ run queue ───▶ a read ahead, on another thread      ▶ the request
 //!      └──▶ changed page ─▶ block of an epoch ─┬───────────────▶ the write, an epoch later
 //!           changed inode ─▶ its sector's page │
-//!                                              └▶ record of the log ▶ its block, drained later
+//!                                              └▶ record of the journal ▶ its block, drained later
 //! ```
 //!
 //! Pages and inodes keep the operations that changed them as [`Causes`]; a set of writes keeps those of

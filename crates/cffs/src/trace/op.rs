@@ -143,9 +143,9 @@ pub enum Way {
     ReadAhead,
     /// It wrote blocks of an epoch to their places.
     WriteBack,
-    /// It wrote blocks of an epoch as a record of the log.
-    Log,
-    /// It brought blocks from the log to their places.
+    /// It wrote blocks of an epoch as a record of the journal.
+    Journal,
+    /// It brought blocks from the journal to their places.
     Drain,
 }
 
@@ -156,7 +156,7 @@ impl Way {
             Way::Direct => "direct",
             Way::ReadAhead => "read-ahead",
             Way::WriteBack => "write-back",
-            Way::Log => "log",
+            Way::Journal => "journal",
             Way::Drain => "drain",
         }
     }

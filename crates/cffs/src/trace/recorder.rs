@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::context::{self, Ended, Logged, now_ns, track};
+use super::context::{self, Ended, Journaled, now_ns, track};
 use super::op::{OpKind, Share, Way};
 use super::record::{self, Asked, Span};
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ pub struct Recorder {
     began_ns: AtomicU64,
     counts: [AtomicU64; KINDS],
     buffer: Mutex<Buffer>,
-    logged: Mutex<Logged>,
+    journaled: Mutex<Journaled>,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -121,13 +121,13 @@ impl Recorder {
         }
     }
 
-    pub(super) fn logged(&self) -> MutexGuard<'_, Logged> {
-        self.logged.lock()
+    pub(super) fn journaled(&self) -> MutexGuard<'_, Journaled> {
+        self.journaled.lock()
     }
 
-    /// Sets the place of the log of the volume, in bytes.
-    pub fn set_log_area(&self, area: std::ops::Range<u64>) {
-        self.logged().area = area;
+    /// Sets the place of the journal of the volume, in bytes.
+    pub fn set_journal_area(&self, area: std::ops::Range<u64>) {
+        self.journaled().area = area;
     }
 
     fn push(&self, event: &str) {
@@ -161,7 +161,7 @@ impl Recorder {
         *buffer = Buffer { bytes, taken_at: Some(Instant::now()), ..Buffer::default() };
         self.began_ns.store(now_ns(), Ordering::Relaxed);
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-        self.logged().clear();
+        self.journaled().clear();
         let mode = if detail == Detail::All { 2 } else { 1 };
         self.mode.store(mode, Ordering::Release);
         Ok(())

@@ -28,9 +28,9 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(log_bytes: u64) -> Disk {
+    fn new(journal_bytes: u64) -> Disk {
         let counted = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
-        let options = MkfsOptions { log_bytes, ..MkfsOptions::default() };
+        let options = MkfsOptions { journal_bytes, ..MkfsOptions::default() };
         mkfs::make(&*counted, &options).expect("made");
         Disk { counted, recorder: Arc::default() }
     }
@@ -166,8 +166,8 @@ fn read_all(volume: &Volume) {
 /// The shares of all operations add up to what the device counted, for each kind of request.
 #[test]
 fn shares_add_up_to_the_requests_of_the_device() {
-    for log_bytes in [0, 4 << 20] {
-        let disk = Disk::new(log_bytes);
+    for journal_bytes in [0, 4 << 20] {
+        let disk = Disk::new(journal_bytes);
         let volume = disk.open();
         let (written, counts) = disk.record(Detail::All, || work_on(&volume));
         assert_adds_up(&written, counts);
@@ -198,8 +198,8 @@ fn assert_adds_up(events: &[Value], counts: Counts) {
 
 #[test]
 fn a_write_an_epoch_later_belongs_to_the_operations_that_changed_the_files() {
-    for (log_bytes, way) in [(0, Way::WriteBack), (4 << 20, Way::Log)] {
-        let disk = Disk::new(log_bytes);
+    for (journal_bytes, way) in [(0, Way::WriteBack), (4 << 20, Way::Journal)] {
+        let disk = Disk::new(journal_bytes);
         let volume = disk.open();
         let dirs = [b"a", b"b"].map(|name| volume.make(ROOT, name, &DIRECTORY).expect("made").ino);
         volume.sync().expect("synced");
@@ -213,7 +213,7 @@ fn a_write_an_epoch_later_belongs_to_the_operations_that_changed_the_files() {
         assert!(first.is_some() && second > first, "{writes:?}");
         let flushes = shares(&records, "sync");
         assert_eq!(of_process(&flushes, 3), flushes.values().sum::<u64>(), "{flushes:?}");
-        // Its own are the superblock's and the busy log's.
+        // Its own are the superblock's and the intent log's.
         assert!(of_process(&writes, 3) < first.unwrap_or(0) + second.unwrap_or(0), "{writes:?}");
         assert_eq!(of_process(&writes, 0), 0, "every request has a cause");
     }
@@ -348,7 +348,7 @@ fn blocks_that_an_epoch_has_written_have_no_causes_in_the_next() {
 }
 
 #[test]
-fn later_writes_from_the_log_belong_to_the_operations_that_wrote_the_blocks() {
+fn later_writes_from_the_journal_belong_to_the_operations_that_wrote_the_blocks() {
     let disk = Disk::new(4 << 20);
     let volume = disk.open();
     let (records, _) = disk.record(Detail::Causes, || {
@@ -357,7 +357,7 @@ fn later_writes_from_the_log_belong_to_the_operations_that_wrote_the_blocks() {
         as_process(3, || volume.writer().checkpoint()).expect("written");
     });
     let writes = shares(&records, "write");
-    assert!(of_way(&writes, 1, Way::Log).is_some_and(|sum| sum > 0), "{writes:?}");
+    assert!(of_way(&writes, 1, Way::Journal).is_some_and(|sum| sum > 0), "{writes:?}");
     assert!(of_way(&writes, 1, Way::Drain).is_some_and(|sum| sum > 0), "{writes:?}");
 }
 
@@ -491,7 +491,7 @@ proptest! {
     }
 }
 
-/// A device that is no log leaves the defaults of the trait as they are below it.
+/// A device that is no journal leaves the defaults of the trait as they are below it.
 #[test]
 fn the_device_hands_on_what_it_does_not_record() {
     let recorder = Arc::new(Recorder::default());

@@ -153,9 +153,9 @@ impl Volume {
         self.writer.remember_damage(code, ino, what)
     }
 
-    /// How far the busy log is filled.
-    pub fn busy_log(&self) -> Fill {
-        self.inodes().busy.fill()
+    /// How far the intent log is filled.
+    pub fn intent_log(&self) -> Fill {
+        self.inodes().intent_log.fill()
     }
 
     /// The superblock as of now.

@@ -77,9 +77,9 @@ pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::format::superblock::{Incompat, State};
-pub use crate::inode::Fill as BusyLogFill;
+pub use crate::inode::Fill as IntentLogFill;
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
-use crate::log;
+use crate::journal;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
@@ -129,8 +129,8 @@ impl Volume {
         clock: Arc<dyn Clock>,
         mut options: OpenOptions,
     ) -> Result<Volume> {
-        let is_log_optional = options.read_only || options.stable == StableLog::None;
-        let device = log::attach(device, is_log_optional)?;
+        let is_journal_optional = options.read_only || options.journal == JournalMode::None;
+        let device = journal::attach(device, is_journal_optional)?;
         let mut superblock = match &options.host {
             Some(host) if !options.read_only => {
                 mark::claim(&*device, &**host, clock.now(), options.take_over)?
@@ -146,7 +146,7 @@ impl Volume {
                 let what = "the volume was not left clean; run cffs fsck on it";
                 return Err(Error::Unsupported(what.into()));
             }
-            if options.stable != StableLog::On {
+            if options.journal != JournalMode::On {
                 device.journal().map_or(Ok(()), Journal::stop)?;
             }
         }
@@ -154,7 +154,7 @@ impl Volume {
         // no number is used twice, whatever a crash lost.
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
-        options.recorder.set_log_area(log::area_bytes(&superblock));
+        options.recorder.set_journal_area(journal::area_bytes(&superblock));
         let reserve = superblock.reserve;
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
         let hints = device.hints();

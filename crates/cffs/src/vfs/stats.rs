@@ -1,8 +1,8 @@
 //! Counters of a volume's operations and memory.
 
 use super::Volume;
-use crate::device::{Journal, LogStats};
-use crate::inode::Busy;
+use crate::device::{Journal, JournalStats};
+use crate::inode::IntentLog;
 use crate::line::Counter;
 use crate::memory::Kind;
 
@@ -55,8 +55,8 @@ pub struct Stats {
     pub dir_reads: u64,
     /// Calls: fsync and the like.
     pub syncs: u64,
-    /// The activity of the stable log, if the volume has one.
-    pub log: Option<LogStats>,
+    /// The activity of the journal, if the volume has one.
+    pub journal: Option<JournalStats>,
 }
 
 /// The memory of one kind of data.
@@ -111,7 +111,7 @@ impl Volume {
             writes: self.calls.writes.get(),
             dir_reads: self.calls.dir_reads.get(),
             syncs: self.calls.syncs.get(),
-            log: self.inodes().cache.device().journal().map(Journal::stats),
+            journal: self.inodes().cache.device().journal().map(Journal::stats),
         }
     }
 
@@ -160,7 +160,9 @@ impl Volume {
                     }
                     Kind::References => (self.references.memory_bytes(), None),
                     Kind::Bitmaps => (inodes.alloc.bitmap_bytes(), None),
-                    Kind::BusyLog => (inodes.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
+                    Kind::IntentLog => {
+                        (inodes.intent_log.memory_bytes(), Some(IntentLog::memory_bytes_max()))
+                    }
                 };
                 MemoryUse { kind, bytes, bytes_max }
             })

@@ -4,7 +4,7 @@ use super::Protection;
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
-pub use crate::options::{AtimeMode, OpenOptions, StableLog};
+pub use crate::options::{AtimeMode, JournalMode, OpenOptions};
 use crate::units::InodeNo;
 
 /// The attributes of a file, as `stat` shows them.

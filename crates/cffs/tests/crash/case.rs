@@ -9,7 +9,7 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::BREAK_EVEN_BYTES;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewKind, OpenOptions, StableLog, Volume, read_superblock};
+use cffs::vfs::{AllocateMode, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
 use super::random::Random;
@@ -43,7 +43,7 @@ pub const GROWN: u64 = 128;
 pub const HOLES: u64 = 256;
 /// Added to a kind: nearly all space is taken.
 pub const FULL: u64 = 512;
-/// Added to a kind with a log: the log is not used, until a crash.
+/// Added to a kind with a journal: the journal is not used, until a crash.
 pub const STOPPED: u64 = 1024;
 /// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
@@ -113,14 +113,14 @@ pub fn sector_bytes(kind: u64) -> u32 {
 }
 
 /// Makes a volume of a kind, makes the calls of [`ops::start`], and closes it.
-pub fn make(device: Arc<dyn BlockDevice>, kind: u64, log_bytes: u64) {
+pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
     let options = MkfsOptions {
         embed: kind & 2 == 0,
         cg_blocks: 512,
         uuid: Some(UUID),
         block_bytes: BLOCK_BYTES as u32,
         hash_seed: Some([9; 16]),
-        log_bytes,
+        journal_bytes,
         ..MkfsOptions::default()
     };
     mkfs::make(&*device, &options).expect("mkfs");
@@ -204,9 +204,9 @@ pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
             _ => BREAK_EVEN_SCATTERED_BYTES,
         },
         discard: true,
-        stable: match kind & STOPPED {
-            0 => StableLog::On,
-            _ => StableLog::Off,
+        journal: match kind & STOPPED {
+            0 => JournalMode::On,
+            _ => JournalMode::Off,
         },
         ..OpenOptions::default()
     };
@@ -324,7 +324,7 @@ impl<M: Medium> Run<'_, M> {
         let device = opener()?;
         recover(&device)?;
         check(&device, "after recovery")?;
-        // A log that was not used is used again.
+        // A journal that was not used is used again.
         let volume = open(device.clone(), self.kind & !STOPPED)?;
         let found = Tree::of(&volume)?;
         self.history.refuse(&found)?;

@@ -32,12 +32,12 @@ const INODES_LEFT: u64 = 400;
 /// One in this many blocks is free, so that no two blocks of the table are adjacent.
 const HOLES_EVERY: usize = 3;
 
-/// Added to a kind: a stable log, so small that it is full again and again.
-pub const LOGGED: u64 = 8;
-/// The blocks of that log: a record has up to 255 in a larger one.
-const LOG_BLOCKS: usize = 40;
-/// Added to a kind: such a log on a disk of its own.
-pub const LOGGED_ELSEWHERE: u64 = 16;
+/// Added to a kind: a journal, so small that it is full again and again.
+pub const JOURNALED: u64 = 8;
+/// The blocks of that journal: a record has up to 255 in a larger one.
+const JOURNAL_BLOCKS: usize = 40;
+/// Added to a kind: such a journal on a disk of its own.
+pub const JOURNALED_ELSEWHERE: u64 = 16;
 
 /// Disks, and what is taken out of them to see whether that is noticed.
 #[derive(Default)]
@@ -115,16 +115,16 @@ impl Record<Images> for Reached {
 
 fn start(kind: u64) -> Images {
     let sector_bytes = case::sector_bytes(kind);
-    let log_bytes = (LOG_BLOCKS * BLOCK_BYTES) as u64;
+    let journal_bytes = (JOURNAL_BLOCKS * BLOCK_BYTES) as u64;
     let disk =
         |size_bytes| Arc::new(MemoryDevice::with_geometry(Geometry { size_bytes, sector_bytes }));
     let mut disks = vec![disk(DEVICE_BYTES)];
-    if kind & LOGGED_ELSEWHERE != 0 {
-        disks.push(disk(log_bytes));
+    if kind & JOURNALED_ELSEWHERE != 0 {
+        disks.push(disk(journal_bytes));
     }
     let each = disks.iter().map(|disk| disk.clone() as Arc<dyn BlockDevice>);
     let device = record::joined(each.collect());
-    case::make(device.clone(), kind, if kind & LOGGED != 0 { log_bytes } else { 0 });
+    case::make(device.clone(), kind, if kind & JOURNALED != 0 { journal_bytes } else { 0 });
     if kind & IN_PIECES != 0 {
         break_table(&device, kind);
         assert!(is_table_in_pieces(&*device), "kind {kind}");

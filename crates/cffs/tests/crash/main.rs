@@ -33,29 +33,29 @@ mod tree;
 
 use case::{Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::RenameMode;
-use disks::{Disks, IN_PIECES, LOGGED, LOGGED_ELSEWHERE};
+use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
 use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
 use mutants::Mutant;
 use ops::Op;
-use record::{HOME, LOG};
+use record::{HOME, JOURNAL};
 
 /// States to try if nothing else is asked for.
 const STATES: u64 = 200_000;
-/// States of volumes with a log: the calls are the same, and what a crash leaves is simpler.
-const LOGGED_STATES: u64 = 50_000;
-/// States of volumes with a log on another disk.
-const LOGGED_ELSEWHERE_STATES: u64 = 20_000;
+/// States of volumes with a journal: the calls are the same, and what a crash leaves is simpler.
+const JOURNALED_STATES: u64 = 50_000;
+/// States of volumes with a journal on another disk.
+const JOURNALED_ELSEWHERE_STATES: u64 = 20_000;
 /// States of pairs after each of which files are moved.
 const MOVED_STATES: u64 = 10_000;
 /// Where moving files is among the operations on a volume in use.
 const REGROUP: usize = 0;
-/// Where a volume has its log, and whether it is used.
+/// Where a volume has its journal, and whether it is used.
 const PLACES: [(&str, u64); 5] = [
-    ("no log", 0),
-    ("log inside", LOGGED),
-    ("log outside", LOGGED_ELSEWHERE),
-    ("log inside, off", LOGGED | STOPPED),
-    ("log outside, off", LOGGED_ELSEWHERE | STOPPED),
+    ("no journal", 0),
+    ("journal inside", JOURNALED),
+    ("journal outside", JOURNALED_ELSEWHERE),
+    ("journal inside, off", JOURNALED | STOPPED),
+    ("journal outside, off", JOURNALED_ELSEWHERE | STOPPED),
 ];
 /// Workloads in which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 400;
@@ -86,8 +86,8 @@ fn every_crash_leaves_a_state_that_was() {
 }
 
 #[test]
-fn every_crash_of_a_volume_with_a_log_leaves_a_state_that_was() {
-    explore(LOGGED, LOGGED_STATES);
+fn every_crash_of_a_volume_with_a_journal_leaves_a_state_that_was() {
+    explore(JOURNALED, JOURNALED_STATES);
 }
 
 #[test]
@@ -97,16 +97,16 @@ fn every_online_operation_on_every_kind_of_volume() {
 
 /// Of two disks a crash may leave each in any of its states, whatever it leaves of the other.
 #[test]
-fn every_crash_of_a_volume_and_its_log_elsewhere_leaves_a_state_that_was() {
-    explore(LOGGED_ELSEWHERE, LOGGED_ELSEWHERE_STATES);
+fn every_crash_of_a_volume_and_its_journal_elsewhere_leaves_a_state_that_was() {
+    explore(JOURNALED_ELSEWHERE, JOURNALED_ELSEWHERE_STATES);
 }
 
-/// An fsync waits for the disk of the log, and what goes home for the other.
+/// An fsync waits for the disk of the journal, and what goes home for the other.
 #[test]
 fn each_of_two_disks_is_waited_for() {
-    for disk in [HOME, LOG] {
+    for disk in [HOME, JOURNAL] {
         let explorer = explorer_of(Mutant::NoSyncOf(disk));
-        let pairs = explorer.pairs().map(|pair| pair.of_kinds_from(LOGGED_ELSEWHERE));
+        let pairs = explorer.pairs().map(|pair| pair.of_kinds_from(JOURNALED_ELSEWHERE));
         let caught = pairs.take(MUTANT_WORKLOADS).position(|pair| explorer.run(pair).is_err());
         println!("disk {disk}, not waited for, was caught by workload {caught:?}");
         assert!(caught.is_some(), "disk {disk} need not be waited for");
@@ -145,7 +145,7 @@ fn earlier_findings_stay_fixed() {
                 Sync,
             ],
         ),
-        // Closing had nothing but bitmaps to write, and the busy log did not list them.
+        // Closing had nothing but bitmaps to write, and the intent log did not list them.
         (0, vec![Truncate("big", 30_000), Sync]),
         (3, vec![Truncate("d/f", 100), Sync]),
         // What was large is overwritten in place when it is small again, which was taken for a failure.
@@ -264,7 +264,7 @@ fn files_that_are_moved_are_there_after_any_crash() {
     use Op::*;
     let explorer = explorer();
     let mut tried = Tried::default();
-    for kind in [0, 3, LOGGED, SCATTERED] {
+    for kind in [0, 3, JOURNALED, SCATTERED] {
         for calls in [
             vec![Regroup],
             vec![Write("g", 0, 5000), Regroup, Regroup, Sync],
@@ -284,9 +284,9 @@ fn files_that_are_moved_are_there_after_any_crash() {
 }
 
 /// Pairs of calls after each of which all files are moved: on volumes on which one unit has them all, and on
-/// those on which they move in several, and in halves of these; with and without a log.
+/// those on which they move in several, and in halves of these; with and without a journal.
 fn nth_moved(nth: u64, calls: u64) -> Workload {
-    let bases = [0, SCATTERED, LOGGED, SCATTERED + LOGGED];
+    let bases = [0, SCATTERED, JOURNALED, SCATTERED + JOURNALED];
     let base = bases[(nth / KINDS % bases.len() as u64) as usize];
     Workload::nth_pair(nth, calls).of_kinds_from(base).with_maintenance(REGROUP)
 }
@@ -320,7 +320,7 @@ fn every_part_of_moving_is_missed() {
 }
 
 /// Every barrier that an epoch has, the sync at its end, every phase, every linktag and every kind of
-/// record of the busy log is needed: without it, the explorer finds a violation, or all has to be
+/// record of the intent log is needed: without it, the explorer finds a violation, or all has to be
 /// checked. So an fsync that is acknowledged too early is found, too.
 #[test]
 fn every_part_of_an_epoch_is_missed() {
@@ -366,7 +366,7 @@ fn the_phase_of_vacated_names_is_missed() {
     }
 }
 
-/// A mutant is caught by what it leaves out, and not by rewriting the busy log.
+/// A mutant is caught by what it leaves out, and not by rewriting the intent log.
 #[test]
 fn records_in_another_order_are_not_missed() {
     let explorer = explorer_of(Mutant::Reordered);

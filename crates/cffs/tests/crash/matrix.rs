@@ -1,7 +1,7 @@
 //! The matrix: every operation on a volume in use, on every kind of volume, with crashes.
 //!
-//! Features that work one by one may not work together: trim was right, and so was the stable log, but trim
-//! on a volume with a log was not. So nothing is chosen here. Each cell runs pairs of calls with the
+//! Features that work one by one may not work together: trim was right, and so was the journal, but trim
+//! on a volume with a journal was not. So nothing is chosen here. Each cell runs pairs of calls with the
 //! operation after each of them, and tries the crashes of that.
 
 use super::case::{FULL, GROWN, HOLES, Medium, ROOMY, Tried};

@@ -1,12 +1,12 @@
 //! Faults of the device that the explorer must notice: writes out of order, and writes without whole phases,
-//! without linktags, or without records of the busy log. The file system itself is unchanged.
+//! without linktags, or without records of the intent log. The file system itself is unchanged.
 
 use std::collections::HashMap;
 
 use cffs::device::Geometry;
 use cffs::format::Checksum;
-use cffs::format::busy_log::{self, Position, Record};
 use cffs::format::inode::{LINK_TAG_BYTES, LinkTagKind};
+use cffs::format::intent_log::{self, Position, Record};
 use cffs::format::sector::{self, Body, Sector};
 use cffs::units::InodeNo;
 
@@ -22,7 +22,7 @@ const TAG_KIND: std::ops::Range<usize> = 24..28;
 pub enum Mutant {
     /// Nothing waits for the disk: a sync is no more than a barrier.
     NoSync,
-    /// Nothing waits for this disk, of a volume whose log lies on another.
+    /// Nothing waits for this disk, of a volume whose journal lies on another.
     NoSyncOf(Disk),
     /// Bitmaps and the superblock that calls them right are in motion together.
     NoSyncBeforeSuperblock,
@@ -36,23 +36,23 @@ pub enum Mutant {
     NoDeferral,
     /// Linktags of this kind are blank, in the external table or elsewhere.
     NoTag { kind: LinkTagKind, external: bool },
-    /// The busy log is blank.
+    /// The intent log is blank.
     NoLog,
-    /// The busy log is in motion with the changes that it lists.
+    /// The intent log is in motion with the changes that it lists.
     LateLog,
     /// Of the contents that the first phase writes, each other block is in motion with what leads to it.
     LateHalf,
-    /// The busy log has no records of this kind.
+    /// The intent log has no records of this kind.
     NoRecord(Kind),
-    /// Each sector of the busy log is the end of what an epoch lists.
+    /// Each sector of the intent log is the end of what an epoch lists.
     EarlyEnd,
     /// Space that an epoch frees is discarded before the epoch is on the device.
     EarlyDiscard,
-    /// The records of an epoch in one sector of the busy log are in another order, which is harmless.
+    /// The records of an epoch in one sector of the intent log are in another order, which is harmless.
     Reordered,
 }
 
-/// The subject of a record of the busy log.
+/// The subject of a record of the intent log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
@@ -132,14 +132,16 @@ pub const OF_MOVING: [Mutant; 7] = [
 ];
 
 impl Mutant {
-    /// Changes what a request writes. `chain` has the checksum that a sector of the busy log has now,
+    /// Changes what a request writes. `chain` has the checksum that a sector of the intent log has now,
     /// by the one that it had.
     pub fn change(self, data: &mut [u8], geometry: Geometry, chain: &mut HashMap<u32, u32>) {
         let checksum = Checksum::new(&UUID);
         for image in data.chunks_exact_mut(geometry.sector_bytes as usize) {
             match self {
                 Mutant::NoTag { kind, external } => untag(image, kind, external, checksum),
-                Mutant::NoLog if busy_log::position_of(image, checksum).is_some() => image.fill(0),
+                Mutant::NoLog if intent_log::position_of(image, checksum).is_some() => {
+                    image.fill(0)
+                }
                 Mutant::NoRecord(_) | Mutant::EarlyEnd | Mutant::Reordered => {
                     self.untell(image, checksum, chain);
                 }
@@ -148,29 +150,29 @@ impl Mutant {
         }
     }
 
-    /// Changes the records in a sector, if it is one of the busy log.
+    /// Changes the records in a sector, if it is one of the intent log.
     fn untell(self, image: &mut [u8], checksum: Checksum, chain: &mut HashMap<u32, u32>) {
-        let Some(position) = busy_log::position_of(image, checksum) else { return };
+        let Some(position) = intent_log::position_of(image, checksum) else { return };
         let mut after = position;
-        let mut marks = busy_log::decode(image, &mut after, checksum).expect("one of the log");
+        let mut marks = intent_log::decode(image, &mut after, checksum).expect("one of the log");
         let previous = chain.get(&position.previous).copied().unwrap_or(position.previous);
-        busy_log::init(image, Position { previous, ..position });
+        intent_log::init(image, Position { previous, ..position });
         if self == Mutant::Reordered {
             let epochs = marks.records.split_mut(|record| *record == Record::End);
             epochs.for_each(<[Record]>::reverse);
         }
         for record in marks.records {
             if self != Mutant::NoRecord(Kind::of(&record)) {
-                assert!(busy_log::append(image, &record), "there was room before");
+                assert!(intent_log::append(image, &record), "there was room before");
             }
         }
         if self == Mutant::EarlyEnd {
-            busy_log::append(image, &Record::End);
+            intent_log::append(image, &Record::End);
         }
         if marks.incomplete {
-            busy_log::set_incomplete(image);
+            intent_log::set_incomplete(image);
         }
-        chain.insert(after.previous, busy_log::seal(image, checksum));
+        chain.insert(after.previous, intent_log::seal(image, checksum));
     }
 
     /// Changes the order of what was written, from one sync to the next.
@@ -247,12 +249,12 @@ fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     (offset..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES))
 }
 
-/// Whether a block has sectors of the busy log.
+/// Whether a block has sectors of the intent log.
 fn is_log(block: &[u8]) -> bool {
     let checksum = Checksum::new(&UUID);
     [512, BLOCK_BYTES].into_iter().any(|sector_bytes| {
         let first = block.get(..sector_bytes);
-        first.is_some_and(|first| busy_log::position_of(first, checksum).is_some())
+        first.is_some_and(|first| intent_log::position_of(first, checksum).is_some())
     })
 }
 

@@ -49,15 +49,15 @@ impl Event {
 pub type Disk = usize;
 /// The disk with the volume itself.
 pub const HOME: Disk = 0;
-/// The disk with the volume's log, if that is another.
-pub const LOG: Disk = 1;
+/// The disk with the volume's journal, if that is another.
+pub const JOURNAL: Disk = 1;
 
 /// A volume's device, from its disks.
 pub fn joined(mut disks: Vec<Arc<dyn BlockDevice>>) -> Arc<dyn BlockDevice> {
-    let log = disks.drain(LOG..).next();
+    let journal = disks.drain(JOURNAL..).next();
     let home = disks.swap_remove(HOME);
-    match log {
-        Some(log) => Arc::new(PairedDevice::new(home, log)),
+    match journal {
+        Some(journal) => Arc::new(PairedDevice::new(home, journal)),
         None => home,
     }
 }
@@ -100,7 +100,7 @@ struct Recorder {
     inner: MemoryDevice,
     timeline: Arc<Timeline>,
     mutant: Option<Mutant>,
-    /// The checksums of the sectors of the busy log that the mutant changed, by those they had.
+    /// The checksums of the sectors of the intent log that the mutant changed, by those they had.
     chain: Mutex<HashMap<u32, u32>>,
     barriers: AtomicUsize,
     ticks: AtomicU64,
@@ -128,7 +128,7 @@ impl BlockDevice for Recorder {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
-    /// So slow that a log tries its gaps.
+    /// So slow that a journal tries its gaps.
     fn elapsed(&self) -> Duration {
         Duration::from_millis(5 * self.ticks.fetch_add(1, Ordering::Relaxed))
     }

@@ -246,7 +246,7 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
         });
         counts.barriers + counts.syncs
     };
-    // The busy log has both directories after the first file of each.
+    // The intent log has both directories after the first file of each.
     let [_, root, _, other] =
         [(ROOT, 0), (ROOT, 1), (dir, 2), (dir, 3)].map(|at| waits(at.0, at.1));
     assert_eq!((root, other), (2, 2));

@@ -30,9 +30,9 @@ const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
 /// An operation on the volume in use follows one in this many changes.
 const MAINTENANCE_EVERY: u64 = 6;
-/// The blocks of a cylinder group, of which most are never used, and the bytes of a log in one of these.
+/// The blocks of a cylinder group, of which most are never used, and the bytes of a journal in one of these.
 const CG_BLOCKS: u32 = 512;
-const LOG_BYTES: u64 = 64 * 4096;
+const JOURNAL_BYTES: u64 = 64 * 4096;
 /// A longer file is overwritten in place, and from then on.
 const SMALL_BYTES: usize = 65_536;
 const BLOCK_BYTES: usize = 4096;
@@ -368,16 +368,16 @@ fn every_crash_leaves_a_state_that_was() {
         let embed = !seed.is_multiple_of(4);
         let sector_bytes = Some(if seed.is_multiple_of(3) { 512 } else { 4096 });
         let policy = Policy::ALL[seed as usize % Policy::ALL.len()];
-        let (cg_blocks, log_bytes) = match seed % 2 {
+        let (cg_blocks, journal_bytes) = match seed % 2 {
             0 => (MkfsOptions::default().cg_blocks, 0),
-            _ => (CG_BLOCKS, LOG_BYTES),
+            _ => (CG_BLOCKS, JOURNAL_BYTES),
         };
         let options = MkfsOptions {
             embed,
             sector_bytes,
             policy,
             cg_blocks,
-            log_bytes,
+            journal_bytes,
             ..MkfsOptions::default()
         };
         tried += run(seed, &options);

@@ -211,7 +211,7 @@ fn a_volume_that_is_open_read_only_is_not_written_to() {
 }
 
 /// The background writes the record, so that a crash does not take it; and a volume that was in use
-/// is not recovered by its busy log alone.
+/// is not recovered by its intent log alone.
 #[test]
 fn a_crash_keeps_the_record() {
     let Sample { device, sector, .. } = sample();

@@ -10,7 +10,7 @@ use cffs::error::Result;
 use cffs::format::superblock::State;
 use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
-use cffs::log::LoggedDevice;
+use cffs::journal::JournaledDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::{CgIndex, InodeNo};
 use cffs::vfs::{NewKind, Volume, XattrMode, read_superblock};
@@ -106,7 +106,7 @@ fn a_seed_that_is_not_the_uuid_is_understood() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A volume that was small and has grown: its busy log is not as long as its size says, and a copy has
+/// A volume that was small and has grown: its intent log is not as long as its size says, and a copy has
 /// the next size, to which growing was cut short.
 #[test]
 fn a_volume_that_has_grown_is_read_too() {
@@ -123,7 +123,7 @@ fn a_volume_that_has_grown_is_read_too() {
         sample::make(&volume, InodeNo::ROOT, b"made after", NewKind::Regular).unwrap();
         volume.close().unwrap();
         let superblock = volume.superblock();
-        assert_eq!(superblock.busy_log_blocks, old.busy_log_blocks, "{name}");
+        assert_eq!(superblock.intent_log_blocks, old.intent_log_blocks, "{name}");
         assert_eq!(superblock.blocks * u64::from(superblock.block_bytes), size_bytes);
         assert!(superblock.blocks > old.blocks);
 
@@ -141,19 +141,19 @@ fn a_volume_that_has_grown_is_read_too() {
     }
 }
 
-/// Only then there may be something in the log.
+/// Only then there may be something in the journal.
 fn mark_in_use(device: &dyn BlockDevice) -> Superblock {
     let superblock = Superblock { state: State::InUse, ..read_superblock(device).unwrap() };
     device.write_at(0, &[IoSlice::new(&superblock.encode())]).unwrap();
     superblock
 }
 
-/// A block in the log counts, and not the old one at its place.
+/// A block in the journal counts, and not the old one at its place.
 #[test]
-fn a_volume_with_a_log_is_read_too() {
+fn a_volume_with_a_journal_is_read_too() {
     for (name, options) in sample::kinds() {
-        let log_bytes = 40 * u64::from(options.block_bytes);
-        let image = sample::full(&MkfsOptions { log_bytes, ..options }).unwrap();
+        let journal_bytes = 40 * u64::from(options.block_bytes);
+        let image = sample::full(&MkfsOptions { journal_bytes, ..options }).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
         let expected = listing::of(&volume).unwrap();
         assert_eq!(listing::decoded(&image), expected, "{name}");
@@ -166,19 +166,19 @@ fn a_volume_with_a_log_is_read_too() {
             let at = layout.block_offset(block);
             let mut bytes = vec![0; layout.block_bytes as usize];
             device.read_at(at, &mut bytes).unwrap();
-            let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+            let (journaled, doubt) = JournaledDevice::open(&device, &superblock);
             assert_eq!(doubt, None);
             // The last image of a block counts.
-            assert!(logged.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
-            assert!(logged.commit(&[(at, &bytes)]).unwrap());
-            drop(logged);
+            assert!(journaled.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+            assert!(journaled.commit(&[(at, &bytes)]).unwrap());
+            drop(journaled);
             device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
             assert_eq!(listing::decoded(&device.snapshot()), expected, "{name}, {block:?}");
         }
     }
 }
 
-/// A device on which each record of a log takes so long that gaps are tried.
+/// A device on which each record of a journal takes so long that gaps are tried.
 struct Slow {
     inner: MemoryDevice,
     ticks: AtomicU64,
@@ -217,8 +217,8 @@ impl BlockDevice for Slow {
 #[test]
 fn records_behind_gaps_are_read_too() {
     let (name, options) = sample::kinds().remove(0);
-    let log_bytes = 40 * u64::from(options.block_bytes);
-    let image = sample::full(&MkfsOptions { log_bytes, ..options }).unwrap();
+    let journal_bytes = 40 * u64::from(options.block_bytes);
+    let image = sample::full(&MkfsOptions { journal_bytes, ..options }).unwrap();
     let (_, volume) = sample::open(&image, true).unwrap();
     let expected = listing::of(&volume).unwrap();
 
@@ -228,14 +228,14 @@ fn records_behind_gaps_are_read_too() {
     let at = layout.block_offset(layout.system_area());
     let mut bytes = vec![0; layout.block_bytes as usize];
     device.read_at(at, &mut bytes).unwrap();
-    let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+    let (journaled, doubt) = JournaledDevice::open(&device, &superblock);
     assert_eq!(doubt, None);
     // With the first two the device has turned out to be slow; the last ones go between others.
     for _ in 0..14 {
-        assert!(logged.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+        assert!(journaled.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
     }
-    assert!(logged.commit(&[(at, &bytes)]).unwrap());
-    drop(logged);
+    assert!(journaled.commit(&[(at, &bytes)]).unwrap());
+    drop(journaled);
     device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
     assert_eq!(listing::decoded(&device.inner.snapshot()), expected, "{name}");
 }

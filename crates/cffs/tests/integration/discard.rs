@@ -98,12 +98,12 @@ fn a_trim_keeps_to_its_range_and_leaves_short_runs_alone() {
     assert_sound(&*device);
 }
 
-/// A trim once discarded the stable log, which lies in a group that was never used: the next crash lost every
-/// change that the log had, and even a volume that was closed could not be opened without a repair.
+/// A trim once discarded the journal, which lies in a group that was never used: the next crash lost every
+/// change that the journal had, and even a volume that was closed could not be opened without a repair.
 #[test]
-fn a_trim_leaves_the_stable_log_alone() {
+fn a_trim_leaves_the_journal_alone() {
     let device = Arc::new(MemoryDevice::new(512 * MIB));
-    let options = MkfsOptions { log_bytes: 32 * MIB, ..MkfsOptions::default() };
+    let options = MkfsOptions { journal_bytes: 32 * MIB, ..MkfsOptions::default() };
     mkfs::make(&*device, &options).expect("mkfs");
     let volume = open(&device, false);
     let durable = |volume: &Volume, name: &str| {

@@ -187,7 +187,7 @@ fn a_file_that_is_changed_here_and_there_waits_for_its_epoch() {
 #[test]
 fn references_to_contents_wait_for_them() {
     let (volume, device) = volume(OpenOptions { early_bytes: 4 * KIB, ..OpenOptions::default() });
-    // The busy log has listed the place of names and space with the first file, so that nothing but
+    // The intent log has listed the place of names and space with the first file, so that nothing but
     // the contents comes before the names.
     make(&volume, ROOT, "file", 8 * KIB);
     let before = device.counts();

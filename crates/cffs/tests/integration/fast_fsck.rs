@@ -1,4 +1,4 @@
-//! Recovery from the busy log: that it finds what the full check would find, after crashes of a
+//! Recovery from the intent log: that it finds what the full check would find, after crashes of a
 //! volume that passes clean points while it is in use; that it knows when it is not enough; and
 //! that it costs the same whatever the size of the volume.
 
@@ -171,7 +171,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
 }
 
 #[test]
-fn the_busy_log_suffices_after_clean_points_in_use() {
+fn the_intent_log_suffices_after_clean_points_in_use() {
     let seeds = std::env::var("CFFS_FAST_SEEDS").map_or(12, |seeds| seeds.parse().unwrap());
     let states: u64 = (0..seeds).map(|seed| crashes(seed % 3 != 0, seed)).sum();
     println!("{states} states were recovered from what was busy");
@@ -192,16 +192,16 @@ fn a_log_that_is_full_asks_for_the_full_check() {
         volume.make(dir, b"file", &FILE).expect("made");
     }
     volume.sync().expect("synced");
-    assert!(volume.busy_log().incomplete);
+    assert!(volume.intent_log().incomplete);
     let crashed = MemoryDevice::from_image(device.snapshot());
     let report = preen(&crashed);
     assert_eq!(report.fast, None);
-    assert_eq!(report.full_because.as_deref(), Some("the busy log is incomplete"));
+    assert_eq!(report.full_because.as_deref(), Some("the intent log is incomplete"));
     assert_sound(&crashed, "full log");
     // The next epoch is a clean point, from which the log starts again.
     volume.make(ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
-    assert!(!volume.busy_log().incomplete);
+    assert!(!volume.intent_log().incomplete);
     recover(device.snapshot(), "restarted log");
 }
 
@@ -225,13 +225,13 @@ fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     make(160..164);
     let superblock = read_superblock(&*device).expect("a superblock");
     let layout = Layout::new(&superblock);
-    let sector = layout.block_offset(layout.busy_log_half(superblock.generation));
+    let sector = layout.block_offset(layout.intent_log_half(superblock.generation));
     let torn = MemoryDevice::from_image(device.snapshot());
     let mut rest = vec![0; layout.sector_bytes as usize - 512];
     MemoryDevice::from_image(before).read_at(sector + 512, &mut rest).expect("read");
     torn.write_at(sector + 512, &[std::io::IoSlice::new(&rest)]).expect("written");
     let report = preen(&torn);
-    let why = "a sector of the busy log was written in part";
+    let why = "a sector of the intent log was written in part";
     assert_eq!((report.fast, report.full_because.as_deref()), (None, Some(why)));
     assert_sound(&torn, "torn log");
     let volume = open(Arc::new(torn), small_cache());
@@ -359,7 +359,7 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     (device, volume)
 }
 
-/// The requests of recovery after a crash: from the busy log, and by the full check.
+/// The requests of recovery after a crash: from the intent log, and by the full check.
 fn costs(files: u64) -> [Counts; 2] {
     let (device, _volume) = tree_of(files);
     let image = device.inner().snapshot();

@@ -272,9 +272,9 @@ fn an_impossible_size_is_refused_and_changes_nothing() {
     assert_sound(&*device, "refused");
 }
 
-/// The busy log lies before the first files, so it cannot grow with the volume.
+/// The intent log lies before the first files, so it cannot grow with the volume.
 #[test]
-fn the_busy_log_keeps_its_size_when_a_volume_grows() {
+fn the_intent_log_keeps_its_size_when_a_volume_grows() {
     let device = Arc::new(MemoryDevice::new(1 << 30));
     let small = MemoryDevice::new(64 << 20);
     mkfs::make(&small, &MkfsOptions::default()).expect("mkfs");
@@ -291,8 +291,8 @@ fn the_busy_log_keeps_its_size_when_a_volume_grows() {
     let after = Layout::new(&superblock);
     assert_eq!(after, before.with_blocks(after.blocks));
     let Superblock { blocks, block_bytes, cg_blocks, .. } = superblock;
-    let usual = Layout::usual_busy_log_half_blocks(blocks, block_bytes, cg_blocks);
-    assert_ne!(usual, before.busy_log_half_blocks, "a new volume of this size has a longer one");
+    let usual = Layout::usual_intent_log_half_blocks(blocks, block_bytes, cg_blocks);
+    assert_ne!(usual, before.intent_log_half_blocks, "a new volume of this size has a longer one");
     assert_sound(&*device, "grown");
 }
 

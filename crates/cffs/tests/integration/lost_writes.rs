@@ -40,7 +40,7 @@ impl Run {
         }
     }
 
-    /// Makes directories, and an epoch of each: each adds something new to the busy log.
+    /// Makes directories, and an epoch of each: each adds something new to the intent log.
     fn make_directories(&self, count: u32) {
         let kind = NewFile { kind: NewKind::Directory, ..FILE };
         for dir in 0..count {
@@ -62,7 +62,7 @@ impl Run {
 
     fn log(&self) -> Range<u64> {
         let layout = self.layout();
-        self.blocks(layout.busy_log(), 2 * u64::from(layout.busy_log_half_blocks))
+        self.blocks(layout.intent_log(), 2 * u64::from(layout.intent_log_half_blocks))
     }
 
     fn bitmap(&self) -> Range<u64> {
@@ -141,7 +141,7 @@ fn a_mark_that_did_not_stay() {
     let before = run.device.snapshot();
     run.make_directories(3);
     let lost = lose(&run.device, before.clone(), 0..512);
-    assert_noticed(&lost, "several epochs are in the busy log");
+    assert_noticed(&lost, "several epochs are in the intent log");
     // Without the log, the system area shows it.
     let lost = lose(&lose(&run.device, before.clone(), 0..512), before, run.log());
     assert_noticed(&lost, "the system area is of epoch");
@@ -157,7 +157,7 @@ fn a_log_with_a_gap() {
     run.make_directories(700);
     let layout = run.layout();
     let superblock = read_superblock(&*run.device).expect("superblock");
-    let first = layout.block_offset(layout.busy_log_half(superblock.generation));
+    let first = layout.block_offset(layout.intent_log_half(superblock.generation));
     let sector = first..first + u64::from(layout.sector_bytes);
     assert_noticed(&lose(&run.device, before, sector), "not all before it");
 }
@@ -172,7 +172,7 @@ fn a_bitmap_that_a_clean_point_wrote() {
     assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last clean point");
 }
 
-/// The copies of a superblock are older than the busy log; a repair that counted on from one of them met
+/// The copies of a superblock are older than the intent log; a repair that counted on from one of them met
 /// the generation of a log with several epochs, and the next check took its superblock for one that had
 /// stayed behind.
 #[test]

@@ -134,17 +134,17 @@ fn free_fragments(device: &MemoryDevice) -> u64 {
 }
 
 #[test]
-fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
+fn a_journal_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
     let without = made();
     let device = MemoryDevice::from_image(without.clone());
     let free = free_fragments(&device);
-    let given = mkfs::set_log(&device, Some(256 << 10)).expect("given");
+    let given = mkfs::set_journal(&device, Some(256 << 10)).expect("given");
     assert_eq!(free_fragments(&device), free - 256);
     let with = device.snapshot();
-    assert_eq!(mkfs::set_log(&device, None).expect("taken").log.blocks, 0);
+    assert_eq!(mkfs::set_journal(&device, None).expect("taken").journal.blocks, 0);
     assert_eq!(free_fragments(&device), free);
     assert!(
-        mkfs::set_log(&MemoryDevice::from_image(with.clone()), Some(4 << 20)).is_err(),
+        mkfs::set_journal(&MemoryDevice::from_image(with.clone()), Some(4 << 20)).is_err(),
         "it has one"
     );
 
@@ -152,14 +152,14 @@ fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
     for (image, bytes, gives) in [(without, Some(256 << 10), 0), (with, None, 1)] {
         for seed in 0..10 {
             let crashing = CrashingDevice::new(image.clone(), 6, seed);
-            mkfs::set_log(&crashing, bytes).expect("set");
+            mkfs::set_journal(&crashing, bytes).expect("set");
             for image in crashing.take_images() {
                 let device = Arc::new(MemoryDevice::from_image(image));
                 look(&device);
                 let superblock = read_superblock(&*device).expect("a superblock");
-                let is_logged = superblock.log.blocks == given.log.blocks;
-                assert_eq!(free_fragments(&device), free - 256 * u64::from(is_logged));
-                seen[gives][usize::from(is_logged)] += 1;
+                let is_journaled = superblock.journal.blocks == given.journal.blocks;
+                assert_eq!(free_fragments(&device), free - 256 * u64::from(is_journaled));
+                seen[gives][usize::from(is_journaled)] += 1;
             }
         }
     }
@@ -167,7 +167,7 @@ fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
 }
 
 #[test]
-fn a_volume_without_room_for_a_log_gets_none() {
+fn a_volume_without_room_for_a_journal_gets_none() {
     let device = Arc::new(MemoryDevice::from_image(made()));
     let volume = open(device.clone());
     let ino = volume.make(InodeNo::ROOT, b"large", &FILE).expect("made").ino;
@@ -177,18 +177,18 @@ fn a_volume_without_room_for_a_log_gets_none() {
     }
     volume.close().expect("closed");
     let before = read_superblock(&*device).expect("a superblock");
-    let error = mkfs::set_log(&*device, Some(256 << 10)).expect_err("refused");
+    let error = mkfs::set_journal(&*device, Some(256 << 10)).expect_err("refused");
     assert!(error.to_string().contains("cffs grow"), "{error}");
-    let error = mkfs::set_log(&*device, Some(1 << 30)).expect_err("refused");
+    let error = mkfs::set_journal(&*device, Some(1 << 30)).expect_err("refused");
     assert!(error.to_string().contains("it may have from"), "{error}");
     assert_eq!(read_superblock(&*device).expect("a superblock"), before);
 }
 
 /// A volume that needs recovery has changes that are not in its bitmaps.
 #[test]
-fn a_volume_in_use_gets_no_log() {
+fn a_volume_in_use_gets_no_journal() {
     let device = Arc::new(MemoryDevice::from_image(made()));
     let _volume = open(device.clone());
-    let error = mkfs::set_log(&*device, Some(256 << 10)).expect_err("refused");
+    let error = mkfs::set_journal(&*device, Some(256 << 10)).expect_err("refused");
     assert!(error.to_string().contains("not left clean"), "{error}");
 }

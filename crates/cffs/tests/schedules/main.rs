@@ -39,25 +39,25 @@ const BROKEN_SCHEDULES: u64 = 6000;
 /// Threads that change files.
 const CHANGERS: usize = 3;
 const DEVICE_BYTES: u64 = 16 << 20;
-const LOG_BYTES: u64 = 40 * 4096;
+const JOURNAL_BYTES: u64 = 40 * 4096;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
 }
 
 /// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without files
-/// that lie together, with a log that is full again and again.
+/// that lie together, with a journal that is full again and again.
 fn kinds() -> Vec<MkfsOptions> {
     let mut kinds = Vec::new();
-    for (embed, sector_bytes, policy, log_bytes) in [
+    for (embed, sector_bytes, policy, journal_bytes) in [
         (true, 4096, Policy::Directory, 0),
         (true, 512, Policy::Directory, 0),
         (false, 4096, Policy::Directory, 0),
         (true, 4096, Policy::None, 0),
-        (true, 4096, Policy::Directory, LOG_BYTES),
+        (true, 4096, Policy::Directory, JOURNAL_BYTES),
     ] {
         let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
-        kinds.push(MkfsOptions { embed, sector_bytes, policy, log_bytes, ..default });
+        kinds.push(MkfsOptions { embed, sector_bytes, policy, journal_bytes, ..default });
     }
     kinds
 }

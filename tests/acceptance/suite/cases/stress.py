@@ -35,7 +35,7 @@ def rounds(t, count, seconds, options, kills):
     rng = killing.seeded()
     log = t.outside("server.log")
     is_cffs = t.volume.name.startswith("cffs")
-    options = f"{options},log={log}" if is_cffs else None
+    options = f"{options},logfile={log}" if is_cffs else None
     with reference(t) as model:
         t.remount(options)
         for number in range(count):
@@ -90,7 +90,7 @@ def nfs_stress(t):
     with reference(t) as model:
         for _ in range(int(setting("STRESS_ROUNDS", t.pick(1, 60)))):
             seed, port = rng.randrange(1_000_000), network.unused_port()
-            t.run(cffs_binary(), "mount", "-o", f"{OPTIONS},log={log}", "--nfs", f"127.0.0.1:{port}",
+            t.run(cffs_binary(), "mount", "-o", f"{OPTIONS},logfile={log}", "--nfs", f"127.0.0.1:{port}",
                   "--export", "/:insecure,no_root_squash", t.volume.image, t.dir)
             t.subdir("shared")
             clients = [t.subdir(f"client{number}") for number in range(2)]

@@ -64,8 +64,8 @@ fn create(volume: &Volume, dirs: &[InodeNo]) -> Vec<InodeNo> {
 
 /// Costs of reading all files cold, and of listing all names with their attributes. With `again`,
 /// other files are created meanwhile, and all contents are written a second time.
-fn cold(log_bytes: u64, again: bool) -> [(f64, Counters); 2] {
-    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, log_bytes, ..plan(1) };
+fn cold(journal_bytes: u64, again: bool) -> [(f64, Counters); 2] {
+    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, journal_bytes, ..plan(1) };
     let disk = plan.disk(Peer::Cffs).unwrap();
     let open = || {
         Volume::open(
@@ -122,15 +122,16 @@ fn cold(log_bytes: u64, again: bool) -> [(f64, Counters); 2] {
     [read, listed]
 }
 
-/// Prints figures of decision 004. Where a log takes what is made durable, its place is one to be read from.
+/// Prints figures of decision 004. Where a journal takes what is made durable, its place is one to be read
+/// from.
 #[test]
 fn files_made_durable_a_few_at_a_time_lie_together() {
     for (again, seconds_max, requests_max) in [(false, 0.25, 20), (true, 0.35, 40)] {
-        for log_bytes in [0, 16 << 20] {
-            println!("log of {log_bytes} bytes, written again: {again}");
-            let [(seconds, read), (_, listed)] = cold(log_bytes, again);
+        for journal_bytes in [0, 16 << 20] {
+            println!("journal of {journal_bytes} bytes, written again: {again}");
+            let [(seconds, read), (_, listed)] = cold(journal_bytes, again);
             assert!(listed.requests() <= 6, "{listed:?}");
-            if log_bytes > 0 {
+            if journal_bytes > 0 {
                 assert!(seconds <= seconds_max && read.requests() <= requests_max, "{read:?}");
                 // A directory's own run, of which most is empty, would be read with the rest.
                 let needed = (FILES * FILE_BYTES) as u64;

@@ -41,7 +41,7 @@ impl Printed<'_> {
         }
         if let Some(fast) = &report.fast {
             return say!(
-                "{name}: recovered from the busy log: {}, {}; {}, {} read",
+                "{name}: recovered from the intent log: {}, {}; {}, {} read",
                 counted(fast.directories, "directory"),
                 counted(fast.groups, "cylinder group"),
                 counted(report.read_requests, "request"),
@@ -140,10 +140,10 @@ impl Printed<'_> {
         }
     }
 
-    /// The option that a repair needs in addition to -y: the loss of the log has to be accepted.
+    /// The option that a repair needs in addition to -y: the loss of the journal has to be accepted.
     fn repair_option(&self) -> &'static str {
-        match self.report.problems.iter().any(|p| !p.fixed && p.is(Code::LogLost)) {
-            true => " --without-log",
+        match self.report.problems.iter().any(|p| !p.fixed && p.is(Code::JournalLost)) {
+            true => " --without-journal",
             false => "",
         }
     }

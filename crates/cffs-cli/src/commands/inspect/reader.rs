@@ -13,7 +13,7 @@ use cffs::format::locator;
 use cffs::format::sector::{self, Body, Sector};
 use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs::format::{Checksum, Layout, Superblock, checksum};
-use cffs::log::{self, LoggedDevice};
+use cffs::journal::{self, JournaledDevice};
 use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
 
 use crate::output::note;
@@ -64,21 +64,21 @@ impl<'d> Reader<'d> {
         };
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
-        let device: Box<dyn BlockDevice + 'd> = match log::has_log(&superblock) {
-            // What lies at its place can be looked at without a log that is missing.
+        let device: Box<dyn BlockDevice + 'd> = match journal::has_journal(&superblock) {
+            // What lies at its place can be looked at without a journal that is missing.
             true => {
-                let medium = log::medium(device, &superblock).unwrap_or_else(|why| {
+                let medium = journal::medium(device, &superblock).unwrap_or_else(|why| {
                     note!("cffs: {why}; this is what lies at its place");
                     None
                 });
-                if medium.is_none() && log::is_external(&superblock) {
+                if medium.is_none() && journal::is_external(&superblock) {
                     return Ok(Reader { device: Box::new(device), superblock, layout, checksum });
                 }
-                let (logged, doubt) = LoggedDevice::open_with(device, medium, &superblock);
+                let (journaled, doubt) = JournaledDevice::open_with(device, medium, &superblock);
                 if let Some(doubt) = doubt {
                     note!("cffs: {doubt}; this is what comes before the damage");
                 }
-                Box::new(logged)
+                Box::new(journaled)
             }
             false => Box::new(device),
         };

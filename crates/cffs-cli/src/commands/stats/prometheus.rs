@@ -27,7 +27,7 @@ const SECTIONS: [Section; 9] = [
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "What was asked of the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
-    counter("log", "The stable log"),
+    counter("journal", "The journal"),
     counter("nfs", "Calls of NFS clients"),
     counter("store", "Requests to the object store"),
     Section { name: "staging", help: "Syncs that wait for the object store", is_counter: false },
@@ -39,7 +39,7 @@ const REQUESTS: &str = "requests";
 /// Figures that follow from others.
 const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
 /// Figures in counting sections that do not only rise.
-const GAUGES: [&str; 2] = ["log commit_us_p50", "log commit_us_p99"];
+const GAUGES: [&str; 2] = ["journal commit_us_p50", "journal commit_us_p99"];
 /// Figures of a volume, from what it is and not from what it did: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),

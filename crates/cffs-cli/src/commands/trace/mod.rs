@@ -12,7 +12,7 @@ mod tests;
 ///
 /// Every request of the device belongs to the operations that caused it: a read to the call that missed
 /// the cache, or for which it was read ahead; a write, however late, to all the calls that changed its
-/// blocks, each with its share; and a block that moves from the log to its place to those as well. The
+/// blocks, each with its share; and a block that moves from the journal to its place to those as well. The
 /// shares of all operations add up to the requests of the device. A flush, the superblock and bitmaps
 /// belong to the operation that writes them: an fsync, a sync, or the volume's background.
 ///
@@ -23,7 +23,7 @@ mod tests;
 /// A trace is JSON in the Trace Event Format, one event on each line. ui.perfetto.dev shows it as a
 /// timeline, with arrows from operations to the requests that they caused; `jq` and other programs sum
 /// it up. The events of requests (`"cat": "request"`) have in `args` the first byte, the length, the way
-/// (direct, read-ahead, write-back, log, drain), and the shares by operation and process.
+/// (direct, read-ahead, write-back, journal, drain), and the shares by operation and process.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -113,9 +113,9 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    pub(super) fn new(log_bytes: u64) -> Counting {
+    pub(super) fn new(journal_bytes: u64) -> Counting {
         let device = MemoryDevice::new(64 << 20);
-        let options = MkfsOptions { log_bytes, ..MkfsOptions::default() };
+        let options = MkfsOptions { journal_bytes, ..MkfsOptions::default() };
         cffs::mkfs::make(&device, &options).expect("made");
         let (flushes, holds, let_go) = Default::default();
         Counting { device, flushes, holds, let_go }
@@ -155,9 +155,9 @@ impl cffs::device::BlockDevice for Counting {
 }
 
 /// Flushes that 16 COMMITs take which come while the device is at the first one's.
-fn flushes_of_16_commits(log_bytes: u64) -> usize {
+fn flushes_of_16_commits(journal_bytes: u64) -> usize {
     const CALLERS: usize = 16;
-    let device = Arc::new(Counting::new(log_bytes));
+    let device = Arc::new(Counting::new(journal_bytes));
     let served = Served::over(Arc::clone(&device) as _, &[ALL]);
     let root = served.root();
     let mut callers: Vec<_> = (0..CALLERS)
@@ -203,11 +203,11 @@ fn flushes_of_16_commits(log_bytes: u64) -> usize {
     device.flushes.load(Ordering::Acquire) - before
 }
 
-/// The first to come gets an epoch, and all others share the next: a flush for each with a stable log.
+/// The first to come gets an epoch, and all others share the next: a flush for each with a journal.
 #[test]
 fn commits_that_come_together_share_flushes() {
-    let (with_log, without) = (flushes_of_16_commits(4 << 20), flushes_of_16_commits(0));
-    println!("flushes of 16 COMMITs: {with_log} with a stable log, {without} without");
-    assert!((1..=3).contains(&with_log), "{with_log}");
+    let (with_journal, without) = (flushes_of_16_commits(4 << 20), flushes_of_16_commits(0));
+    println!("flushes of 16 COMMITs: {with_journal} with a journal, {without} without");
+    assert!((1..=3).contains(&with_journal), "{with_journal}");
     assert!(without <= 6, "{without}");
 }

@@ -114,9 +114,9 @@ pub struct Reserve {
 }
 
 bitflags::bitflags! {
-    /// Features of the stable log.
+    /// Features of the journal.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct LogFlags: u32 {
+    pub struct JournalFlags: u32 {
         /// It lies on another device, which has its UUID.
         const EXTERNAL = 1 << 0;
         /// Nothing in it counts, whatever it has: the volume is used without it.
@@ -124,17 +124,17 @@ bitflags::bitflags! {
     }
 }
 
-/// Where the stable log lies. Without the feature it has no meaning, and is kept as it was found.
+/// Where the journal lies. Without the feature it has no meaning, and is kept as it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogArea {
-    /// The first block of the log; 0 on another device.
+pub struct JournalArea {
+    /// The first block of the journal; 0 on another device.
     pub start: u64,
     /// Its blocks.
     pub blocks: u32,
     /// Its features.
-    pub flags: LogFlags,
-    /// The UUID of a log on another device; else zeros.
+    pub flags: JournalFlags,
+    /// The UUID of a journal on another device; else zeros.
     pub uuid: [u8; 16],
-    /// The number of the header that the log had when the superblock was written; 0 if it is not known.
+    /// The number of the header that the journal had when the superblock was written; 0 if it is not known.
     pub sequence: u64,
 }

@@ -15,8 +15,8 @@ use crate::format::extent::{self, Child, EXTENT_BYTES, Extent, Node};
 use crate::format::sector::{self, Body};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{
-    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, busy_log, index,
-    inode, locator, log, xattr,
+    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, index, inode,
+    intent_log, journal, locator, xattr,
 };
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -162,27 +162,27 @@ fn superblock_sample() -> Sample {
         .number("reserve_fragments", s.reserve.fragments)
         .number("reserve_uid", s.reserve.uid.into())
         .number("reserve_gid", s.reserve.gid.into())
-        .number("log_start", s.log.start)
-        .number("log_blocks", s.log.blocks.into())
-        .number("log_flags", s.log.flags.bits().into())
-        .bytes("log_uuid", &s.log.uuid)
+        .number("journal_start", s.journal.start)
+        .number("journal_blocks", s.journal.blocks.into())
+        .number("journal_flags", s.journal.flags.bits().into())
+        .bytes("journal_uuid", &s.journal.uuid)
         .bytes("object_id", &s.object_id)
-        .number("busy_log_blocks", s.busy_log_blocks.into())
-        .number("log_sequence", s.log.sequence)
+        .number("intent_log_blocks", s.intent_log_blocks.into())
+        .number("journal_sequence", s.journal.sequence)
 }
 
-fn busy_log_sample() -> Sample {
+fn intent_log_sample() -> Sample {
     let mut sector = vec![0xee; 4096];
-    let position = busy_log::Position {
+    let position = intent_log::Position {
         generation: 0x4142_4344_4546_4748,
         sequence: 0x2122_2324,
         previous: 0x3132_3334,
     };
-    busy_log::init(&mut sector, position);
-    assert!(busy_log::append(&mut sector, &busy_log::Record::Table { position: 7 }));
-    busy_log::set_incomplete(&mut sector);
-    busy_log::seal(&mut sector, checksum());
-    Sample::new(sector, busy_log::HEADER_BYTES)
+    intent_log::init(&mut sector, position);
+    assert!(intent_log::append(&mut sector, &intent_log::Record::Table { position: 7 }));
+    intent_log::set_incomplete(&mut sector);
+    intent_log::seal(&mut sector, checksum());
+    Sample::new(sector, intent_log::HEADER_BYTES)
         .bytes("magic", b"CFbl")
         .any("checksum")
         .number("generation", 0x4142_4344_4546_4748)
@@ -192,35 +192,35 @@ fn busy_log_sample() -> Sample {
         .number("previous", 0x3132_3334)
 }
 
-fn log_samples() -> [(&'static str, Sample); 3] {
-    let header = log::Header {
+fn journal_samples() -> [(&'static str, Sample); 3] {
+    let header = journal::Header {
         sequence: 0x0102_0304,
         era: 0x1112_1314,
         blocks: 0x2122,
-        uuid: *b"UUID of some log",
+        uuid: *b"a journal's UUID",
     };
     let mut block = vec![0xee; 4096];
     header.encode_into(&mut block, checksum());
-    let place = log::Place { era: 0x3132_3334, sequence: 0x4142_4344, previous: 0x5152_5354 };
-    let entry = log::Entry { block: BlockNo(0x6162_6364), checksum: 0x7172_7374 };
-    let record = log::Record { place, entries: vec![entry; 2] };
+    let place = journal::Place { era: 0x3132_3334, sequence: 0x4142_4344, previous: 0x5152_5354 };
+    let entry = journal::Entry { block: BlockNo(0x6162_6364), checksum: 0x7172_7374 };
+    let record = journal::Record { place, entries: vec![entry; 2] };
     let mut head = vec![0xee; 4096];
     record.encode_into(&mut head, checksum());
-    let entry = head[log::RECORD_HEADER_BYTES..].to_vec();
+    let entry = head[journal::RECORD_HEADER_BYTES..].to_vec();
     [
         (
-            "log header",
-            Sample::new(block, log::HEADER_BYTES)
+            "journal header",
+            Sample::new(block, journal::HEADER_BYTES)
                 .bytes("magic", b"CFlh")
                 .any("checksum")
                 .number("sequence", 0x0102_0304)
                 .number("era", 0x1112_1314)
                 .number("blocks", 0x2122)
-                .bytes("uuid", b"UUID of some log"),
+                .bytes("uuid", b"a journal's UUID"),
         ),
         (
-            "log record",
-            Sample::new(head, log::RECORD_HEADER_BYTES)
+            "journal record",
+            Sample::new(head, journal::RECORD_HEADER_BYTES)
                 .bytes("magic", b"CFlr")
                 .any("checksum")
                 .number("era", 0x3132_3334)
@@ -229,8 +229,8 @@ fn log_samples() -> [(&'static str, Sample); 3] {
                 .number("count", 2),
         ),
         (
-            "log entry",
-            Sample::new(entry, log::ENTRY_BYTES)
+            "journal entry",
+            Sample::new(entry, journal::ENTRY_BYTES)
                 .number("block", 0x6162_6364)
                 .number("checksum", 0x7172_7374),
         ),
@@ -427,8 +427,8 @@ fn every_table_is_what_the_code_writes() {
     let mut samples: BTreeMap<&str, Sample> = BTreeMap::new();
     samples.insert("superblock", superblock_sample());
     samples.insert("cylinder group", cylinder_group_sample());
-    samples.insert("busy log sector", busy_log_sample());
-    samples.extend(log_samples());
+    samples.insert("intent log sector", intent_log_sample());
+    samples.extend(journal_samples());
     samples.extend(sector_samples());
     samples.extend(inode_samples());
     samples.extend(extent_samples());

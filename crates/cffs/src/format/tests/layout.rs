@@ -1,5 +1,5 @@
 use super::*;
-use crate::format::log::LOG_BLOCKS_MIN;
+use crate::format::journal::JOURNAL_BLOCKS_MIN;
 use crate::format::{Layout, LiveLayout};
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -7,7 +7,7 @@ use crate::units::{BlockNo, CgIndex, FragNo};
 fn layouts() -> impl Strategy<Value = Layout> {
     (0u32..3, 0u32..4, 6u32..9, 64u64..1500, 0u32..40).prop_filter_map(
         "no room for its own structures",
-        |(block_shift, fragment_shift, cg_shift, blocks, log_blocks)| {
+        |(block_shift, fragment_shift, cg_shift, blocks, journal_blocks)| {
             let block_bytes = 4096 << block_shift;
             let superblock = Superblock {
                 block_bytes,
@@ -17,26 +17,26 @@ fn layouts() -> impl Strategy<Value = Layout> {
                 blocks,
                 cgs_made: 1,
                 cg_rotor: 0,
-                busy_log_blocks: Layout::usual_busy_log_half_blocks(
+                intent_log_blocks: Layout::usual_intent_log_half_blocks(
                     blocks,
                     block_bytes,
                     1 << cg_shift,
                 ),
                 ..superblock()
             };
-            let superblock = with_log(superblock, log_blocks);
+            let superblock = with_journal(superblock, journal_blocks);
             superblock.check().ok().map(|()| Layout::new(&superblock))
         },
     )
 }
 
-/// With a log in the middle of the volume, unless it is shorter than any.
-fn with_log(mut superblock: Superblock, blocks: u32) -> Superblock {
-    if blocks >= LOG_BLOCKS_MIN {
+/// With a journal in the middle of the volume, unless it is shorter than any.
+fn with_journal(mut superblock: Superblock, blocks: u32) -> Superblock {
+    if blocks >= JOURNAL_BLOCKS_MIN {
         let layout = Layout::new(&superblock);
-        let start = layout.log_start(CgIndex(layout.cgs() / 2)).0;
-        superblock.incompat |= Incompat::LOG;
-        superblock.log = LogArea { start, blocks, ..LogArea::default() };
+        let start = layout.journal_start(CgIndex(layout.cgs() / 2)).0;
+        superblock.incompat |= Incompat::JOURNAL;
+        superblock.journal = JournalArea { start, blocks, ..JournalArea::default() };
     }
     superblock
 }
@@ -78,10 +78,10 @@ proptest! {
                 layout.bitmap_blocks() * layout.block_bytes * 8 >= layout.cg_fragments(cg)
             );
         }
-        let halves = 2 * u64::from(layout.busy_log_half_blocks);
-        fixed.extend((0..halves).map(|b| BlockNo(layout.busy_log().0 + b)));
-        let log = layout.log_start(layout.log_cg).0;
-        fixed.extend((0..u64::from(layout.log_blocks)).map(|b| BlockNo(log + b)));
+        let halves = 2 * u64::from(layout.intent_log_half_blocks);
+        fixed.extend((0..halves).map(|b| BlockNo(layout.intent_log().0 + b)));
+        let journal = layout.journal_start(layout.journal_cg).0;
+        fixed.extend((0..u64::from(layout.journal_blocks)).map(|b| BlockNo(journal + b)));
         for block in &fixed {
             prop_assert!(layout.is_reserved(*block), "{block:?}");
         }
@@ -92,9 +92,9 @@ proptest! {
     }
 
     /// The system blocks of a volume are those of its groups in use, and of the others only the copies of the
-    /// superblock and the stable log.
+    /// superblock and the journal.
     #[test]
-    fn system_runs_are_the_heads_of_groups_in_use_and_copies_and_log_of_others(
+    fn system_runs_are_the_heads_of_groups_in_use_and_copies_and_journal_of_others(
         layout in layouts(),
         cgs_made in 1u32..30,
     ) {
@@ -107,13 +107,13 @@ proptest! {
             from = run.end;
         }
         let copies = layout.superblock_copies();
-        let log = layout.log_start(layout.log_cg).0;
-        let log = log..log + u64::from(layout.log_blocks);
+        let journal = layout.journal_start(layout.journal_cg).0;
+        let journal = journal..journal + u64::from(layout.journal_blocks);
         for block in 0..layout.blocks {
             let is_copy = copies.iter().any(|copy| (copy.0..copy.0 + 2).contains(&block));
             let expected = match layout.cg_of(BlockNo(block)).0 < cgs_made {
                 true => layout.is_reserved(BlockNo(block)),
-                false => is_copy || log.contains(&block),
+                false => is_copy || journal.contains(&block),
             };
             prop_assert_eq!(system[block as usize], expected, "block {}", block);
         }
@@ -149,7 +149,7 @@ fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
         cg_blocks: 64,
         blocks,
         segment_bytes: 65536,
-        busy_log_blocks: 4,
+        intent_log_blocks: 4,
         ..superblock()
     };
     superblock.check().unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::{Corruption, Error};
 use crate::format::Layout;
-use crate::format::superblock::{HOLDER_NAME_BYTES, LogFlags, SUPERBLOCK_BYTES};
+use crate::format::superblock::{HOLDER_NAME_BYTES, JournalFlags, SUPERBLOCK_BYTES};
 use crate::units::CgIndex;
 
 fn resealed(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
@@ -39,32 +39,41 @@ fn a_long_name_of_a_host_is_cut_off() {
     assert_eq!(decoded.damage, superblock.damage, "the field after it is as it was");
 }
 
-/// A log lies behind the head of a group and leaves room there, or the volume is refused.
+/// A journal lies behind the head of a group and leaves room there, or the volume is refused.
 #[test]
-fn a_log_at_an_impossible_place_is_refused() {
+fn a_journal_at_an_impossible_place_is_refused() {
     let layout = Layout::new(&superblock());
-    let start = layout.log_start(CgIndex(3)).0;
-    let log = LogArea { start, blocks: 2048, ..LogArea::default() };
-    let with = |log| Superblock { incompat: Incompat::LOG, log, ..superblock() };
-    let decoded = |log| Superblock::decode(&with(log).encode(), 4096);
-    assert_eq!(decoded(log).unwrap().log, log);
-    for (log, field) in [
-        (LogArea { flags: LogFlags::from_bits_retain(1 << 31), ..log }, "log_flags"),
-        (LogArea { flags: LogFlags::EXTERNAL, ..log }, "log_start"),
-        (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 15, ..log }, "log_blocks"),
-        (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 1 << 21, ..log }, "log_blocks"),
-        (LogArea { blocks: 15, ..log }, "log_blocks"),
-        (LogArea { blocks: 32769, ..log }, "log_blocks"),
-        (LogArea { blocks: 32768, ..log }, "log_start"),
-        (LogArea { start: start + 1, ..log }, "log_start"),
-        (LogArea { start: 1_000_000, ..log }, "log_start"),
-        (LogArea { start: u64::MAX, ..log }, "log_start"),
-        (LogArea { sequence: u64::MAX, ..log }, "log_sequence"),
+    let start = layout.journal_start(CgIndex(3)).0;
+    let journal = JournalArea { start, blocks: 2048, ..JournalArea::default() };
+    let with = |journal| Superblock { incompat: Incompat::JOURNAL, journal, ..superblock() };
+    let decoded = |journal| Superblock::decode(&with(journal).encode(), 4096);
+    assert_eq!(decoded(journal).unwrap().journal, journal);
+    for (journal, field) in [
+        (
+            JournalArea { flags: JournalFlags::from_bits_retain(1 << 31), ..journal },
+            "journal_flags",
+        ),
+        (JournalArea { flags: JournalFlags::EXTERNAL, ..journal }, "journal_start"),
+        (
+            JournalArea { flags: JournalFlags::EXTERNAL, start: 0, blocks: 15, ..journal },
+            "journal_blocks",
+        ),
+        (
+            JournalArea { flags: JournalFlags::EXTERNAL, start: 0, blocks: 1 << 21, ..journal },
+            "journal_blocks",
+        ),
+        (JournalArea { blocks: 15, ..journal }, "journal_blocks"),
+        (JournalArea { blocks: 32769, ..journal }, "journal_blocks"),
+        (JournalArea { blocks: 32768, ..journal }, "journal_start"),
+        (JournalArea { start: start + 1, ..journal }, "journal_start"),
+        (JournalArea { start: 1_000_000, ..journal }, "journal_start"),
+        (JournalArea { start: u64::MAX, ..journal }, "journal_start"),
+        (JournalArea { sequence: u64::MAX, ..journal }, "journal_sequence"),
     ] {
         assert!(
-            matches!(corruption(&with(log).encode()),
+            matches!(corruption(&with(journal).encode()),
                 Corruption::SuperblockField { field: found, .. } if found == field),
-            "{log:?}"
+            "{journal:?}"
         );
     }
 }
@@ -146,9 +155,9 @@ fn each_field_is_held_to_its_range() {
     refused("blocks", |s| (s.blocks, s.cg_rotor) = (32768 * 3 + 8, 0));
     refused("cgs_made", |s| s.cgs_made = 32);
     refused("cg_rotor", |s| s.cg_rotor = 31);
-    refused("busy_log_blocks", |s| s.busy_log_blocks = 0);
-    refused("busy_log_blocks", |s| s.busy_log_blocks = 33);
-    let largest = Superblock { busy_log_blocks: 32, ..superblock() };
+    refused("intent_log_blocks", |s| s.intent_log_blocks = 0);
+    refused("intent_log_blocks", |s| s.intent_log_blocks = 33);
+    let largest = Superblock { intent_log_blocks: 32, ..superblock() };
     assert_eq!(Superblock::decode(&largest.encode(), 0).unwrap(), largest);
     refused("reserve_fragments", |s| s.reserve.fragments = 8_000_000);
     for (at, field, wrong) in [

@@ -4,10 +4,10 @@ use std::io::IoSlice;
 
 use super::image::Image;
 use crate::device::BlockDevice;
-use crate::format::busy_log::{self, Position, Record};
 use crate::format::checksum::name_hash;
 use crate::format::extent::{EXTENT_BYTES, Extent};
 use crate::format::inode::{FileType, InodeFlags};
+use crate::format::intent_log::{self, Position, Record};
 use crate::format::sector::{self, Body, Sector};
 use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
@@ -659,10 +659,10 @@ fn writes_lost(image: &Image) -> Vec<(Code, Place)> {
     image.with(|checker| {
         let generation = checker.meta.superblock.generation + 2;
         let mut sector = vec![0; checker.meta.layout.sector_bytes as usize];
-        busy_log::init(&mut sector, Position { generation, ..Position::default() });
-        busy_log::append(&mut sector, &Record::End);
-        busy_log::seal(&mut sector, checker.meta.checksum);
-        let at = checker.meta.layout.block_offset(checker.meta.layout.busy_log_half(generation));
+        intent_log::init(&mut sector, Position { generation, ..Position::default() });
+        intent_log::append(&mut sector, &Record::End);
+        intent_log::seal(&mut sector, checker.meta.checksum);
+        let at = checker.meta.layout.block_offset(checker.meta.layout.intent_log_half(generation));
         checker.meta.disk.change(at, &sector);
     });
     vec![(WritesLost, Place::Volume)]

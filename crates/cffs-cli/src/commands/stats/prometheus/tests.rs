@@ -12,7 +12,7 @@ fn answers() -> (Value, Value) {
         "requests": { "LOOKUP": 7, "READ": 3 },
         "calls": { "lookups": 5 },
         "cache": { "hits": 8, "misses": 2, "hit_percent": 80.0 },
-        "log": { "state": "on", "records": 3, "superseded_percent": 60.0 },
+        "journal": { "state": "on", "records": 3, "superseded_percent": 60.0 },
         "staging": { "records": 2, "bytes": 9000 },
         "memory": { "dirty_bytes": 4096, "kinds": { "xattrs bytes": 12 } },
         "something_new": { "depth": 1 },
@@ -32,7 +32,7 @@ fn every_number_becomes_a_metric_of_the_format() {
     let value = |name: &str| metrics[name].samples[0].1;
     assert_eq!(value("cffs_calls_lookups_total"), 5.0);
     assert_eq!(value("cffs_cache_hits_total"), 8.0);
-    assert_eq!(value("cffs_log_records_total"), 3.0);
+    assert_eq!(value("cffs_journal_records_total"), 3.0);
     assert_eq!(value("cffs_memory_dirty_bytes"), 4096.0);
     assert_eq!(value("cffs_staging_records"), 2.0);
     assert_eq!(metrics["cffs_staging_bytes"].kind, "gauge");

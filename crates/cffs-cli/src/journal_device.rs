@@ -1,0 +1,37 @@
+//! Finds the device with the journal of a volume, if the journal is not on the volume itself.
+//!
+//! The UUID in the superblock equals the one in the journal's header. The journal is in a file in the image's
+//! directory, with `.journal` added to the image's name, or on a block device.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use cffs::format::Superblock;
+use cffs::format::journal::{HEADER_BLOCKS, HEADER_BYTES, Header};
+
+use crate::mounts;
+
+/// The path of the device that has the journal of a volume, if it is found.
+pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
+    let mut sibling = path.as_os_str().to_owned();
+    sibling.push(".journal");
+    let devices = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
+    std::iter::once(PathBuf::from(sibling))
+        .chain(devices)
+        .find(|path| has_journal(path, superblock))
+}
+
+/// Whether the header on a file or a device is that of the volume's journal.
+fn has_journal(path: &Path, superblock: &Superblock) -> bool {
+    if !mounts::can_be_read(path) {
+        return false;
+    }
+    let Ok(file) = File::open(path) else { return false };
+    (0..u64::from(HEADER_BLOCKS)).any(|block| {
+        let mut head = [0; HEADER_BYTES];
+        file.read_exact_at(&mut head, block * u64::from(superblock.block_bytes)).is_ok()
+            && Header::journal_uuid(&head) == Some(superblock.journal.uuid)
+    })
+}

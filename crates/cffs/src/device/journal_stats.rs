@@ -1,0 +1,66 @@
+//! Statistics of a journal over a device, for callers that do not know the journal.
+
+use std::time::Duration;
+
+use super::Durations;
+
+/// Whether a journal is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalState {
+    /// It is.
+    #[default]
+    On,
+    /// It was stopped, or could not be written, or read: the volume goes on without it.
+    Off,
+    /// A sync failed: what the device has is not known.
+    Failed,
+}
+
+impl JournalState {
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            JournalState::On => "on",
+            JournalState::Off => "off",
+            JournalState::Failed => "failed",
+        }
+    }
+}
+
+/// The activity of a journal since its volume was opened, and its contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Whether it is written.
+    pub state: JournalState,
+    /// Records that became durable.
+    pub records: u64,
+    /// Their bytes, each with its first block.
+    pub written_bytes: u64,
+    /// Flushes that records took: one for each, and one more where something had been written past the
+    /// journal before it.
+    pub flushes: u64,
+    /// Images of blocks in the records.
+    pub images: u64,
+    /// Images that were overtaken by a newer one of the same block before they went home.
+    pub superseded_images: u64,
+    /// How often the journal was emptied.
+    pub drains: u64,
+    /// How often because the next record had no room: its writer waited.
+    pub drains_full: u64,
+    /// How often because something else was to be written where an image belongs.
+    pub drains_overlap: u64,
+    /// How long emptying it took, in all.
+    pub drain_time: Duration,
+    /// How long it was emptied while a writer waited: of the last two kinds.
+    pub stalled: Duration,
+    /// Bytes that went home.
+    pub drained_bytes: u64,
+    /// How long records took to become durable, with what they waited for.
+    pub commits: Durations,
+    /// Writes of the journal that failed.
+    pub failures: u64,
+    /// Bytes of images in memory, which are not at home yet.
+    pub live_bytes: u64,
+    /// The most of them.
+    pub live_bytes_max: u64,
+}

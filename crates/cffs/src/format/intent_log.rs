@@ -1,0 +1,291 @@
+//! The intent log (FORMAT: intent log): what was in motion since the last clean point.
+//!
+//! Offers [`Record`] and the codec of a sector of the log. A record says where something has
+//! changed since the clean point, or what was there at that time; it is on the device before the
+//! change that it lists. So after a crash only what the log lists need be looked at, and
+//! nothing else is.
+//!
+//! A record covers too much rather than too little: one whose change was never written is harmless.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Checksum;
+use crate::units::{CgIndex, FragNo, FragRun, InodeNo};
+
+/// The bytes of a sector of the log before its records.
+pub const HEADER_BYTES: usize = 32;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CFbl");
+const CHECKSUM_AT: usize = 4;
+/// The log is incomplete: a full check is needed.
+const INCOMPLETE: u16 = 1;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskHeader {
+    magic: U32,
+    checksum: U32,
+    generation: U64,
+    sequence: U32,
+    used: U16,
+    flags: U16,
+    previous: U32,
+    reserved: [u8; 4],
+}
+
+const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
+
+/// A record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Record {
+    /// Sectors of the directory change.
+    Directory(InodeNo),
+    /// Sectors in a block of the external table change.
+    Table {
+        /// The block of the table.
+        position: u32,
+    },
+    /// An inode in a block of the external table that changes.
+    External {
+        /// The inode.
+        ino: InodeNo,
+        /// The names that it had at the clean point.
+        names: u32,
+    },
+    /// A name of an external inode that was there at the clean point, in a block that changes.
+    Reference {
+        /// The directory.
+        dir: InodeNo,
+        /// The block of the directory.
+        position: u32,
+        /// The inode.
+        ino: InodeNo,
+    },
+    /// A block of the locator table changes.
+    Locator {
+        /// The block of the table.
+        position: u64,
+        /// The entries that were in use at the clean point.
+        used: u16,
+    },
+    /// Fragments of the group come into use, or become free.
+    Group {
+        /// The group.
+        cg: CgIndex,
+        /// The fragments that were free at the clean point.
+        free: u32,
+    },
+    /// A run that was in use becomes free.
+    Freed(FragRun),
+    /// Derived state is being written for the next clean point: a listed bitmap or block of the
+    /// locator table may be part old and part new.
+    Settling,
+    /// The end of the records of one epoch: records that none follows are of an epoch that changed
+    /// nothing yet.
+    End,
+}
+
+impl Record {
+    pub(super) fn encoded_bytes(&self) -> usize {
+        1 + match self {
+            Record::Directory(_) => 8,
+            Record::Table { .. } => 4,
+            Record::Group { .. } => 8,
+            Record::External { .. } | Record::Freed(_) => 12,
+            Record::Reference { .. } => 20,
+            Record::Locator { .. } => 10,
+            Record::Settling | Record::End => 0,
+        }
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        let (kind, fields) = out.split_at_mut(1);
+        let put = |fields: &mut [u8], at: usize, bytes: &[u8]| {
+            fields[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        kind[0] = match self {
+            Record::Directory(ino) => {
+                put(fields, 0, &ino.0.to_le_bytes());
+                1
+            }
+            Record::Table { position } => {
+                put(fields, 0, &position.to_le_bytes());
+                2
+            }
+            Record::External { ino, names } => {
+                put(fields, 0, &ino.0.to_le_bytes());
+                put(fields, 8, &names.to_le_bytes());
+                3
+            }
+            Record::Reference { dir, position, ino } => {
+                put(fields, 0, &dir.0.to_le_bytes());
+                put(fields, 8, &position.to_le_bytes());
+                put(fields, 12, &ino.0.to_le_bytes());
+                4
+            }
+            Record::Locator { position, used } => {
+                put(fields, 0, &position.to_le_bytes());
+                put(fields, 8, &used.to_le_bytes());
+                5
+            }
+            Record::Group { cg, free } => {
+                put(fields, 0, &cg.0.to_le_bytes());
+                put(fields, 4, &free.to_le_bytes());
+                6
+            }
+            Record::Freed(run) => {
+                put(fields, 0, &run.start.0.to_le_bytes());
+                put(fields, 8, &run.len.to_le_bytes());
+                7
+            }
+            Record::Settling => 8,
+            Record::End => 9,
+        };
+    }
+
+    /// The first record in `bytes`, and what comes after it.
+    fn decode(bytes: &[u8]) -> Option<(Record, &[u8])> {
+        let (kind, fields) = bytes.split_first()?;
+        let u64_at = |at| U64::ref_from_bytes(fields.get(at..at + 8)?).ok().map(|n| n.get());
+        let u32_at = |at| U32::ref_from_bytes(fields.get(at..at + 4)?).ok().map(|n| n.get());
+        let u16_at = |at| U16::ref_from_bytes(fields.get(at..at + 2)?).ok().map(|n| n.get());
+        let record = match kind {
+            1 => Record::Directory(InodeNo(u64_at(0)?)),
+            2 => Record::Table { position: u32_at(0)? },
+            3 => Record::External { ino: InodeNo(u64_at(0)?), names: u32_at(8)? },
+            4 => Record::Reference {
+                dir: InodeNo(u64_at(0)?),
+                position: u32_at(8)?,
+                ino: InodeNo(u64_at(12)?),
+            },
+            5 => Record::Locator { position: u64_at(0)?, used: u16_at(8)? },
+            6 => Record::Group { cg: CgIndex(u32_at(0)?), free: u32_at(4)? },
+            7 => Record::Freed(FragRun::new(FragNo(u64_at(0)?), u32_at(8)?)),
+            8 => Record::Settling,
+            9 => Record::End,
+            _ => return None,
+        };
+        bytes.get(record.encoded_bytes()..).map(|rest| (record, rest))
+    }
+}
+
+/// The contents of a sector of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Its records.
+    pub records: Vec<Record>,
+    /// The log is incomplete.
+    pub incomplete: bool,
+}
+
+/// Where a sector of a log stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The generation of the volume that the log belongs to.
+    pub generation: u64,
+    /// The sectors of the generation before it.
+    pub sequence: u32,
+    /// The checksum of the one before it; 0 for the first. The last sector of a log is written again
+    /// and again, and the next belongs to its last version only.
+    pub previous: u32,
+}
+
+/// Makes `sector` an empty one.
+pub fn init(sector: &mut [u8], position: Position) {
+    sector.fill(0);
+    let header = DiskHeader {
+        magic: MAGIC.into(),
+        checksum: U32::ZERO,
+        generation: position.generation.into(),
+        sequence: position.sequence.into(),
+        used: U16::ZERO,
+        flags: U16::ZERO,
+        previous: position.previous.into(),
+        reserved: [0; 4],
+    };
+    sector[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+}
+
+/// Appends a record; false if there is no room.
+pub fn append(sector: &mut [u8], record: &Record) -> bool {
+    let Ok((header, records)) = DiskHeader::mut_from_prefix(sector) else { return false };
+    let used = usize::from(header.used.get());
+    match records.get_mut(used..used + record.encoded_bytes()) {
+        Some(room) => {
+            record.encode(room);
+            header.used = ((used + record.encoded_bytes()) as u16).into();
+            true
+        }
+        None => false,
+    }
+}
+
+/// Marks the log as incomplete.
+pub fn set_incomplete(sector: &mut [u8]) {
+    if let Ok((header, _)) = DiskHeader::mut_from_prefix(sector) {
+        header.flags = INCOMPLETE.into();
+    }
+}
+
+/// Computes the sector's checksum, before it is written, and returns it.
+pub fn seal(sector: &mut [u8], checksum: Checksum) -> u32 {
+    checksum.seal(sector, CHECKSUM_AT);
+    checksum_of(sector)
+}
+
+fn checksum_of(sector: &[u8]) -> u32 {
+    DiskHeader::ref_from_prefix(sector).map_or(0, |(header, _)| header.checksum.get())
+}
+
+/// Where a sector stands that is one of a log.
+pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
+    let (header, _) = DiskHeader::ref_from_prefix(sector).ok()?;
+    let is_one = header.magic.get() == MAGIC && checksum.verify(sector, CHECKSUM_AT);
+    is_one.then(|| Position {
+        generation: header.generation.get(),
+        sequence: header.sequence.get(),
+        previous: header.previous.get(),
+    })
+}
+
+/// Whether only a part of a sector that was written for a position of the log has arrived. A device that
+/// writes sectors atomically leaves none.
+pub fn is_torn(sector: &[u8], position: Position, checksum: Checksum) -> bool {
+    DiskHeader::ref_from_prefix(sector).is_ok_and(|(header, _)| {
+        header.magic.get() == MAGIC
+            && header.generation.get() == position.generation
+            && header.sequence.get() == position.sequence
+            && !checksum.verify(sector, CHECKSUM_AT)
+    })
+}
+
+/// The marks in the sector at a position of the log; `None` if the log ends before it. The position
+/// moves on.
+pub fn decode(sector: &[u8], position: &mut Position, checksum: Checksum) -> Option<Marks> {
+    if position_of(sector, checksum)? != *position {
+        return None;
+    }
+    let (header, records) = DiskHeader::ref_from_prefix(sector).ok()?;
+    position.sequence += 1;
+    position.previous = header.checksum.get();
+    let mut marks = Marks { incomplete: header.flags.get() != 0, ..Marks::default() };
+    let mut rest = records.get(..header.used.get().into()).unwrap_or_else(|| {
+        marks.incomplete = true;
+        &[]
+    });
+    while !rest.is_empty() {
+        match Record::decode(rest) {
+            Some((record, after)) => {
+                marks.records.push(record);
+                rest = after;
+            }
+            // A kind that a later program writes: its meaning is not known.
+            None => {
+                marks.incomplete = true;
+                break;
+            }
+        }
+    }
+    Some(marks)
+}

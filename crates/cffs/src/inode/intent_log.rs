@@ -1,0 +1,347 @@
+//! The intent log in use: changes are noted in memory, and the notes go to the device with the epoch that has
+//! the change, ahead of it (FORMAT: intent log).
+//!
+//! Offers the notes that the layers above make, [`IntentLog::write`] for an epoch and [`IntentLog::begin`]
+//! for a clean point. Stands on `format` and `cache`.
+//!
+//! Invariants: a block is noted once in a generation, before its first change, so the note describes its
+//! state at the clean point. The notes of an epoch are written in its first phase, and the changes in a later
+//! one. A full log says so: then a crash is recovered by a full check.
+
+use foldhash::HashSet;
+use std::sync::Arc;
+
+use super::VnodeState;
+use crate::alloc::Changes;
+use crate::cache::{Block, Phase, WriteSet};
+use crate::format::inode::FileType;
+use crate::format::intent_log::{self, Position, Record};
+use crate::format::sector::{Body, Sector};
+use crate::format::{Checksum, Layout, locator};
+use crate::lock::{Mutex, Rank};
+use crate::units::{BlockNo, FileBlock, FragRun, InodeNo};
+
+#[derive(Default)]
+struct State {
+    directories: HashSet<InodeNo>,
+    /// Blocks of directories and of the external table.
+    blocks: HashSet<(InodeNo, FileBlock)>,
+    locator: HashSet<u64>,
+    /// Space of files that lost their last name, and may be in use.
+    nameless: Vec<FragRun>,
+    pending: Vec<Record>,
+    /// The block of the log that is being filled, and its sectors that are.
+    tail: Vec<u8>,
+    /// The position of the sector that is being filled.
+    position: Position,
+    /// The log says that derived state is being written.
+    settling: bool,
+    /// More changed than is remembered; the next write of the log says so.
+    overflown: bool,
+    /// The log is incomplete.
+    incomplete: bool,
+}
+
+/// Notes that are kept in memory at most; with more changes than that in one generation, the log does
+/// not list everything.
+const NOTES_MAX: usize = 1 << 20;
+/// With more notes, debug builds do not check all of them after each write.
+const CHECKED_MAX: usize = 1 << 12;
+/// Approximate memory of a note.
+const NOTE_BYTES: u64 = 40;
+
+impl State {
+    fn notes(&self) -> usize {
+        self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
+    }
+
+    /// Whether a note is useful: not once the log is incomplete. Then the earlier notes are of no use either,
+    /// and are dropped.
+    fn takes_notes(&mut self) -> bool {
+        self.overflown |= self.notes() >= NOTES_MAX;
+        if self.overflown || self.incomplete {
+            (self.directories, self.blocks) = Default::default();
+            (self.locator, self.pending) = Default::default();
+        }
+        !self.overflown && !self.incomplete
+    }
+}
+
+/// Changes since the last clean point.
+pub struct IntentLog {
+    layout: Layout,
+    checksum: Checksum,
+    state: Mutex<State>,
+}
+
+/// How far the log is filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// Sectors of the log in use.
+    pub sectors: u32,
+    /// Sectors available for a generation.
+    pub sectors_max: u32,
+    /// The log is incomplete.
+    pub incomplete: bool,
+    /// The number of notes in memory.
+    pub notes: usize,
+}
+
+impl Fill {
+    /// Whether a clean point should come before the log is full.
+    pub fn is_high(&self) -> bool {
+        self.incomplete || self.sectors > self.sectors_max / 2 || self.notes > NOTES_MAX / 2
+    }
+}
+
+impl IntentLog {
+    /// The log of a volume that is clean, or was recovered.
+    pub fn new(layout: Layout, checksum: Checksum, generation: u64) -> IntentLog {
+        let intent_log =
+            IntentLog { layout, checksum, state: Mutex::new(Rank::Leaf, State::default()) };
+        intent_log.begin(generation);
+        intent_log
+    }
+
+    /// A clean point was reached: everything noted before is void. For a moment at which no change
+    /// is under way.
+    pub fn begin(&self, generation: u64) {
+        let tail = vec![0; self.layout.block_bytes as usize];
+        let position = Position { generation, ..Position::default() };
+        *self.state.lock() = State { position, tail, ..State::default() };
+    }
+
+    /// How far the log is filled.
+    pub fn fill(&self) -> Fill {
+        let state = self.state.lock();
+        let is_begun = state.tail.iter().any(|byte| *byte != 0);
+        Fill {
+            sectors: state.position.sequence + u32::from(is_begun),
+            sectors_max: self.sectors_max(),
+            incomplete: state.incomplete || state.overflown,
+            notes: state.notes(),
+        }
+    }
+
+    /// Approximate memory of the notes, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.state.lock().notes() as u64 * NOTE_BYTES
+    }
+
+    /// The limit of that memory, in bytes.
+    pub fn memory_bytes_max() -> u64 {
+        NOTES_MAX as u64 * NOTE_BYTES
+    }
+
+    fn sectors_max(&self) -> u32 {
+        self.layout.intent_log_half_blocks * self.layout.block_sectors()
+    }
+
+    /// Notes that a block of a container is about to change; `block` is its contents, `None` if it
+    /// is new.
+    pub fn container(&self, holder: InodeNo, position: FileBlock, block: Option<&[u8]>) {
+        let mut state = self.state.lock();
+        let is_noted = holder != InodeNo::SYSTEM && state.takes_notes();
+        if !is_noted || !state.blocks.insert((holder, position)) {
+            return;
+        }
+        let position = position.0 as u32;
+        if holder == InodeNo::EXTERNAL {
+            state.pending.push(Record::Table { position });
+        } else if state.directories.insert(holder) {
+            state.pending.push(Record::Directory(holder));
+        }
+        let sectors = block.into_iter().flat_map(|block| {
+            block.chunks_exact(self.layout.sector_bytes as usize).map(Sector::new)
+        });
+        for entry in sectors.flat_map(|sector| sector.entries().collect::<Vec<_>>()) {
+            match entry.body {
+                Body::Embedded(record) if holder == InodeNo::EXTERNAL => {
+                    let is_dir = entry.file_type == FileType::Directory;
+                    let names = if is_dir { 1 } else { record.inode.nlink.get() };
+                    let ino = record.inode.number();
+                    state.pending.push(Record::External { ino, names });
+                }
+                Body::Reference { ino, .. } => {
+                    state.pending.push(Record::Reference { dir: holder, position, ino });
+                }
+                Body::Embedded(_) => {}
+            }
+        }
+    }
+
+    /// Notes that a block of the locator table is about to change.
+    pub fn locator(&self, position: u64, block: &[u8]) {
+        let mut state = self.state.lock();
+        if state.takes_notes() && state.locator.insert(position) {
+            let used = locator::used_count(block) as u16;
+            state.pending.push(Record::Locator { position, used });
+        }
+    }
+
+    /// Notes that a file is about to lose its last name: after a crash its space is free.
+    pub fn nameless(&self, file: &VnodeState) {
+        let space = space_of(file, &self.layout);
+        if !space.is_empty() {
+            self.state.lock().nameless.extend(space);
+        }
+    }
+
+    /// Takes the space of files that lost their last name.
+    pub fn take_nameless(&self) -> Vec<FragRun> {
+        std::mem::take(&mut self.state.lock().nameless)
+    }
+
+    /// Notes which groups have changed and which runs become free.
+    pub fn space(&self, changes: Changes) {
+        let Changes { groups, freed } = changes;
+        let mut state = self.state.lock();
+        if !state.takes_notes() {
+            return;
+        }
+        let group = |(cg, free)| Record::Group { cg, free };
+        state.pending.extend(groups.into_iter().map(group));
+        state.pending.extend(freed.into_iter().map(Record::Freed));
+    }
+
+    /// Notes that the index of a directory changes, or the locator entries of its inodes.
+    pub fn directory(&self, ino: InodeNo) {
+        let mut state = self.state.lock();
+        let is_directory = !ino.is_system() || ino == InodeNo::ROOT;
+        if is_directory && state.takes_notes() && state.directories.insert(ino) {
+            state.pending.push(Record::Directory(ino));
+        }
+    }
+
+    /// Notes that derived state is about to be written for the next clean point.
+    pub fn settling(&self) {
+        let state = &mut *self.state.lock();
+        if !std::mem::replace(&mut state.settling, true) {
+            state.pending.push(Record::Settling);
+        }
+    }
+
+    /// Adds the notes to the first phase of an epoch.
+    pub fn write(&self, writes: &mut WriteSet) {
+        let state = &mut *self.state.lock();
+        let mut pending = std::mem::take(&mut state.pending);
+        merge_freed(&mut pending);
+        if state.overflown && !state.incomplete {
+            self.give_up(state);
+            self.put_tail(state, writes);
+        }
+        if pending.is_empty() || state.incomplete {
+            return;
+        }
+        pending.push(Record::End);
+        for record in pending {
+            while !state.incomplete && !self.append(state, &record) {
+                self.next_sector(state, writes);
+            }
+        }
+        self.put_tail(state, writes);
+        if cfg!(debug_assertions) && state.notes() <= CHECKED_MAX {
+            self.check(state);
+        }
+    }
+
+    /// The invariants of the log after a write of it.
+    fn check(&self, state: &State) {
+        assert!(state.position.sequence < self.sectors_max(), "the log is longer than its half");
+        assert_eq!(state.tail.len(), self.layout.block_bytes as usize, "one block is being filled");
+        assert!(state.pending.is_empty(), "what was noted is written");
+        assert!(!state.overflown || state.incomplete, "a log that lacks notes says so");
+        let is_listed = |(holder, _): &(InodeNo, FileBlock)| {
+            *holder == InodeNo::EXTERNAL || state.directories.contains(holder)
+        };
+        assert!(state.blocks.iter().all(is_listed), "the directory of a noted block is noted");
+        assert!(state.nameless.iter().all(|run| run.len > 0), "an empty run is to become free");
+    }
+
+    fn sector_at<'a>(&self, state: &'a mut State) -> &'a mut [u8] {
+        let len = self.layout.sector_bytes as usize;
+        let at = (state.position.sequence % self.layout.block_sectors()) as usize * len;
+        &mut state.tail[at..at + len]
+    }
+
+    fn append(&self, state: &mut State, record: &Record) -> bool {
+        let position = state.position;
+        let sector = self.sector_at(state);
+        if sector[..4] == [0; 4] {
+            intent_log::init(sector, position);
+        }
+        intent_log::append(sector, record)
+    }
+
+    /// Goes on to the next sector, or notes in the last that there is none.
+    fn next_sector(&self, state: &mut State, writes: &mut WriteSet) {
+        if state.position.sequence + 1 == self.sectors_max() {
+            self.give_up(state);
+            return;
+        }
+        state.position.previous = intent_log::seal(self.sector_at(state), self.checksum);
+        state.position.sequence += 1;
+        if state.position.sequence.is_multiple_of(self.layout.block_sectors()) {
+            let number = self.block_before(state);
+            writes.put_block(Phase::New, number, Arc::new(Block::new(&state.tail)));
+            state.tail.fill(0);
+        }
+    }
+
+    /// Marks the log as incomplete.
+    fn give_up(&self, state: &mut State) {
+        state.incomplete = true;
+        let position = state.position;
+        let sector = self.sector_at(state);
+        if sector[..4] == [0; 4] {
+            intent_log::init(sector, position);
+        }
+        intent_log::set_incomplete(sector);
+    }
+
+    fn block_before(&self, state: &State) -> BlockNo {
+        let index = u64::from((state.position.sequence - 1) / self.layout.block_sectors());
+        BlockNo(self.layout.intent_log_half(state.position.generation).0 + index)
+    }
+
+    fn put_tail(&self, state: &mut State, writes: &mut WriteSet) {
+        let _ = intent_log::seal(self.sector_at(state), self.checksum);
+        let index = u64::from(state.position.sequence / self.layout.block_sectors());
+        let number = BlockNo(self.layout.intent_log_half(state.position.generation).0 + index);
+        writes.put_block(Phase::New, number, Arc::new(Block::new(&state.tail)));
+    }
+}
+
+/// All the space that a file has.
+pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
+    let map = file.inode.map();
+    let block = |number| FragRun::new(layout.block_start(number), layout.block_fragments());
+    let data = map.into_iter().flat_map(|map| map.iter().map(|extent| extent.run()));
+    let tree = map.into_iter().flat_map(|map| map.tree_blocks().map(block));
+    data.chain(tree)
+        .chain([file.inode.xattr_block, file.promised.xattr_space])
+        .filter(|run| run.len > 0)
+        .collect()
+}
+
+/// Puts freed runs that follow each other into one record.
+fn merge_freed(records: &mut Vec<Record>) {
+    let mut runs: Vec<FragRun> = Vec::new();
+    records.retain(|record| match record {
+        Record::Freed(run) => {
+            runs.push(*run);
+            false
+        }
+        _ => true,
+    });
+    runs.sort_unstable();
+    for run in runs {
+        match records.last_mut() {
+            Some(Record::Freed(before)) if before.end() == run.start => before.len += run.len,
+            _ => records.push(Record::Freed(run)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Reading a journal: which header counts, and what the records of its era have.
+//!
+//! Records may lie anywhere behind the headers, so all of the journal is read once, in the order of the
+//! device, and what belongs together is seen from the numbers of the records.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::REQUEST_BYTES_MAX;
+use super::area::{Area, Images};
+use crate::device::BlockDevice;
+use crate::error::Corruption;
+use crate::format::Superblock;
+use crate::format::journal::{HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::superblock::{SUPERBLOCK_BYTES, State};
+use crate::units::BlockNo;
+
+/// The contents of a journal.
+#[derive(Default)]
+pub(super) struct Loaded {
+    pub header: Option<Header>,
+    /// Whether both places have the header.
+    pub is_twice: bool,
+    /// How many records it has.
+    pub records: u64,
+    /// The newest image of each block.
+    pub images: Images,
+    /// Damage: what comes after it is not among the images.
+    pub doubt: Option<Corruption>,
+}
+
+/// Reads the journal; only its header, if nothing else counts.
+///
+/// A record that is not whole ends it: it was being written when the program or the host stopped, and
+/// nothing has reported it as durable. If a later record exists, the one before it was durable when the
+/// later one was begun, and has been damaged since.
+pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> Loaded {
+    let mut window = Window { device, area, first: 0, bytes: Vec::new(), singly_before: 0 };
+    let headers = [0, 1].map(|block| window.header(block));
+    let newest = headers.into_iter().flatten().max_by_key(|header| header.sequence);
+    let Some(header) = newest else {
+        let doubt = Some(Corruption::JournalHeader { block: BlockNo(area.start) });
+        return Loaded { doubt, ..Loaded::default() };
+    };
+    let mut loaded =
+        Loaded { header: Some(header), is_twice: headers == [newest; 2], ..Loaded::default() };
+    if !has_records {
+        return loaded;
+    }
+    let mut scan = Scan::of(&mut window, header.era, u64::MAX);
+    let (records, end) = scan.chain();
+    if scan.records.values().any(|found| found.is_whole && found.place.sequence >= records) {
+        // Rare, and so not worth keeping more images than the newest.
+        scan = Scan::of(&mut window, header.era, records);
+    }
+    // Of the record that should come next something may be there, if a crash came while it was written.
+    if scan.is_cut_off || scan.records.keys().any(|sequence| *sequence > records) {
+        let block = BlockNo(area.start + u64::from(end));
+        loaded.doubt = Some(Corruption::JournalRecord { block });
+    }
+    loaded.records = records;
+    loaded.images = scan.images.into_iter().map(|(at, (_, image))| (at, image)).collect();
+    loaded
+}
+
+/// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
+/// know.
+pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, u64) {
+    let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
+    match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
+        Ok(Ok(superblock)) => (superblock.state == State::Clean, superblock.journal.sequence),
+        _ => (false, 0),
+    }
+}
+
+impl Loaded {
+    /// Drops the journal if it and the volume are of different times. `noted` is the number of the header
+    /// that the superblock knows, 0 if it knows none.
+    ///
+    /// The superblock notes each header after that is durable, and before the record after the next is
+    /// written: so a journal of the same time has the noted header or the one after it. On another device, a
+    /// record waits until the note is durable, so the header after the noted one has no records.
+    pub fn drop_if_of_another_time(&mut self, noted: u64, is_external: bool) {
+        let Some(Header { sequence, .. }) = self.header else { return };
+        let doubt = match sequence.checked_sub(noted) {
+            _ if noted == 0 => return,
+            Some(0) => return,
+            Some(1) if !is_external || self.records == 0 => return,
+            Some(_) => Corruption::JournalNewer { sequence, noted },
+            None => Corruption::JournalOlder { sequence, noted },
+        };
+        *self = Loaded { doubt: Some(doubt), ..Loaded::default() };
+    }
+}
+
+/// The first block of a record, as it was found.
+struct Found {
+    place: Place,
+    checksum: u32,
+    /// Whether all of its images are intact.
+    is_whole: bool,
+    /// The block behind it.
+    end: u32,
+}
+
+/// The records of an era.
+struct Scan {
+    records: BTreeMap<u64, Found>,
+    /// The newest image of each block, with the number of its record.
+    images: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    /// Whether something could not be read, which may have been a record.
+    is_cut_off: bool,
+}
+
+impl Scan {
+    /// Reads all of the journal, and keeps images of records before the one with this number.
+    fn of(window: &mut Window<'_>, era: u64, limit: u64) -> Scan {
+        let mut scan =
+            Scan { records: BTreeMap::new(), images: BTreeMap::new(), is_cut_off: false };
+        let area = window.area;
+        let mut at = HEADER_BLOCKS;
+        while at < area.blocks {
+            let record = match window.block(at) {
+                Ok(block) => Record::decode(block, area.checksum),
+                Err(_) => {
+                    scan.is_cut_off = true;
+                    None
+                }
+            };
+            at = match record {
+                Some((record, checksum)) if record.place.era == era => {
+                    scan.take(window, at, &record, checksum, limit)
+                }
+                _ => at + 1,
+            };
+        }
+        scan
+    }
+
+    /// Takes a record in; returns the block behind what is known now.
+    fn take(
+        &mut self,
+        window: &mut Window<'_>,
+        at: u32,
+        record: &Record,
+        checksum: u32,
+        limit: u64,
+    ) -> u32 {
+        let images = window.images(at, record);
+        let is_whole = images.is_some();
+        let place = record.place;
+        let end = at + 1 + record.entries.len() as u32;
+        debug_assert!(!is_whole || end <= window.area.blocks, "a record ends behind the journal");
+        self.records.insert(place.sequence, Found { place, checksum, is_whole, end });
+        if place.sequence < limit {
+            for (home, image) in images.into_iter().flatten() {
+                let newest = self.images.entry(home).or_insert((place.sequence, image.clone()));
+                if newest.0 <= place.sequence {
+                    *newest = (place.sequence, image);
+                }
+            }
+        }
+        if is_whole { end } else { at + 1 }
+    }
+
+    /// How many records follow each other from the first on, and the block behind the last of them.
+    fn chain(&self) -> (u64, u32) {
+        let (mut records, mut end, mut previous) = (0, HEADER_BLOCKS, 0);
+        while let Some(found) = self.records.get(&records)
+            && found.is_whole
+            && found.place.previous == previous
+        {
+            (previous, end) = (found.checksum, found.end);
+            records += 1;
+        }
+        (records, end)
+    }
+}
+
+/// Blocks of the journal, many of which are read at once.
+struct Window<'a> {
+    device: &'a dyn BlockDevice,
+    area: &'a Area,
+    /// Blocks from `first` on.
+    bytes: Vec<u8>,
+    first: u32,
+    /// Blocks before this one are read one by one: not all of them can be read.
+    singly_before: u32,
+}
+
+impl Window<'_> {
+    /// A block of the journal.
+    fn block(&mut self, at: u32) -> io::Result<&[u8]> {
+        let block_bytes = self.area.block_bytes;
+        let held = (self.bytes.len() / block_bytes) as u32;
+        if !(self.first..self.first + held).contains(&at) {
+            let many = ((REQUEST_BYTES_MAX / block_bytes) as u32).min(self.area.blocks - at);
+            let blocks = if at < self.singly_before { 1 } else { many.max(1) };
+            let read = self.read(at, blocks);
+            if read.is_err() && blocks > 1 {
+                self.singly_before = at + blocks;
+                return self.block(at);
+            }
+            (self.bytes, self.first) = (read?, at);
+        }
+        let start = (at - self.first) as usize * block_bytes;
+        Ok(&self.bytes[start..start + block_bytes])
+    }
+
+    fn read(&self, at: u32, blocks: u32) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; blocks as usize * self.area.block_bytes];
+        self.device.read_at(self.area.offset(at), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn header(&mut self, at: u32) -> Option<Header> {
+        let area = self.area;
+        let is_own = |header: &Header| header.blocks == area.blocks && header.uuid == area.uuid;
+        Header::decode(self.block(at).ok()?, area.checksum).filter(is_own)
+    }
+
+    /// The images of a record whose first block lies here; none if one is not whole.
+    fn images(&mut self, at: u32, record: &Record) -> Option<Vec<(u64, Arc<[u8]>)>> {
+        let area = self.area;
+        if at as usize + record.entries.len() >= area.blocks as usize {
+            return None;
+        }
+        let images = (at + 1..).zip(&record.entries).map(|(at, entry)| {
+            let image = self.block(at).ok()?;
+            let is_right = area.is_home(entry.block.0, area.volume_blocks)
+                && image_checksum(image) == entry.checksum;
+            is_right.then(|| (entry.block.0 * area.block_bytes as u64, Arc::from(image)))
+        });
+        images.collect()
+    }
+}

@@ -1,0 +1,211 @@
+//! The journal: an epoch is durable after one write in one place (FORMAT: the journal;
+//! decision 008).
+//!
+//! Offers [`JournaledDevice`], a device that does what the one below cannot: write blocks anywhere all
+//! or none. It writes them into the journal, and to their own places, *home*, later: it *drains* the journal
+//! when that is full, and whenever one of the rules below wants it. Until then reads get them from memory.
+//! [`attach`] puts it on a volume that has a journal, [`erase`] makes a journal empty. The journal lies on
+//! the volume itself or on another device, that home [names](BlockDevice::journal_device). Stands on `device`
+//! and `format`.
+//!
+//! ```text
+//!   journal:   header │ header again │ gap │ record 0 of its era │ gap │ record 1 │ remains of earlier eras
+//!   drain: images go home ─ sync ─ next header, in both places ─ sync: the journal is empty ─ superblock
+//! ```
+//!
+//! Rules, by which a volume may be read with the journal's images over it after any crash:
+//!
+//! 1. While a block has an image in the journal, only draining writes it at home; any other
+//!    write there drains first.
+//! 2. Before a record is written, everything written past the journal is durable.
+//! 3. The journal is made empty only when what it had is durable at home.
+//! 4. Block 0, the superblock, is in no record, and writing it drains first: so a volume that is
+//!    clean has an empty journal.
+//! 5. After the next header, the superblock notes its number, on another device than the journal durably
+//!    before the first record: so an older copy of the journal, or of the volume, is found out.
+//!
+//! A journal that can no longer be made empty is given up: the superblock says that nothing in it counts,
+//! before anything else is written at home. So it does where a volume is used without its journal. Records
+//! are written again when it says so no more.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::Arc;
+
+use self::area::Area;
+use crate::device::BlockDevice;
+use crate::error::{Corruption, Error, Result};
+use crate::format::Superblock;
+use crate::format::journal::{HEADER_BLOCKS, Header};
+use crate::format::superblock::{Incompat, JournalFlags, SUPERBLOCK_BYTES, State};
+
+mod area;
+mod device;
+mod gaps;
+mod load;
+mod space;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use device::JournaledDevice;
+
+/// The longest request, for reading the journal and for writing images that lie side by side at home. Between
+/// two requests a disk turns once.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// Whether the volume has a journal.
+pub fn has_journal(superblock: &Superblock) -> bool {
+    superblock.incompat.contains(Incompat::JOURNAL)
+}
+
+/// Where the journal of a volume lies on its device, in bytes; nowhere, if it has none there.
+pub fn area_bytes(superblock: &Superblock) -> Range<u64> {
+    if !has_journal(superblock) || is_external(superblock) {
+        return 0..0;
+    }
+    let area = Area::of(superblock);
+    area.offset(0)..area.offset(area.blocks)
+}
+
+/// Whether the volume has a journal that lies on another device.
+pub fn is_external(superblock: &Superblock) -> bool {
+    has_journal(superblock) && superblock.journal.flags.contains(JournalFlags::EXTERNAL)
+}
+
+/// Whether the volume can be read right without its journal: there is nothing in it.
+pub fn is_empty(superblock: &Superblock) -> bool {
+    superblock.state == State::Clean || superblock.journal.flags.contains(JournalFlags::UNUSED)
+}
+
+/// The number of the journal's header that the superblock in block 0 has noted; 0 if it cannot be read.
+pub fn noted_header(device: &dyn BlockDevice) -> u64 {
+    load::own_state(device).1
+}
+
+/// Makes the journal of a volume empty, whatever lies there, on the device that has the journal, with the
+/// header after the one that the superblock has noted. All its blocks are written, so that those of an image
+/// are allocated by the file system below once and for all.
+///
+/// # Errors
+///
+/// Those of the device.
+pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()> {
+    let area = Area::of(superblock);
+    let zeros = vec![0; REQUEST_BYTES_MAX];
+    let (mut at, end) = (area.offset(0), area.offset(area.blocks));
+    while at < end {
+        let len = (end - at).min(zeros.len() as u64);
+        device.write_at(at, &[IoSlice::new(&zeros[..len as usize])])?;
+        at += len;
+    }
+    // A header that is there before the zeros are could lead to records that were there before them.
+    device.sync()?;
+    area.write_headers(device, area.header(superblock.journal.sequence + 1))?;
+    device.sync()
+}
+
+/// The device that has the journal of the volume on this one, where that is another. It must be the one that
+/// the superblock names, and as long as the journal.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if it is missing, another's, or too short; those of the device.
+pub fn medium(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+) -> Result<Option<Arc<dyn BlockDevice>>> {
+    if !is_external(superblock) {
+        return Ok(None);
+    }
+    let uuid = uuid::Uuid::from_bytes(superblock.journal.uuid);
+    let Some(medium) = device.journal_device() else {
+        return refuse(format!(
+            "its journal is on another device, which was not found: journal {uuid}"
+        ));
+    };
+    let area = Area::of(superblock);
+    let (len, needed) = (medium.geometry().size_bytes, area.offset(area.blocks));
+    if len < needed {
+        return refuse(format!(
+            "the device of its journal has {len} bytes, the journal {needed}: it was cut off"
+        ));
+    }
+    let mut found = Vec::new();
+    for at in 0..HEADER_BLOCKS {
+        let mut block = vec![0; area.block_bytes];
+        // One that cannot be read is for the other to make up for.
+        if medium.read_at(area.offset(at), &mut block).is_ok() {
+            found.extend(Header::journal_uuid(&block));
+        }
+    }
+    match found.first() {
+        _ if found.contains(&superblock.journal.uuid) => Ok(Some(medium)),
+        Some(other) => refuse(format!(
+            "the device that was named has the journal of another volume: journal {}, and not {uuid}",
+            uuid::Uuid::from_bytes(*other)
+        )),
+        None => refuse(format!("the device that was named has no journal; it should be {uuid}")),
+    }
+}
+
+/// What was refused, and what to do.
+fn refuse<T>(why: String) -> Result<T> {
+    Err(Error::Unsupported(format!(
+        "{why}; name the right device with journal-device=DEVICE. If that is lost: a volume that was left \
+         clean can be mounted with -o journal=none, any other loses the changes that only the journal has, \
+         with cffs fsck -y --without-journal; cffs tune --journal none takes the journal away"
+    )))
+}
+
+/// What is wrong with the journal of a volume in use, and what that puts at stake.
+pub fn stake(doubt: &Corruption) -> String {
+    format!(
+        "{doubt}; the volume was not left clean, so changes that were reported as durable may have been in \
+         the journal alone"
+    )
+}
+
+/// The error where the journal of a volume in use is lost, or a part of it.
+pub fn lost(doubt: &Corruption) -> Error {
+    Error::Unsupported(format!(
+        "{}. Restore the journal, if you can, or name the right device with journal-device=DEVICE. To give \
+         up those changes and repair the rest, run cffs fsck -y --without-journal",
+        stake(doubt)
+    ))
+}
+
+/// The device with the volume's journal over it, if the volume has one and the device is not such a one
+/// already. A superblock that cannot be used is left to its next reader, and so is a volume with an
+/// empty journal on another device, if `is_optional` says so and that is not there or damaged.
+///
+/// # Errors
+///
+/// Those of the device and of [`medium`]; [`Corruption::JournalHeader`] of a journal in which nothing is;
+/// [`lost`] of any other.
+pub fn attach(device: Arc<dyn BlockDevice>, is_optional: bool) -> Result<Arc<dyn BlockDevice>> {
+    if device.journal().is_some() {
+        return Ok(device);
+    }
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.geometry().size_bytes < bytes.len() as u64 {
+        return Ok(device);
+    }
+    device.read_at(0, &mut bytes)?;
+    let superblock = match Superblock::decode(&bytes, 0) {
+        Ok(superblock) if has_journal(&superblock) => superblock,
+        _ => return Ok(device),
+    };
+    let is_optional = is_optional && is_external(&superblock) && is_empty(&superblock);
+    let medium = match medium(&*device, &superblock) {
+        Err(_) if is_optional => return Ok(device),
+        medium => medium?,
+    };
+    match JournaledDevice::open_with(Arc::clone(&device), medium, &superblock) {
+        (journaled, None) => Ok(Arc::new(journaled)),
+        (_, Some(_)) if is_optional => Ok(device),
+        (_, Some(doubt)) if is_empty(&superblock) => Err(doubt.into()),
+        (_, Some(doubt)) => Err(lost(&doubt)),
+    }
+}

@@ -1,0 +1,35 @@
+//! The end of the journal, where the next record goes.
+
+use super::gaps::Gaps;
+use super::space::Space;
+use crate::format::journal::{Header, Place};
+
+/// The end of the journal: its header, and the number and the place of the next record.
+pub(super) struct Writer {
+    pub header: Header,
+    /// Whether the header is on the device, and so records may follow it.
+    pub has_begun: bool,
+    /// Whether the device has an older header, of a copy of the journal in which nothing counts.
+    pub has_old_header: bool,
+    pub space: Space,
+    pub place: Place,
+    pub gaps: Gaps,
+}
+
+impl Writer {
+    /// Begins a new era with this header.
+    pub fn begin(&mut self, header: Header) {
+        self.header = header;
+        (self.has_begun, self.has_old_header) = (true, false);
+        self.place = Place { era: header.era, sequence: 0, previous: 0 };
+        self.space.clear();
+    }
+
+    /// The invariants of the end of the journal.
+    pub fn check(&self) {
+        self.space.check();
+        self.gaps.check();
+        assert_eq!(self.place.era, self.header.era, "records are of the header's era");
+        assert!(self.has_begun || self.place.sequence == 0, "records follow a header");
+    }
+}

@@ -1,0 +1,264 @@
+//! A journal and a volume of different times, as a backup or half of a mirror that came back leaves them:
+//! refused, and changed by nothing but the explicit option to go on.
+
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, JournalState, MemoryDevice, PairedDevice};
+use cffs::error::{Error, Result};
+use cffs::format::journal::Header;
+use cffs::format::superblock::State;
+use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
+use cffs::journal;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{OpenOptions, Volume, read_superblock};
+
+use crate::setup::FILE;
+
+const ROOT: InodeNo = InodeNo::ROOT;
+/// So few that a dozen files fill the journal.
+const JOURNAL_BYTES: u64 = 32 * 4096;
+
+type Memory = Arc<MemoryDevice>;
+
+/// A volume, and the device of its journal.
+#[derive(Clone)]
+struct Disks {
+    home: Memory,
+    journal: Memory,
+}
+
+impl Disks {
+    fn made() -> Disks {
+        let home = Arc::new(MemoryDevice::new(16 << 20));
+        let disks = Disks { home, journal: Arc::new(MemoryDevice::new(JOURNAL_BYTES)) };
+        mkfs::make(&*disks.joined(), &MkfsOptions::default()).expect("made");
+        disks
+    }
+
+    fn joined(&self) -> Arc<dyn BlockDevice> {
+        Arc::new(PairedDevice::new(self.home.clone(), self.journal.clone() as Arc<dyn BlockDevice>))
+    }
+
+    /// As a power cut leaves them.
+    fn copied(&self) -> Disks {
+        Disks { home: copy(&self.home), journal: copy(&self.journal) }
+    }
+
+    fn bytes(&self) -> [Vec<u8>; 2] {
+        [bytes_of(&self.home), bytes_of(&self.journal)]
+    }
+}
+
+fn copy(device: &Memory) -> Memory {
+    Arc::new(MemoryDevice::from_image(device.snapshot()))
+}
+
+fn bytes_of(device: &Memory) -> Vec<u8> {
+    let mut bytes = vec![0; device.geometry().size_bytes as usize];
+    device.read_at(0, &mut bytes).expect("read");
+    bytes
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Result<Volume> {
+    cffs::open(device, Arc::new(TestClock::default()), OpenOptions::default())
+}
+
+/// Makes durable files, enough of them that the journal is emptied in between.
+fn put(volume: &Volume, name: &str) {
+    let drains = || volume.stats().journal.expect("it has a journal").drains;
+    let before = drains();
+    for number in 0..60 {
+        let name = format!("{name} {number}");
+        let ino = volume.make(ROOT, name.as_bytes(), &FILE).expect("made").ino;
+        volume.write(ino, 0, &[7; 4096]).expect("written");
+        volume.sync_file(ino, false).expect("durable");
+        volume.release(ino, 1);
+    }
+    assert!(drains() > before + 1, "the journal was never full");
+}
+
+fn assert_has(volume: &Volume, name: &str) {
+    for number in 0..60 {
+        let found = volume.lookup(ROOT, format!("{name} {number}").as_bytes());
+        volume.release(found.expect("it was durable").ino, 1);
+    }
+}
+
+fn check(device: &dyn BlockDevice, repair: Repair, without_journal: bool) -> Result<Report> {
+    let options = CheckOptions { repair, without_journal, force: true, ..CheckOptions::default() };
+    fsck::check(device, &options, &())
+}
+
+fn codes(report: &Report) -> Vec<Code> {
+    report.problems.iter().map(|problem| problem.code).collect()
+}
+
+fn assert_says(error: &Error, why: &str) {
+    let said = error.to_string();
+    for part in [why, "reported as durable", "cffs fsck -y --without-journal"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// Nothing opens the volume, or repairs it and changes it, until that is asked for.
+fn assert_refused(disks: &Disks, why: &str) {
+    let before = disks.bytes();
+    assert_says(&open(disks.joined()).map(drop).expect_err("refused"), why);
+    let reader = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let opened = cffs::open(disks.joined(), Arc::new(TestClock::default()), reader);
+    assert_says(&opened.map(drop).expect_err("refused"), why);
+    for repair in [Repair::Preen, Repair::Yes] {
+        assert_says(&check(&*disks.joined(), repair, false).expect_err("refused"), why);
+    }
+    let report = check(&*disks.joined(), Repair::No, false).expect("checked");
+    assert_eq!(report.problems[0].code, Code::JournalLost);
+    assert!(report.problems[0].message.contains(why), "{:?}", report.problems[0]);
+    assert!(disks.bytes() == before, "what is refused changes nothing");
+}
+
+/// The explicit option makes a sound volume of what is left, and says no more once that is done.
+fn assert_goes_on(disks: &Disks) {
+    let report = check(&*disks.joined(), Repair::Yes, true).expect("checked");
+    assert_eq!((report.problems[0].code, report.exit_code()), (Code::JournalLost, 1));
+    for without_journal in [false, true] {
+        let report = check(&*disks.joined(), Repair::No, without_journal).expect("checked");
+        assert_eq!(codes(&report), [], "with --without-journal: {without_journal}");
+    }
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "after");
+    let crashed = open(disks.copied().joined()).expect("opened");
+    assert_has(&crashed, "after");
+}
+
+/// Half of a mirror that came back once was taken for the journal: changes that fsync had reported as durable
+/// were gone, and old images were written over newer blocks.
+#[test]
+fn an_older_copy_of_the_journal_is_refused() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    let old = copy(&disks.journal);
+    put(&volume, "two");
+    let Disks { home, journal } = disks.copied();
+    let mixed = Disks { home: home.clone(), journal: old };
+    assert_refused(&mixed, "an older copy of the volume's journal");
+    // Nothing was lost by trying.
+    let volume = open(Disks { home: copy(&home), journal }.joined()).expect("opened");
+    ["one", "two"].iter().for_each(|name| assert_has(&volume, name));
+    assert_goes_on(&mixed);
+}
+
+/// Such a copy was even written over the volume that had been closed and used again since.
+#[test]
+fn a_copy_of_the_journal_from_before_a_clean_close_is_refused() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    let old = copy(&disks.journal);
+    volume.close().expect("closed");
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "two");
+    let mixed = Disks { home: copy(&disks.home), journal: old };
+    assert_refused(&mixed, "an older copy of the volume's journal");
+    assert_goes_on(&mixed);
+}
+
+#[test]
+fn an_older_copy_of_the_volume_is_refused() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    let old = copy(&disks.home);
+    put(&volume, "two");
+    let mixed = Disks { home: old, journal: copy(&disks.journal) };
+    assert_refused(&mixed, "an older copy of itself");
+    assert_goes_on(&mixed);
+}
+
+/// On the volume itself, only a device that lost writes, or restored some, can leave an older journal.
+#[test]
+fn an_older_journal_on_the_volume_itself_is_refused() {
+    let home = Arc::new(MemoryDevice::new(16 << 20));
+    let options = MkfsOptions { journal_bytes: JOURNAL_BYTES, ..MkfsOptions::default() };
+    let superblock = mkfs::make(&*home, &options).expect("made");
+    let area = journal::area_bytes(&superblock);
+    let volume = open(home.clone()).expect("opened");
+    put(&volume, "one");
+    let mut old = vec![0; (area.end - area.start) as usize];
+    home.read_at(area.start, &mut old).expect("read");
+    put(&volume, "two");
+    let left = copy(&home);
+    left.write_at(area.start, &[IoSlice::new(&old)]).expect("written");
+    let error = open(left.clone()).map(drop).expect_err("refused");
+    assert_says(&error, "an older copy of the volume's journal");
+    assert_eq!(check(&*left, Repair::Yes, true).expect("checked").exit_code(), 1);
+    assert_eq!(codes(&check(&*left, Repair::No, false).expect("checked")), []);
+    put(&open(left).expect("opened"), "after");
+}
+
+/// Nothing was in the journal when a volume was closed, so any copy will do; what comes then is in no era
+/// that one of the copies has.
+#[test]
+fn a_volume_that_was_closed_is_opened_with_an_older_copy_of_its_journal() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    let old = copy(&disks.journal);
+    put(&volume, "two");
+    volume.close().expect("closed");
+    let mixed = Disks { home: copy(&disks.home), journal: old };
+    let volume = open(mixed.joined()).expect("opened");
+    // A crash before anything is journaled finds a journal of the volume's time.
+    open(mixed.copied().joined()).expect("opened").close().expect("closed");
+    put(&volume, "three");
+    assert_eq!(volume.stats().journal.expect("it has a journal").state, JournalState::On);
+    let left = mixed.copied();
+    let newer = Disks { home: copy(&left.home), journal: copy(&disks.journal) };
+    assert_refused(&newer, "an older copy of the volume's journal");
+    let volume = open(left.joined()).expect("opened");
+    ["one", "two", "three"].iter().for_each(|name| assert_has(&volume, name));
+}
+
+/// The volume was marked as this program's, and so written, before the check found that it could not be made.
+#[test]
+fn a_check_that_is_refused_does_not_claim_the_volume() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    let left = disks.copied();
+    let claims = Cell::new(0);
+    let claim = || {
+        claims.set(claims.get() + 1);
+        Ok(())
+    };
+    let options = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+    let check = |device: &dyn BlockDevice| fsck::check_claimed(device, &options, &(), &claim);
+    check(&*left.home).expect_err("the journal is missing");
+    let other = Disks::made();
+    check(&*Disks { home: left.home.clone(), journal: other.journal }.joined())
+        .expect_err("foreign");
+    assert_eq!(claims.get(), 0);
+    assert_eq!(check(&*left.joined()).expect("checked").exit_code(), 0);
+    assert_eq!(claims.get(), 1);
+}
+
+/// Each header that is durable is noted before the next one comes.
+#[test]
+fn the_superblock_knows_the_header_of_the_journal() {
+    let disks = Disks::made();
+    let volume = open(disks.joined()).expect("opened");
+    put(&volume, "one");
+    for name in ["two", "three"] {
+        let superblock = read_superblock(&*disks.home).expect("there");
+        assert_eq!(superblock.state, State::InUse);
+        let mut block = vec![0; superblock.block_bytes as usize];
+        disks.journal.read_at(0, &mut block).expect("read");
+        let header = Header::decode(&block, superblock.checksum()).expect("a header");
+        assert_eq!(header.sequence, superblock.journal.sequence);
+        put(&volume, name);
+    }
+}

@@ -1,0 +1,98 @@
+"""The journal of a C-FFS volume (FORMAT chapter 15)."""
+
+from cffs_structures import Bad, crc32c, is_sealed, table
+
+Header = table("Header", "4sIQQI16s20s", "magic checksum sequence era blocks uuid reserved")
+Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
+Entry = table("Entry", "QII", "block checksum reserved")
+
+EXTERNAL_JOURNAL, UNUSED_JOURNAL = 1, 2
+
+
+def with_journal(file, sb, seed, is_clean):
+    """The file with a volume as its journal has it, if anything there counts."""
+    if sb.journal_flags & UNUSED_JOURNAL or sb.journal_flags & EXTERNAL_JOURNAL and is_clean:
+        return file
+    if sb.journal_flags & EXTERNAL_JOURNAL:
+        raise Bad("what was changed last is in a journal on another device")
+    return JournaledFile(file, sb, seed, is_clean)
+
+
+class JournaledFile:
+    """The file with a volume, on which each block reads as the journal has it."""
+
+    def __init__(self, file, sb, seed, is_clean):
+        self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
+        self.noted = 0 if is_clean else sb.journal_sequence
+        self.start, self.blocks, self.seed = sb.journal_start, sb.journal_blocks, seed
+        self.images = self.load()
+
+    def seek(self, offset):
+        self.at = offset
+
+    def read(self, size):
+        self.file.seek(self.at)
+        data = bytearray(self.file.read(size))
+        end = self.at + len(data)
+        for block in range(self.at // self.block_bytes, -(-end // self.block_bytes)):
+            if image := self.images.get(block):
+                start = block * self.block_bytes
+                first, last = max(start, self.at), min(start + self.block_bytes, end)
+                data[first - self.at:last - self.at] = image[first - start:last - start]
+        return bytes(data)
+
+    def block(self, number):
+        """A block of the journal."""
+        self.file.seek((self.start + number) * self.block_bytes)
+        return self.file.read(self.block_bytes)
+
+    def era(self):
+        headers = []
+        for data in (self.block(0), self.block(1)):
+            header = Header(data)
+            is_valid = header.magic == b"CFlh" and is_sealed(data, self.seed)
+            if is_valid and header.blocks == self.blocks and header.sequence < 2**64 - 1:
+                headers.append(header)
+        if not headers:
+            raise Bad("the journal has no valid header")
+        header = max(headers, key=lambda header: header.sequence)
+        if self.noted and header.sequence not in (self.noted, self.noted + 1):
+            raise Bad("the journal and the volume are of different times: "
+                      f"header {header.sequence}, noted {self.noted}")
+        return header.era
+
+    def load(self):
+        """The last image of each block that a record has."""
+        found, previous = {}, 0
+        records = self.records(self.era())
+        for sequence in range(len(records)):
+            at, record, data = records.get(sequence, (None, None, None))
+            images = record and record.previous == previous and self.images_of(record, data, at)
+            if not images:
+                break
+            found.update(images)
+            previous = record.checksum
+        return found
+
+    def records(self, era):
+        """Where each record of an era begins, with its first block, by number. They may lie in any order."""
+        records = {}
+        for at in range(2, self.blocks):
+            data = self.block(at)
+            record = Record(data)
+            if (record.magic, record.era) == (b"CFlr", era) and is_sealed(data, self.seed):
+                records[record.sequence] = at, record, data
+        return records
+
+    def images_of(self, record, data, at):
+        """The images of a record; None if one is not whole."""
+        images = {}
+        if at + record.count >= self.blocks:
+            return None
+        for number in range(record.count):
+            entry = Entry(data, Record.size + number * Entry.size)
+            image = self.block(at + 1 + number)
+            if crc32c(image) != entry.checksum:
+                return None
+            images[entry.block] = image
+        return images
