@@ -1,47 +1,46 @@
-//! How much is read, placed and written at once, and when: all in one place.
+//! The figures by which the layers decide how much to read, place and write at once, and when.
 //!
-//! Nearly all of it follows from one property of the device: how much it streams in the time in which it
-//! gets from one place to another ([`Device::break_even_bytes`]). Less than that is hardly cheaper than
-//! that much; a gap of that length is as well read as skipped; what lies in pieces of that length is read
-//! at half the speed of the device at least, wherever they lie. Sizes are multiples of it. What is not a
-//! size (how many misses, how many neighbours) is the same for every device.
+//! Nearly all of them follow from one property of the device: the bytes that it streams in the time of one
+//! seek ([`Device::break_even_bytes`]). Reading less than that saves little; a gap of that length costs as
+//! much to skip as to read; and data in pieces of that length is read at half of the device's speed or
+//! faster, wherever the pieces lie. Sizes are multiples of it. Figures that are not sizes (numbers of misses
+//! or neighbours) are the same for every device.
 //!
 //! Each figure says where it was measured: a number is a decision record in `docs/decisions/`, and
 //! *judged* means that no measurement decided between it and its half or its double.
 //!
-//! Stands on nothing. Does not cover what belongs to the format (`format`), to one lock or table
-//! (next to it), or to the user ([`OpenOptions`](crate::vfs::OpenOptions)).
+//! Stands on nothing. Figures of the format are in `format`, those of one lock or table next to it, and those
+//! that users choose in [`OpenOptions`](crate::vfs::OpenOptions).
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes that a current disk streams in the time of a seek and half a turn: 7200 turns per minute,
-/// 160 MB/s (decision 006, which also shows that disks of the 1990s lose by their own, smaller
-/// figure).
+/// Bytes that a current disk streams in the time of a seek and half a turn: 7200 turns per minute, 160 MB/s
+/// (decision 006, which also shows that disks of the 1990s are slower with their own, smaller figure).
 pub const BREAK_EVEN_BYTES: u64 = 1 << 20;
 
-/// New contents at which they are written ahead of their epoch: so much that some of it comes in long
-/// pieces (002).
+/// The amount of new contents that is written ahead of its epoch: enough for some of it to be in long pieces
+/// (002).
 pub const EARLY_BYTES: u64 = 4 * BREAK_EVEN_BYTES;
 
-/// New contents of one file that an fsync of another takes along: it costs about a seek (002).
+/// The new contents of a file that an fsync of another file still writes: this costs about a seek (002).
 pub const FSYNC_LEAVES_BYTES: u64 = BREAK_EVEN_BYTES;
 
-/// The requests of a stream that are under way at once, where the device answers as many (013).
+/// The most concurrent requests of one stream, on a device that answers several at once (013).
 const STREAM_REQUESTS_MAX: u64 = 4;
 
 /// The properties of the device from which the figures are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Bytes that the device streams in the time of an access elsewhere.
+    /// Bytes that the device streams in the time of one seek.
     pub break_even_bytes: u64,
-    /// The longest request that it takes whole, if it has a limit.
+    /// The longest request that the device accepts, if it has a limit.
     pub request_bytes_max: Option<u64>,
-    /// How many reads it answers at once, as long as it takes for one.
+    /// The number of reads that it answers concurrently, in the time of one.
     pub parallel: u32,
-    /// The memory for what is on the device too.
+    /// The size of the buffer cache, which holds clean blocks.
     pub cache_bytes: u64,
 }
 
@@ -68,130 +67,131 @@ pub struct Tuning {
 /// How much is read, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// The longest read request, unless the device takes less. Four times the break-even: a longer one
-    /// saves less than a fifth of an access (judged).
+    /// The longest read request, unless the device accepts less. Four times the break-even: a longer one
+    /// saves less than a fifth of a seek (judged).
     pub request_bytes: u64,
-    /// The first request of a run for which a reader waits, and how much of a run is taken over before
-    /// it can be used (judged).
+    /// The first request of a run that a reader waits for, and the part of a run that must have arrived
+    /// before it can be used (judged).
     pub request_bytes_first: u64,
-    /// How long a thread takes at most from taking a run to asking the device for it, if it is not held
-    /// up: the second of two adjacent runs is asked for that much later (006).
+    /// The delay of the second of two adjacent runs. A thread takes at most this long from taking a run to
+    /// sending its request, unless it is held up (006).
     pub head_start: Duration,
-    /// Runs in flight at most: what exceeds that is not prefetched (judged).
+    /// The most runs in flight; beyond that nothing is prefetched (judged).
     pub runs_max: usize,
 
-    /// The longest read-ahead window of a sequential reader: a request, since longer windows save nothing
-    /// where one is answered after the other (judged), and several where the device answers them at once
-    /// (013).
+    /// The longest read-ahead window of a sequential reader: one request on a device that answers one after
+    /// the other, since longer windows save nothing there (judged); several on a device that answers them
+    /// concurrently (013).
     pub window_bytes_max: u64,
     /// Sequential readers that are followed at once (judged).
     pub cursors_max: usize,
-    /// The first part of a prefetched run of which any block is enough for the next window to be
-    /// prefetched: a reader may pass over some (judged).
+    /// Length of the first part of a prefetched run. Reading any block of it starts the next window, since a
+    /// reader may skip some blocks (judged).
     pub marked_bytes: u64,
 
-    /// Misses at random in a region of this length, together, read the region (006).
+    /// The length of a region: enough random misses in one region make the cache read all of it (006).
     pub region_bytes: u64,
-    /// Misses in a region before the one that reads it: the first region (006).
+    /// Misses in a region before it is read, for the first region (006).
     pub misses_before_first: usize,
-    /// The same for those that follow (006).
+    /// The same for later regions (006).
     pub misses_before_next: usize,
     /// Misses that are remembered (006).
     pub misses_max: usize,
     /// Regions that were read and are remembered (judged).
     pub regions_max: usize,
-    /// A region that was read is forgotten when as many times the cache's bytes were read since (006).
+    /// A region is forgotten when this many times the cache's size has been read since (006).
     pub region_caches: u64,
 
-    /// The longest plan of what a directory lists next (judged).
+    /// The longest plan of files and directories that are listed next (judged).
     pub plan_bytes_max: u64,
-    /// The first plan of directories in a directory, whose sectors lie side by side; more if these lie in
-    /// several places (004, 006).
+    /// The first plan of subdirectories, whose sectors are adjacent; more if the sectors are in several
+    /// places (004, 006).
     pub tree_bytes_first: u64,
-    /// How many times as long as the last one a plan of files is (judged).
+    /// The growth factor from one plan of files to the next (judged).
     pub plan_growth: u64,
-    /// The same for directories: only their sectors are read, which are little but may lie in many
-    /// places, so the fewer sweeps, the better (006).
+    /// The same for plans of directories. Only their sectors are read, which are small but may be in many
+    /// places, so fewer sweeps are better (006).
     pub tree_growth: u64,
-    /// A larger file has a window of its own, for which its reader waits with the rest of the directory
-    /// (004).
+    /// Larger files are not part of a plan: they have a read-ahead window of their own (004).
     pub planned_file_bytes_max: u64,
-    /// The longest gap that is read rather than skipped: it passes under the head in any case, up to a
+    /// The longest gap that is read rather than skipped, since it passes under the head in any case: up to a
     /// whole turn (006).
     pub gap_bytes: u64,
-    /// The regions around the files of a batch that are read whole, where all of the volume has room in the
-    /// cache, as a multiple of such a gap (007).
+    /// The length of the regions around the files of a batch that are read whole if the volume fits in the
+    /// cache, as a multiple of `gap_bytes` (007).
     pub batch_region_gaps: u64,
-    /// Files that a reader in order may pass over (judged).
+    /// Files that a reader in directory order may skip (judged).
     pub passed_max: usize,
-    /// A reader whose window is as long as this is left to it (judged).
+    /// A reader with a window of this length needs no plan (judged).
     pub window_bytes_sufficient: u64,
-    /// Sectors that a plan looks at (judged).
+    /// The most sectors that a plan examines (judged).
     pub plan_sectors_max: u32,
-    /// Directories that a plan of one takes along (006).
+    /// The most sibling directories that a plan of one directory includes (006).
     pub siblings_max: usize,
-    /// A longer piece of theirs is worth a seek of its own (006).
+    /// Siblings' pieces up to this length are included; a longer one is worth a seek of its own (006).
     pub sibling_bytes_max: u64,
-    /// Sectors of the parent that are searched for them (judged).
+    /// Sectors of the parent that are searched for siblings (judged).
     pub parent_sectors_max: u32,
     /// Sectors of a directory that are searched for extent trees when it is listed (judged).
     pub listed_sectors_max: u32,
 
-    /// The part of the cache that one window, region or order may fill: others stream too (judged).
+    /// The part of the cache that one window, region or order may fill, since there are other streams
+    /// (judged).
     pub window_cache_part: u64,
     /// The part of the cache that a plan may fill, gaps included (judged).
     pub plan_cache_part: u64,
-    /// The part of the cache for blocks that were used more than once: the rest holds what was
-    /// prefetched until it is used (006).
+    /// The part of the cache for blocks that were used more than once. The rest holds prefetched blocks until
+    /// they are used (006).
     pub hot_cache_part: f64,
 }
 
 /// Where files are placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placing {
-    /// A larger file lies apart from the others of its directory (004).
+    /// Larger files are placed apart from the others of their directory (004).
     pub medium_bytes_max: u64,
-    /// Pieces, about, in which such a file may come (004).
+    /// Roughly the most pieces of such a file (004).
     pub medium_pieces_max: u32,
-    /// The first reservation of a key: while a directory grows from a few files to many, each one is one
-    /// place more to which a reader has to go (006).
+    /// The first reservation of a key. While a directory grows from a few files to many, each further
+    /// reservation costs its readers one more seek (006).
     pub reservation_bytes_first: u64,
-    /// The longest one (judged).
+    /// The longest reservation (judged).
     pub reservation_bytes_max: u64,
-    /// How many times as long as the last one a reservation is (judged).
+    /// The growth factor from one reservation to the next (judged).
     pub reservation_growth: u32,
-    /// The part of what is free that all reservations of files hold at most, in eighths (004).
+    /// The most free space that file reservations may hold together, in eighths (004).
     pub reserved_eighths: u64,
-    /// Reservations, and keys with known home extents, that are kept at once (judged).
+    /// The most reservations, and the most keys with known home extents (judged).
     pub reservations_max: usize,
-    /// Home extents of a key that are remembered (judged).
+    /// The most home extents that are remembered per key (judged).
     pub home_runs_max: usize,
 
-    /// The longest reservation of sectors, of one directory or of all (004).
+    /// The longest reservation of sectors, for one directory or a shared one (004).
     pub sectors_bytes_max: u64,
-    /// The first reservation of sectors of one directory: what is not used of it yet is read with the
-    /// others' sectors (004).
+    /// The first reservation of sectors of one directory. Its unused part is read along with the sectors of
+    /// other directories (004).
     pub sectors_bytes_first: u64,
-    /// Later ones are this part of what the directory has (004).
+    /// Later ones are this part of the directory's size (004).
     pub sectors_part: u64,
-    /// Cylinder groups that have a zone in common (004).
+    /// The number of cylinder groups that share a zone (004).
     pub zone_groups: u32,
-    /// The part of their groups that a zone is. Names and inodes take a hundredth where files are of the
-    /// usual sizes, and a fourteenth where all have 4 KiB (004).
+    /// The part of its groups that a zone takes up. Names and inodes need a hundredth with files of the usual
+    /// sizes, and a fourteenth if all have 4 KiB (004).
     pub zone_part: u64,
-    /// The zone's parts of which the second is for urgent files (002).
+    /// The number of parts of a zone; the second part is for urgent files (002).
     pub urgent_zone_parts: u32,
-    /// A reservation of urgent files (002).
+    /// The length of a reservation for urgent files (002).
     pub urgent_bytes: u64,
-    /// The part of a segment from which on small files of a directory are not urgent where a journal takes
-    /// them (004).
+    /// With a journal, small files of a directory that fill at least this part of a segment are not urgent
+    /// (004).
     pub journaled_part: u64,
     /// With less than this part of the space free, nothing is set aside for sectors (judged).
     pub short_part: u64,
-    /// Zones that files took from are theirs again when this part of the space is free (judged).
+    /// Zones whose space was given to files are reserved for sectors again when this part of the space is
+    /// free (judged).
     pub zones_open_part: u64,
 
-    /// Blocks set aside for metadata: this part of the volume's (judged).
+    /// The metadata pool: this part of the volume's blocks (judged).
     pub pool_part: u64,
     /// Bounds of the metadata pool, in blocks: minimum and maximum (judged).
     pub pool_blocks: (u64, u64),
@@ -202,21 +202,20 @@ pub struct Placing {
 /// How much is written, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Writing {
-    /// Adjacent blocks that are written at once, about: several requests of a device, so that it has the
-    /// next when it is done with one (judged).
+    /// Roughly the most adjacent blocks that are written at once: several device requests, so that the device
+    /// always has a next one (judged).
     pub run_bytes: u64,
-    /// Contents are written ahead of their epoch in pieces of this length (002).
+    /// The length of the pieces in which contents are written ahead of their epoch (002).
     pub piece_bytes: u64,
-    /// Keys take turns if a larger part of them than this has small files both among the older ones and
-    /// among the younger ones: then all wait for the epoch (002).
+    /// Keys take turns if more than this part of them has small files both among the older and the younger
+    /// changes; then all contents wait for the epoch (002).
     pub turns_part: usize,
-    /// If more than this part of the bytes to write was read meanwhile, the device would go back and
-    /// forth: all of it waits for the epoch (002).
+    /// If callers read more than this part of the bytes to write meanwhile, the device would seek back and
+    /// forth, so all contents wait for the epoch (002).
     pub reads_part: u64,
-    /// Changed pages of derived state that stay in memory at most, while the rest is written (judged).
+    /// The most changed pages of derived state that stay in memory; the rest is written (judged).
     pub derived_bytes_max: u64,
-    /// The longest that the leader of a group commit waits for others: as long as ext4's journal does
-    /// (002).
+    /// The longest time for which the leader of a group commit waits for others, as in ext4's journal (002).
     pub group_commit_wait_max: Duration,
     /// How long a thread waits for the background before it writes the epoch itself (judged).
     pub background_wait_max: Duration,
@@ -234,7 +233,7 @@ impl Tuning {
         }
     }
 
-    /// The figures for a disk of today without a limit on requests, and a cache of this size.
+    /// The figures for a current disk without a limit on requests, and a cache of this size.
     pub fn for_cache(cache_bytes: u64) -> Tuning {
         let (break_even_bytes, request_bytes_max, parallel) = (BREAK_EVEN_BYTES, None, 1);
         Tuning::new(Device { break_even_bytes, request_bytes_max, parallel, cache_bytes })
@@ -245,9 +244,9 @@ impl Tuning {
         (self.device.cache_bytes / u64::from(block_bytes)).max(16)
     }
 
-    /// The longest run in blocks that the device is asked for at once. The kernel cuts what is longer than
-    /// a disk takes, and sends the pieces in any order. So it is what the disk takes, or if that is
-    /// little, as many times that as come to the first request of a run.
+    /// The longest request in blocks. The kernel splits requests longer than the disk accepts and sends the
+    /// pieces in any order. So this is the disk's limit, or if that is small, the largest multiple of it
+    /// within the first request of a run.
     pub fn request_blocks(&self, block_bytes: u32) -> u64 {
         let blocks = |bytes: u64| bytes / u64::from(block_bytes);
         let first = blocks(self.reading.request_bytes_first).max(1);
@@ -344,7 +343,7 @@ impl Placing {
         }
     }
 
-    /// How many whole segments of the volume this many bytes are; one at least.
+    /// The number of whole segments in this many bytes; at least one.
     pub fn segments(bytes: u64, segment_bytes: u32) -> u32 {
         u32::try_from(bytes / u64::from(segment_bytes)).unwrap_or(u32::MAX).max(1)
     }
