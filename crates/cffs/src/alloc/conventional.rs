@@ -1,9 +1,9 @@
-//! Placement without neighbours: the baseline against which the other policies are measured.
+//! Placement without co-location: the baseline for measurements of the other policies.
 //!
-//! A directory has a home group, and its files go there one by one. With [`Policy::None`] each takes
-//! the first free place, as on a new volume. With [`Policy::Scattered`] it is looked for as USENIX'97
-//! (4.1) does to recreate what was seen on file servers: for half of the files after the one placed
-//! last, for the other half from a random place on.
+//! A directory has a home group, and its files go there one by one. With [`Policy::None`] each takes the
+//! first free place, as on a new volume. [`Policy::Scattered`] searches as in USENIX'97 (4.1), which
+//! reproduces the layout seen on file servers: half of the files from the last placed file on, the other half
+//! from a random place on.
 
 use super::group::Among;
 use super::place::{Kind, Request};
@@ -16,8 +16,8 @@ use crate::units::{CgIndex, FragRun};
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Allocator {
-    /// Right after the file, or where the policy begins to look in the group of its directory, or in one
-    /// of those after it.
+    /// Right after the file, or from the policy's starting point in the group of its directory, or in a later
+    /// group.
     pub(super) fn place_conventionally(
         &self,
         state: &mut State,
@@ -29,7 +29,7 @@ impl Allocator {
         let cgs = self.layout.cgs();
         let key = match request.owner {
             Owner::Key(key) => key.0,
-            // No directory's: the first group.
+            // A file without a directory: the first group.
             Owner::Shared | Owner::Urgent | Owner::Moved => 0,
         };
         let home = (key.wrapping_mul(SPREAD) >> 32) as u32 % cgs;

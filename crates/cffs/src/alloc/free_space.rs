@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
 
 impl Allocator {
-    /// The groups that were ever used, on the device or in memory: the others have no bitmap.
+    /// The number of groups that were ever used, on the device or in memory. The others have no bitmap.
     pub fn groups_used(&self) -> u32 {
         let state = self.lock();
         let in_memory = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);

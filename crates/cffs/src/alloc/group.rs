@@ -12,8 +12,8 @@ pub struct Group {
     reserved_bits: Vec<u64>,
     len: u32,
     free_count: u32,
-    /// Set for fragments that were free at the last clean point, and for those of which the intent log
-    /// records that they became free.
+    /// Set for fragments that were free at the last clean point, and for those that the intent log records as
+    /// freed.
     logged_bits: Vec<u64>,
     /// The free fragments at the last clean point.
     pub free_before: u32,
@@ -36,7 +36,7 @@ struct Search {
 }
 
 impl Search {
-    /// Whether it finds nothing if the other one did not.
+    /// Whether this search finds nothing if the other one found nothing.
     fn is_narrower(self, other: Search) -> bool {
         self.from >= other.from && self.len >= other.len && self.align.is_multiple_of(other.align)
     }
@@ -44,14 +44,14 @@ impl Search {
 
 #[cfg(test)]
 thread_local! {
-    /// How many words of bitmaps searches have read.
+    /// The number of bitmap words that searches have read.
     pub(super) static WORDS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// The free fragments that a search may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Among {
-    /// Those outside of reservations.
+    /// Free fragments outside of reservations.
     Unreserved,
     /// All.
     All,
@@ -119,9 +119,8 @@ impl Group {
         words as u64 * 8
     }
 
-    /// The bitmap as it goes to the device at a clean point, padded with used fragments to `bytes`,
-    /// and how many fragments are free in it. The runs of `also_free` are, whatever they are in
-    /// memory.
+    /// The bitmap that a clean point writes, padded with used fragments to `bytes`, and the number of free
+    /// fragments in it. The runs of `also_free` count as free, whatever their state in memory.
     pub fn save(&mut self, bytes: usize, also_free: &[(u32, u32)]) -> (Vec<u8>, u32) {
         self.logged_bits.clone_from(&self.free_bits);
         for (start, len) in also_free {
@@ -196,7 +195,7 @@ impl Group {
         Some(index as u32 * 64 + word.trailing_zeros())
     }
 
-    /// How many fragments from `from` on are free, counted up to `max`.
+    /// The number of free fragments from `from` on, at most `max`.
     pub fn run_at(&self, from: u32, max: u32, among: Among) -> u32 {
         let end = from.saturating_add(max).min(self.len);
         let mut at = from;
@@ -228,12 +227,12 @@ impl Group {
         None
     }
 
-    /// The first run of `len` free fragments outside of reservations, from the rotor on or else from `from`
-    /// on.
+    /// The first run of `len` free fragments outside of reservations, from the rotor on, otherwise from
+    /// `from` on.
     ///
-    /// A large file looks for long runs first, and again for each of its pieces. Where free space is in
-    /// small pieces that would be a walk of the whole bitmap for each length and each piece, so a search that
-    /// found nothing is remembered until something becomes free.
+    /// A large file searches for long runs first, for each of its pieces. With fragmented free space this
+    /// would scan the whole bitmap for each length and piece, so a search that found nothing is remembered
+    /// until something becomes free.
     pub fn find_from_rotor(&mut self, from: u32, len: u32, align: u32) -> Option<u32> {
         let search = Search { from, len, align };
         if self.vain.is_some_and(|vain| search.is_narrower(vain)) {

@@ -1,4 +1,4 @@
-//! Growing: the allocator takes in the new blocks of the volume.
+//! Growing: the allocator adds the new blocks of the volume.
 
 use super::Allocator;
 use super::group::Group;
@@ -34,8 +34,8 @@ impl Allocator {
 }
 
 impl Group {
-    /// Takes in the new blocks of the volume's last group: those after its end, and those in which the volume
-    /// ended.
+    /// Adds the new blocks of the volume's former last group: those after its end, and those that were cut
+    /// off by the old end of the volume.
     fn grow(&mut self, cg: CgIndex, old: &Layout, new: &Layout) {
         let per_block = new.block_fragments();
         self.extend(new.cg_fragments(cg));

@@ -1,4 +1,4 @@
-//! Home extents: the segments in which the files of a key lie, and the holes among them.
+//! Home extents: the segments that contain the files of a key, and the holes in them.
 
 use super::group::Among;
 use super::place::{Kind, Request};
@@ -6,11 +6,11 @@ use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
 use crate::units::{FragNo, FragRun};
 
-/// The extents in which the files of a key that has grown lie: holes in them are for its next files.
+/// The extents of a grown key's files. Holes in them are for its next files.
 #[derive(Debug, Default)]
 pub(super) struct HomeExtents {
     runs: Vec<FragRun>,
-    /// No hole of this length was left when one was last looked for. Holes come with epochs.
+    /// The last search found no hole of this length. New holes appear when an epoch ends.
     pub(super) no_hole: Option<u32>,
 }
 
@@ -20,9 +20,9 @@ impl Allocator {
         self.lock().homes.contains_key(&owner)
     }
 
-    /// Notes the segments in which the files of a key that has grown lie, unless they are known: holes in
-    /// them are for its next files. To find the segments takes locks above the allocator's, so the caller
-    /// finds them before it asks for a place.
+    /// Records the segments of a grown key's files, unless they are known; holes in them are for its next
+    /// files. Finding the segments takes locks that rank above the allocator's, so the caller finds them
+    /// before it asks for a place.
     pub fn note_home(&self, owner: Owner, segments: &[u64]) {
         let home = self.home_of(segments);
         let mut state = self.lock();
@@ -32,8 +32,8 @@ impl Allocator {
         state.homes.entry(owner).or_insert(home);
     }
 
-    /// The first hole that is long enough among the files of the key. That files which are made
-    /// together may come apart costs a reader little: it reads the whole of it in sweeps.
+    /// The first hole among the files of the key that is long enough. This may separate files that were made
+    /// together, which costs little: a reader of the directory sweeps over all home extents.
     pub(super) fn take_from_holes(
         &self,
         state: &mut State,
@@ -64,9 +64,9 @@ impl Allocator {
         Ok(found)
     }
 
-    /// The longest hole among the files of the key, if they have room for `len` fragments in pieces that
-    /// are long enough. A reader of the directory reads them all on the way; a place of its own would be
-    /// one more to go to.
+    /// The longest hole among the files of the key, if the holes have room for `len` fragments in pieces that
+    /// are long enough. A reader of the directory passes over them anyway; a separate place would cost one
+    /// more seek.
     fn longest_hole(
         &self,
         state: &mut State,
@@ -94,7 +94,7 @@ impl Allocator {
         Ok(longest.filter(|_| room >= len))
     }
 
-    /// The home extents that consist of these segments, in order, as far as they are on the volume.
+    /// The home extents of these segments, in order, cut at the end of the volume.
     fn home_of(&self, segments: &[u64]) -> HomeExtents {
         let len = self.layout.segment_fragments();
         let mut home = HomeExtents::default();
@@ -108,8 +108,8 @@ impl Allocator {
         home
     }
 
-    /// Whether a key without a reservation has its last files right before the next place of the shared
-    /// reservation: its directory is being filled, and an epoch came between.
+    /// Whether the last files of a key without a reservation end where the shared reservation continues: its
+    /// directory is being filled across an epoch.
     pub(super) fn ends_in_shared(&self, state: &State, own: (Owner, Class)) -> bool {
         let shared = (Owner::Shared, Class::Files);
         let Some(shared) = state.reservations.get(&shared) else { return false };

@@ -1,36 +1,35 @@
 //! The allocator: cylinder groups, the hot spot, and the co-location policies.
 //!
 //! Offers [`Allocator::place`], which finds fragments for a file near those of its key;
-//! [`Allocator::promise`], by which a change in memory makes sure that write-back will find space;
-//! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
-//! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
+//! [`Allocator::promise`], which guarantees space for the write-back of a change in memory; and
+//! [`Allocator::free`], whose fragments become allocatable when the epoch is on the device. Stands on `cache`
+//! and `format`. Knows no inodes: a file is a [`Request`] here.
 //!
-//! Where a file of up to 2 MiB goes, in this order (DESIGN: placement at write-back):
+//! A file of up to 2 MiB is placed, in this order (DESIGN: placement at write-back):
 //!
-//! 1. if its key has grown, a hole in its *home extents*: the segments of the key's other files, and its
-//!    earlier reservations;
-//! 2. the reservation of its key: a run that was reserved when the key outgrew its place;
-//! 3. a new reservation, if the key has grown, 16 times as long as the last, right after it or near it;
-//!    otherwise, or if the key's last files lie right before it, the *shared reservation* of all keys at the
-//!    hot spot, so that files that are made together lie in one piece; files for an fsync go there too, if
-//!    they replace as much, and the key has no reservation;
+//! 1. in a hole of its key's *home extents*, if the key has grown: the segments of the key's other files, and
+//!    its earlier reservations;
+//! 2. in the reservation of its key: a run that was reserved when the key outgrew its place;
+//! 3. in a new reservation, if the key has grown: 16 times as long as the last, right after it or near it.
+//!    Otherwise, or if the key's last files end where it continues, in the *shared reservation* of all keys
+//!    at the hot spot, so that files that are made together are contiguous. Files for an fsync go there too,
+//!    if they replace as many fragments and the key has no reservation;
 //! 4. anywhere: reservations are halved again and again, and files may come in pieces.
 //!
 //! Holes come first, although they scatter files that are made together: a reader of the directory reads all
-//! home extents in the order of the device (`readahead`), and the denser they are, the fewer requests that
-//! takes.
+//! home extents in device order (`readahead`), and denser extents take fewer requests.
 //!
 //! A large file continues where it ends, or goes into a long run at the hot spot. Metadata takes whole
-//! blocks; some are reserved for it, so that write-back never fails for want of one. Sectors go into
-//! *zones* (module `zone`), which files leave alone while there is room elsewhere. The first sectors of
-//! all directories lie side by side in one reservation there, those of one that has grown in one of their
-//! own in the same zone: so the names of a tree are read, and changed, in few requests.
+//! blocks, of which some are reserved, so that write-back never fails for lack of one. Sectors go into
+//! *zones* (module `zone`), which files use only when no space is left elsewhere. The first sectors of all
+//! directories share one reservation there; a grown directory has its own in the same zone. So the names of a
+//! tree are read and changed in few requests.
 //!
-//! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A
-//! *reservation* is a place: a run that others leave alone while there is room elsewhere.
+//! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A *reservation*
+//! is a place: a run that others use only when no space is left elsewhere.
 //!
-//! The allocator is a leaf in the order of the locks: it calls no layer above it. Its caller finds the places
-//! of a key's other files before, and passes them in ([`Allocator::note_home`]).
+//! The allocator's lock is a leaf in the lock order: it calls no layer above it. The caller finds the places
+//! of a key's other files beforehand and passes them in ([`Allocator::note_home`]).
 
 mod check;
 mod conventional;
@@ -65,14 +64,14 @@ use crate::lock::{Mutex, Rank};
 use crate::tuning::Placing;
 use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
 
-/// A run that is reserved for an owner, which uses it from its beginning on.
+/// A run that is reserved for an owner and used from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reservation {
     next: FragNo,
     end: FragNo,
-    /// The length with which it was made, in fragments.
+    /// Its original length, in fragments.
     made: u32,
-    /// When it was last used, for giving up the oldest.
+    /// When it was last used: the oldest is given up first.
     used: u64,
 }
 
@@ -80,8 +79,8 @@ struct State {
     groups: BTreeMap<CgIndex, Group>,
     /// Free fragments of the volume, reserved ones included.
     free: u64,
-    /// Those of groups that are not in memory: the rest of the count, which comes from the superblock. It is
-    /// negative if that is wrong.
+    /// Free fragments of groups that are not in memory: the rest of the superblock's count. Negative if that
+    /// count is wrong.
     free_elsewhere: i64,
     /// Fragments promised to changes that are still in memory.
     promised: u64,
@@ -102,7 +101,7 @@ struct State {
     /// Blocks reserved for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
-    /// Whether files may have the zones of sectors: there was no room for them elsewhere.
+    /// Whether files may use the zones of sectors, since no other space was left.
     zones_open: bool,
     cgs_made: u32,
     clock: u64,
@@ -121,11 +120,11 @@ pub struct Allocator {
 /// The volume's space, in fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Fragments that a volume of this size can give out.
+    /// Fragments of a volume of this size that can be allocated.
     pub total: u64,
-    /// Free ones: freed but not yet allocatable fragments count as free, promised ones as used.
+    /// Free fragments: freed but not yet allocatable ones count as free, promised ones as used.
     pub free: u64,
-    /// Free ones that files of any user may have: all but the metadata pool and root's reserve.
+    /// Free fragments for files of any user: all but the metadata pool and root's reserve.
     pub available: u64,
 }
 
@@ -166,8 +165,7 @@ impl Allocator {
         }
     }
 
-    /// The count of blocks reserved for metadata: a volume of any size keeps enough for an epoch's, a
-    /// tiny one in proportion.
+    /// The number of blocks reserved for metadata: enough for one epoch, or a share of a tiny volume.
     fn pool_blocks(&self) -> usize {
         let (least, most) = self.placing.pool_blocks;
         (self.layout.blocks / self.placing.pool_part).clamp(least, most) as usize
@@ -230,14 +228,14 @@ impl Allocator {
         !state.freed.is_empty() || !state.freeing.is_empty()
     }
 
-    /// Which fragments of a block are in use, one bit for each, the first one's the lowest. What was
-    /// freed and is not yet allocatable counts as used.
+    /// The fragments of a block that are in use, as bits from the lowest on. Freed fragments that are not yet
+    /// allocatable count as used.
     pub fn used_fragments(&self, block: BlockNo) -> u64 {
         let mut state = self.lock();
         let cg = self.layout.cg_of(block);
         let at = self.in_group(cg, self.layout.block_start(block));
         let fragments = self.layout.block_fragments();
-        // If the group cannot be read, keeping all of the old block is the careful choice.
+        // If the group cannot be read, keeping all of the old block is safe.
         self.group(&mut state, cg).map_or(u64::MAX, |group| {
             (0..fragments).filter(|i| group.any_used(at + i, 1)).fold(0, |used, i| used | 1 << i)
         })

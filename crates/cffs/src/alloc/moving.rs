@@ -9,7 +9,7 @@ const MOVED: (Owner, Class) = (Owner::Moved, Class::Files);
 
 impl Allocator {
     /// Reserves a run of `len` fragments for files that are moved together, after the last ones if there is
-    /// room. False if no run is that long: then the files stay where they are.
+    /// room. Returns false if no run is that long; then the files are not moved.
     pub fn reserve_moved(&self, len: u32) -> Result<bool> {
         let state = &mut *self.lock();
         let block = self.layout.block_fragments();
@@ -24,7 +24,7 @@ impl Allocator {
         if run.is_none() {
             run = self.find_from_hot(state, len, block)?;
         }
-        // New files go on where they went.
+        // New files continue at their new place.
         state.hot = hot;
         match run {
             Some(run) => self.start_reservation(state, MOVED, run, len),

@@ -1,8 +1,7 @@
-//! Promises: a change in memory makes sure that write-back will find the space that it needs.
+//! Promises: a change in memory is accepted only if its write-back is guaranteed the space that it needs.
 //!
-//! Fragments for contents are counted. Whole blocks for metadata have to be there as such, and free
-//! fragments may lie in pieces smaller than a block: where whole blocks are not plenty, those that are
-//! promised are reserved at once, in the pool.
+//! For contents, counting fragments is enough. Metadata needs whole blocks, and free fragments may be in
+//! pieces smaller than a block: if whole blocks are scarce, promised ones are reserved at once, in the pool.
 
 use super::group::Among;
 use super::{Allocator, State};
@@ -20,16 +19,16 @@ pub enum Spender {
     Privileged,
 }
 
-/// How many free whole blocks the allocator knows of, at least.
+/// A lower bound of the free whole blocks.
 #[derive(Debug, Default)]
 pub(super) struct WholeBlocks {
     count: u64,
-    /// Whether all groups were counted since the last epoch: there are no more.
+    /// Whether all groups were counted since the last epoch, so that the bound is exact.
     all: bool,
 }
 
 impl WholeBlocks {
-    /// Notes that a run was taken: each of its ends breaks a block at most.
+    /// Records that a run was taken: it breaks at most one block at each end.
     pub(super) fn taken(&mut self, fragments: u32, per_block: u32) {
         self.count = self.count.saturating_sub(u64::from(fragments / per_block) + 2);
     }
@@ -41,7 +40,7 @@ impl Allocator {
         let mut state = self.lock();
         self.check_free(&state, fragments, spender)?;
         state.promised += fragments;
-        // The blocks that were promised must be there also when this data has been placed.
+        // The promised blocks must still exist when this data has been placed.
         let backed = self.back(&mut state, 0, self.pool_blocks() / 2);
         if backed.is_err() {
             state.promised -= fragments;
@@ -105,7 +104,7 @@ impl Allocator {
         self.lock().root_reserve = fragments;
     }
 
-    /// Fails unless there is a block for a new file.
+    /// Fails unless a block is free for a new file.
     pub fn check_room(&self, spender: Spender) -> Result<()> {
         self.check_free(&self.lock(), self.layout.block_fragments().into(), spender)
     }
@@ -130,8 +129,8 @@ impl Allocator {
         if wanted <= state.pool.len() as u64 {
             return Ok(());
         }
-        // Each piece of file data that is still to be placed breaks a block at either end at most, and
-        // there is a piece for each block of it at most.
+        // File data that is still to be placed comes in at most as many pieces as it has blocks, and each
+        // piece breaks at most one block at each end.
         let data = (state.promised - state.promised_blocks * block).div_ceil(block);
         if self.has_whole_blocks(state, wanted + 3 * data)? {
             return Ok(());
@@ -159,7 +158,7 @@ impl Allocator {
         if state.whole.all {
             return Ok(false);
         }
-        // The groups that were never used come first: they need not be read.
+        // Groups that were never used come first, since they need not be read.
         let unmade = (state.cgs_made..self.layout.cgs()).map(CgIndex);
         let mut count = 0;
         for cg in unmade.filter(|cg| !state.groups.contains_key(cg)) {
@@ -184,12 +183,12 @@ impl Allocator {
     /// Fills the pool of blocks for metadata. Called at mount and after each epoch.
     pub fn fill_pool(&self) -> Result<()> {
         let mut state = self.lock();
-        // Made groups alone, so that this makes none.
+        // Only existing groups, so that this makes none.
         let groups = state.cgs_made.max(1).min(self.layout.cgs());
         self.fill_pool_to(&mut state, groups, self.pool_blocks())
     }
 
-    /// The end of the space that was ever used, according to the last group that was made.
+    /// The end of all space that was ever used, from the last group that was made.
     pub fn end_of_used(&self) -> Result<BlockNo> {
         let mut state = self.lock();
         let last = CgIndex(state.cgs_made.clamp(1, self.layout.cgs()) - 1);
@@ -197,7 +196,7 @@ impl Allocator {
         Ok(BlockNo(self.of_group(last, end).0.div_ceil(self.layout.block_fragments().into())))
     }
 
-    /// Whether data that is still to be placed would have its space if the pool had one block more.
+    /// Whether data that is still to be placed would find its space if the pool grew by one block.
     pub(super) fn can_spare_block(&self, state: &State) -> bool {
         let block = u64::from(self.layout.block_fragments());
         let data = state.promised.saturating_sub(state.promised_blocks * block);

@@ -1,4 +1,4 @@
-//! How groups come from the device and return to it.
+//! Reading cylinder groups from the device, and writing them back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Allocator {
         Ok(state.groups.get_mut(&cg).expect("it was just inserted"))
     }
 
-    /// How many groups the device has; the others were not used when the volume was last clean.
+    /// The number of groups that the device has. The others were unused when the volume was last clean.
     pub fn groups_made(&self) -> u32 {
         self.lock().cgs_made
     }
@@ -69,7 +69,7 @@ impl Allocator {
 
     /// Takes the changes of space for the intent log: groups that changed since the last call, and runs that
     /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
-    /// lost their last name. For a moment at which no change is under way.
+    /// lost their last name. Call only while no change is in progress.
     pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
         let mut state = self.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
@@ -91,14 +91,14 @@ impl Allocator {
         Ok(Changes { groups: changed.map(mark).collect(), freed })
     }
 
-    /// Whether the device's bitmaps are not those in memory.
+    /// Whether bitmaps in memory differ from the device.
     pub fn has_changed_groups(&self) -> bool {
         self.lock().groups.values().any(|group| group.dirty)
     }
 
     /// Adds the changed groups to the writes of an epoch, and their counts to the superblock. The runs that
-    /// the epoch frees count as free, and so does the space of files without a name. For a moment at which no
-    /// change is under way.
+    /// the epoch frees count as free, and so does the space of files without a name. Call with the gate
+    /// closed.
     pub fn save(
         &self,
         writes: &mut WriteSet,
@@ -115,7 +115,7 @@ impl Allocator {
         }
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
-        // Groups are made in order, and a group in the middle of those made is never left out.
+        // Groups are made in order, without gaps.
         let last_used = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
         for cg in (state.cgs_made..last_used).map(CgIndex) {
             self.group(&mut state, cg)?;

@@ -1,4 +1,4 @@
-//! Promises of blocks, and the counting that they stand on.
+//! Promises of blocks, and the counts behind them.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
     allocator.place(&Request { kind, len, ..small(9, len, false) })
 }
 
-/// How many of a directory's files lie right after the one that was placed before.
+/// The number of a directory's files that lie right after the previously placed one.
 fn adjacent(policy: Policy) -> usize {
     let (allocator, _) = volume_with(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
     let place = |_| place(&allocator, Kind::Small, 1).unwrap();
@@ -95,7 +95,7 @@ fn a_policy_decides_how_files_lie() {
     assert!((450..550).contains(&scattered), "half of them, and by chance: {scattered}");
 }
 
-/// Every other fragment of what is left is given back, so that no block is whole any more.
+/// Frees every other fragment of the rest, so that no whole block is left.
 fn in_pieces(allocator: &Allocator) {
     let mut taken = Vec::new();
     while allocator.promise(1, Spender::Privileged).is_ok() {
@@ -185,8 +185,8 @@ fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
     (0..blocks).map(place).collect()
 }
 
-/// Directories that grow by turns, as they do in a tree in use: a walk reads all that is between the first
-/// sector and the last, a listing of one directory all of its pieces.
+/// Directories that grow in turn, as in a tree in use. A walk reads everything between the first and the last
+/// sector; a listing of one directory reads all of its pieces.
 #[test]
 fn sectors_of_directories_that_grow_by_turns_lie_densely_and_in_few_pieces() {
     const DIRECTORIES: usize = 40;
@@ -309,7 +309,7 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
     let pieces = place_all(200);
     assert_eq!(pieces.iter().map(|run| run.len).collect::<Vec<u32>>(), [64, 64, 64, 8]);
     assert!(pieces.iter().all(|run| window.contains(&run.start)), "{pieces:?}");
-    // What has no room there even so stays in one piece.
+    // A directory that finds no room there still stays in one piece.
     let apart = place_all(400);
     assert!(apart.len() == 1 && !window.contains(&apart[0].start), "{apart:?}");
 }
@@ -318,8 +318,8 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
 fn reservations_shrink_before_they_are_gone() {
     let (allocator, _) = volume(64 << 20);
     let mut last: Vec<FragRun> = (1..=4).map(|key| place_reserved(&allocator, key, 4)).collect();
-    // Each of the four reservations has a mebibyte. Apart from half of them, less than that is left of the
-    // volume.
+    // Each of the four reservations has a mebibyte. Without two of them, less than a mebibyte of the volume
+    // is left.
     while allocator.space().available > 3 << 10 {
         place(&allocator, Kind::Small, 16).unwrap();
     }
@@ -338,7 +338,7 @@ fn reservations_shrink_before_they_are_gone() {
 fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
     let (allocator, _) = volume(64 << 20);
     let mut last = place(&allocator, Kind::Small, 16).unwrap();
-    // An epoch ends. All that is known of the directory is the segment of its last file.
+    // An epoch ends. Only the segment of its last file is known of the directory.
     let segment = last.start.0 / 64;
     for _ in 0..20 {
         allocator.note_home(Owner::Key(Key(9)), &[segment]);
@@ -369,7 +369,7 @@ fn what_replaces_other_files_goes_with_the_stream_until_they_are_gone() {
     allocator.epoch_started();
     allocator.epoch_done().unwrap();
     assert_eq!(allocator.place(&again).unwrap(), own, "there is a hole now");
-    // Where the key has room of its own, it is used.
+    // The key's own space is used first.
     allocator.place(&small(10, 4, false)).unwrap();
     let grown = place_reserved(&allocator, 9, 64);
     assert_eq!(allocator.place(&Request { len: 64, ..again }).unwrap().start, grown.end());
@@ -388,7 +388,7 @@ fn the_stream_fills_a_group_to_its_end() {
     }
 }
 
-/// The bitmap may come from a device that somebody has prepared.
+/// The bitmap may come from a device with forged contents.
 #[test]
 fn a_bitmap_that_gives_out_what_is_reserved_is_refused() {
     let (allocator, _) = volume(16 << 20);

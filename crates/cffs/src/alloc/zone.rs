@@ -1,15 +1,15 @@
-//! Zones: space in which sectors lie close together however old the volume is.
+//! Zones: space in which sectors stay close together, even on an aged volume.
 //!
-//! A directory that grows needs sectors at any time. If they went wherever room is then, a walk of the
-//! tree would seek for each of them once the volume has aged. So files leave a part of the space to
-//! sectors, as long as there is room elsewhere: the beginning of each sixteenth cylinder group. ext4
-//! keeps its tables of inodes together in the same way (flex_bg), NTFS a zone for its table of files.
+//! A growing directory needs sectors at any time. If they went wherever space is free at that time, a walk of
+//! an aged tree would seek to each of them. So a part of the space is kept for sectors as long as files find
+//! room elsewhere: the beginning of each sixteenth cylinder group. ext4 keeps its tables of inodes together
+//! in the same way (flex_bg), NTFS a zone for its table of files.
 //!
-//! Small files for which an fsync waits may have a part of it: their contents are written before their
-//! sectors, and the arm has a short way from one to the other.
+//! Small files that an fsync waits for may use a part of it: their contents are written before their sectors,
+//! and the distance between them is short.
 //!
-//! A zone is a preference of the allocator, nothing that is on the device: files that find no other room
-//! take from it, and sectors that find none in it go where files go.
+//! A zone is a preference of the allocator and not part of the format: files use it if no other space is
+//! left, and sectors that find no room in it go where files go.
 
 use super::group::Among;
 use super::{Allocator, Class, Owner, State};
@@ -17,12 +17,12 @@ use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
 
 impl Allocator {
-    /// The group that has the zone for this one: the first of those that have it in common.
+    /// The group with the zone of this group: the first of those that share it.
     fn zone_of(&self, cg: CgIndex) -> CgIndex {
         CgIndex(cg.0 / self.placing.zone_groups * self.placing.zone_groups)
     }
 
-    /// How many fragments at the beginning of a group are its zone.
+    /// The length of a group's zone at its beginning, in fragments.
     fn zone_len(&self, cg: CgIndex) -> u32 {
         if self.zone_of(cg) != cg || !self.policy.groups() {
             return 0;
@@ -33,7 +33,7 @@ impl Allocator {
         (groups.sum::<u64>() / self.placing.zone_part) as u32 / segment * segment
     }
 
-    /// Where files are looked for in a group: after its zone, if they leave that alone.
+    /// Where the search for a file's place begins in a group: after its zone, unless files may use that.
     pub(super) fn files_start(&self, state: &State, cg: CgIndex) -> u32 {
         if state.zones_open { 0 } else { self.zone_len(cg) }
     }
@@ -56,7 +56,7 @@ impl Allocator {
         if self.is_short(state) {
             return Ok(false);
         }
-        // Files took from the zones while there was nothing else.
+        // Files used the zones while no other space was left.
         let part = self.layout.allocatable_fragments() / self.placing.zones_open_part;
         state.zones_open &= state.free < part;
         let all = (Owner::Shared, Class::Metadata);
@@ -101,7 +101,7 @@ impl Allocator {
         }
     }
 
-    /// A block in the zone at the hot spot, where no reservation fits any more.
+    /// A block in the zone at the hot spot, if no reservation fits there any more.
     pub(super) fn block_of_zone(&self, state: &mut State) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         self.find_in_zone(state, state.hot, block, block)

@@ -213,12 +213,12 @@ impl InodeCache {
         self.vnodes.len()
     }
 
-    /// Whether an inode without a name is in use. For a moment at which no change is under way.
+    /// Whether an inode without a name is in use. Call only while no change is in progress.
     pub fn has_nameless(&self) -> bool {
         !self.nameless().is_empty()
     }
 
-    /// The inodes in use that have no name. For a moment at which no change is under way.
+    /// The inodes in use that have no name. Call only while no change is in progress.
     pub fn nameless(&self) -> Vec<Arc<Vnode>> {
         let is_nameless = |vnode: &Arc<Vnode>| {
             vnode.ino != InodeNo::SYSTEM && vnode.state.read().container.is_none()

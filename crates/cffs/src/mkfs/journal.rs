@@ -1,4 +1,4 @@
-//! Gives a journal to a volume that exists, and takes it away.
+//! Adds a journal to an existing volume, and removes it.
 //!
 //! ```text
 //!   journal, empty │ block 0: as it will be, but damaged │ bitmap, copies │ block 0: clean
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: while the bitmap may not match what block 0 says of the journal, block 0 calls the volume
-//! damaged, and whatever opens it next for writing checks all of it.
+//! damaged, and the next opening for writing checks all of it.
 
 use std::io::IoSlice;
 
@@ -32,7 +32,7 @@ struct Group {
 /// # Errors
 ///
 /// [`Error::Unsupported`], and nothing is changed, if the volume was not left clean, has a journal already,
-/// or no group has so much free space behind its head; those of the device.
+/// or no group has enough free space behind its head; errors of the device.
 pub fn set_journal(device: &dyn BlockDevice, bytes: Option<u64>) -> Result<Superblock> {
     let superblock = read_clean(device)?;
     match (has_journal(&superblock), bytes) {
@@ -114,7 +114,7 @@ fn is_room_free(device: &dyn BlockDevice, next: &Superblock, cg: CgIndex) -> Res
     }
 }
 
-/// The first fragment of the journal, counted from the start of its group, and how many it has.
+/// The first fragment of the journal, counted from the start of its group, and its length in fragments.
 fn fragments(superblock: &Superblock) -> (u32, u32) {
     let layout = Layout::new(superblock);
     let first = superblock.journal.start - layout.cg_start(layout.journal_cg).0;
@@ -122,8 +122,7 @@ fn fragments(superblock: &Superblock) -> (u32, u32) {
     (first as u32 * per_block, superblock.journal.blocks * per_block)
 }
 
-/// Brings the device from one superblock to another that differs in the journal, and in the bitmap of the
-/// group that has it.
+/// Writes a superblock that differs from the old one in the journal, and the bitmap of the journal's group.
 fn change(
     device: &dyn BlockDevice,
     old: &Superblock,
@@ -171,7 +170,7 @@ fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock, at: Block
 }
 
 impl Group {
-    /// None for a group that was never used: all of it is free, and nothing on the device says so.
+    /// `None` for a group that was never used: all of it is free, and it has no bitmap on the device.
     fn read(
         device: &dyn BlockDevice,
         superblock: &Superblock,

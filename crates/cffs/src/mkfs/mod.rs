@@ -5,8 +5,8 @@
 //! of the size, and the head of the first cylinder group. Other groups are made by the first change that uses
 //! them.
 //!
-//! An old superblock is gone from the device before anything else changes, and the new one is the
-//! last thing written: a volume that was half made is none.
+//! An old superblock is erased before anything else changes, and the new one is written last: a half-made
+//! volume does not count as a volume.
 
 use std::io::IoSlice;
 
@@ -31,12 +31,12 @@ pub use journal::set_journal;
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
 pub(crate) use options::{blocks_of, check_label, check_reserve};
 
-/// The head of a device, in which every file system has its signature. What another one left there
-/// would have programs such as blkid(8) in doubt.
+/// The head of a device, in which every file system has its signature. Remains of another one would mislead
+/// programs such as blkid(8).
 const SIGNATURES_BYTES: u64 = 128 << 10;
 
-/// Makes a volume of the whole device and returns its superblock. What the device had is lost. If another
-/// [has the journal](BlockDevice::journal_device), so is what that had.
+/// Makes a volume of the whole device and returns its superblock. The device's contents are lost, and so are
+/// those of a separate [device for the journal](BlockDevice::journal_device).
 ///
 /// Fails with [`Error::Unsupported`], and leaves the device as it is, if the options contradict
 /// each other or the device is too small.
@@ -58,7 +58,7 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     write(BlockNo(1), &vec![0; (head as usize).saturating_sub(block_bytes)])?;
     device.barrier()?;
     if options.discard {
-        // Discarded blocks may read as anything, and nothing may read as a superblock now.
+        // Discarded blocks may have any contents, but none may be taken for a superblock now.
         let from = block_bytes as u64;
         device.discard(from, device.geometry().size_bytes - from)?;
     }
@@ -71,7 +71,7 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     if has_journal(&superblock) {
         erase(medium.as_deref().unwrap_or(device), &superblock)?;
     }
-    // A copy of the superblock, once found, leads to a whole volume.
+    // The copies come last: one that is found belongs to a complete volume.
     device.barrier()?;
     let copy = [&superblock_block[..], &system_area].concat();
     for block in layout.superblock_copies() {

@@ -1,4 +1,4 @@
-//! The options of a new volume, and checks that they can be met.
+//! The options of a new volume, and their checks.
 
 use crate::clock::Timestamp;
 use crate::device::Geometry;
@@ -16,7 +16,7 @@ use crate::units::{CgIndex, InodeNo};
 /// The longest label of a volume, in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
 
-/// How a volume is made. The default suits an image of any size.
+/// Options of a new volume. The default suits an image of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MkfsOptions {
     /// The volume's name: at most [`LABEL_BYTES_MAX`] bytes, none of them zero.
@@ -28,21 +28,20 @@ pub struct MkfsOptions {
     /// Bytes per fragment, the unit of allocation: a power of two from 512 to the block size, and
     /// at least a 64th of it.
     pub fragment_bytes: u32,
-    /// Bytes per sector of a directory: a power of two from 512 to 4096, and not more than the
-    /// device writes atomically. If not given, as much as the device writes atomically.
+    /// Bytes per sector of a directory: a power of two from 512 to 4096, and at most the size of an atomic
+    /// write of the device, which is the default.
     pub sector_bytes: Option<u32>,
     /// Bytes per segment, the unit of co-location: a power of two from the block size to 16 MiB.
     pub segment_bytes: u32,
     /// Blocks per cylinder group: a power of two from 64 to 1048576.
     pub cg_blocks: u32,
-    /// The longest contents that lie in an inode, in bytes. Taken as less where a sector has no
-    /// room for that much.
+    /// The longest contents that lie in an inode, in bytes; less if a sector has no room for them.
     pub inline_bytes_max: u16,
     /// Whether inodes lie in their directories, or else in a table as in other file systems.
     pub embed: bool,
     /// Whether contents of tiny files lie in their inodes.
     pub inline: bool,
-    /// How files find their neighbours.
+    /// The co-location policy: which files are placed together.
     pub policy: Policy,
     /// The seed of the hashes of names; a random one if not given.
     pub hash_seed: Option<[u8; 16]>,
@@ -54,8 +53,8 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Whether to discard the whole device first.
     pub discard: bool,
-    /// Bytes that are kept for root, at most half of the volume. None by default: a volume is mostly an
-    /// image that belongs to a user, and holds nothing that the host needs to keep running.
+    /// Bytes that are kept for root, at most half of the volume. None by default: most volumes are images
+    /// that belong to a user, and the host can run without their space.
     pub reserve_bytes: u64,
     /// A user who may use the reserve in addition to root; 0 for none.
     pub reserve_uid: u32,
@@ -63,7 +62,7 @@ pub struct MkfsOptions {
     pub reserve_gid: u32,
     /// How a mount reacts to damage by default.
     pub errors: ErrorsPolicy,
-    /// The bytes of the journal; 0 for none, or on a device of its own for as many as are of use.
+    /// The size of the journal in bytes. 0 means none, or on a separate device the useful maximum.
     pub journal_bytes: u64,
 }
 
@@ -96,7 +95,7 @@ impl Default for MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// The superblock of the volume that these options make of a device, or why they cannot.
+    /// The superblock of a volume with these options on a device, or the reason why it is impossible.
     pub fn plan(&self, device: Geometry) -> Result<Superblock> {
         check_label(&self.label)?;
         power("block", self.block_bytes, 4096, 65536)?;
@@ -156,7 +155,7 @@ impl MkfsOptions {
         };
         power("sector", sector_bytes, 512, 4096)?;
         if sector_bytes > device.sector_bytes {
-            // A crash could leave half of one, and with it a directory's old and new entries.
+            // A crash could leave half of a longer sector, with old and new entries of the directory.
             return refuse(format!(
                 "the device writes {} bytes atomically, less than a sector of {sector_bytes}",
                 device.sector_bytes
@@ -165,7 +164,7 @@ impl MkfsOptions {
         Ok(sector_bytes)
     }
 
-    /// The superblock but for what depends on the size of the volume.
+    /// The superblock without the fields that depend on the size of the volume.
     fn superblock(&self, sector_bytes: u32) -> Superblock {
         let mut incompat = Incompat::empty();
         incompat.set(Incompat::EMBED, self.embed);
@@ -174,7 +173,7 @@ impl MkfsOptions {
             true => self.inline_bytes_max.min(inline_bytes_limit(sector_bytes)),
             false => 0,
         };
-        // A random UUID has 122 random bits, which are as many as a seed of hashes needs.
+        // A random UUID has 122 random bits, which is enough for a seed of hashes.
         let random = || uuid::Uuid::new_v4().into_bytes();
         let uuid = self.uuid.unwrap_or_else(random);
         Superblock {
@@ -215,7 +214,7 @@ impl MkfsOptions {
     }
 }
 
-/// Refuses a label that a superblock has no room for.
+/// Refuses a label that does not fit into the superblock.
 pub(crate) fn check_label(label: &[u8]) -> Result<()> {
     if label.len() > LABEL_BYTES_MAX {
         return refuse(format!("the label has {} bytes, more than {LABEL_BYTES_MAX}", label.len()));
@@ -239,18 +238,18 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
     Ok(())
 }
 
-/// Places a journal of `bytes` bytes behind the head of a group: the middle one is on average the nearest to
+/// Places a journal of `bytes` bytes behind the head of a group. On average, the middle group is nearest to
 /// the arm of a disk.
 pub(super) fn place_journal(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);
     let layout = Layout::new(superblock);
     let start = layout.journal_start(cg);
     let head = start.0 - layout.cg_start(cg).0;
-    // A group needs room for files, too; a small volume more than a journal takes.
+    // A group needs room for files too, and a small volume more of it than the journal takes.
     let max = u64::from(layout.cg_len_blocks(cg)).saturating_sub(head) / 2;
     let mut blocks = bytes.div_ceil(block_bytes);
     if blocks <= u64::from(layout.cg_len_blocks(cg)) / 2 {
-        // Half a group, a round number, may be asked for: the head of the group takes its part of it.
+        // Half a group, a round number, may be requested: the group's head is subtracted from it.
         blocks = blocks.min(max);
     }
     if !(u64::from(JOURNAL_BLOCKS_MIN)..=max).contains(&blocks) {
@@ -267,7 +266,7 @@ pub(super) fn place_journal(superblock: &mut Superblock, bytes: u64, cg: CgIndex
     Ok(())
 }
 
-/// More than this is of no use to a journal: it is drained before it holds so much.
+/// The largest useful journal: it is drained before it holds more.
 const EXTERNAL_JOURNAL_BYTES: u64 = 64 << 20;
 
 /// Puts a journal of `bytes` bytes on a separate device; 0 uses the device's size, up to the useful maximum.
@@ -337,7 +336,7 @@ fn in_kib(bytes: u64) -> String {
     }
 }
 
-/// The longest contents for which the entry of a file with the shortest name fits a sector.
+/// The longest contents with which the entry of a file with the shortest name fits into a sector.
 fn inline_bytes_limit(sector_bytes: u32) -> u16 {
     let without = entry_bytes(1, Record::encoded_len(0, 0, 0)) - DATA_AREA_BYTES_MIN;
     (sector_bytes as usize - SECTOR_HEADER_BYTES - without) as u16
