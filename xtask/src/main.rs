@@ -8,6 +8,7 @@
 //! - [`citations`]: chapters, decisions and files that are cited exist;
 //! - [`dialect`]: words that only this project uses become fewer;
 //! - [`lengths`]: no function or file is too long;
+//! - [`rooms`]: no type has too many methods, nor is it spread over too many files;
 //! - [`tidy`]: no line is too long, and nothing unfinished is left behind.
 //!
 //! Each check is a pure function of a [`Tree`], so that its tests can show it a small tree that is
@@ -26,6 +27,7 @@ mod lengths;
 mod manifests;
 mod paths;
 mod promises;
+mod rooms;
 #[cfg(test)]
 mod tests;
 mod tidy;
@@ -58,6 +60,7 @@ fn check_workspace() -> std::io::Result<Vec<Finding>> {
     findings.extend(citations::check(&tree));
     findings.extend(dialect::check(&tree));
     findings.extend(lengths::check(&tree));
+    findings.extend(rooms::check(&tree));
     findings.extend(tidy::check(&tree));
     findings.sort();
     Ok(findings)
