@@ -43,8 +43,8 @@ const SERVE: Order = Order {
 };
 
 /// Modules that every module may use, including each other.
-const BASE: [&str; 10] =
-    ["units", "error", "caller", "clock", "line", "lock", "runs", "stretch", "tuning", "waiter"];
+const BASE: [&str; 9] =
+    ["units", "error", "clock", "line", "lock", "runs", "stretch", "tuning", "waiter"];
 
 /// The modules that a module may use in addition to [`BASE`].
 enum Uses {

@@ -14,7 +14,7 @@ use cffs::device::{Geometry, MemoryDevice};
 use cffs::format::superblock::Policy;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AtimeMode, NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{AtimeMode, Caller, NewFile, NewKind, OpenOptions, Volume};
 
 use crate::disk::{Profile, Stroke};
 use crate::instructions::Instructions;
@@ -102,7 +102,7 @@ impl LibraryPlan {
                     dir = make(volume, InodeNo::ROOT, dir_name, NewKind::Directory)?;
                 }
                 let file = make(volume, dir, name, NewKind::Regular)?;
-                volume.write(file, 0, contents.of(i as u64, size))?;
+                volume.write(&Caller::ROOT, file, 0, contents.of(i as u64, size))?;
                 volume.release(file, 1);
             }
             Ok(())
@@ -121,7 +121,7 @@ impl LibraryPlan {
         phases.push(phase(disk, count("overwrite", size), |volume| {
             for (i, path) in names.iter().enumerate() {
                 let file = find(volume, path)?;
-                volume.write(file, 0, contents.of(i as u64 + 1, size))?;
+                volume.write(&Caller::ROOT, file, 0, contents.of(i as u64 + 1, size))?;
                 volume.release(file, 1);
             }
             Ok(())
@@ -129,7 +129,7 @@ impl LibraryPlan {
         phases.push(phase(disk, count("remove", 0), |volume| {
             for (dir_name, name) in &names {
                 let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
-                volume.unlink(dir, name.as_bytes())?;
+                volume.unlink(&Caller::ROOT, dir, name.as_bytes())?;
                 volume.release(dir, 1);
             }
             Ok(())
@@ -156,7 +156,7 @@ impl LibraryPlan {
                     if name == "read" {
                         volume.read(file, offset, &mut buffer)?;
                     } else {
-                        volume.write(file, offset, contents.of(i, CHUNK))?;
+                        volume.write(&Caller::ROOT, file, offset, contents.of(i, CHUNK))?;
                     }
                 }
                 volume.release(file, 1);
@@ -216,7 +216,7 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
                 "create" => volume.release(make(&volume, dir, &file_name, NewKind::Regular)?, 1),
                 "create+write" => {
                     let file = make(&volume, dir, &file_name, NewKind::Regular)?;
-                    volume.write(file, 0, contents.of(i, hot::SIZE))?;
+                    volume.write(&Caller::ROOT, file, 0, contents.of(i, hot::SIZE))?;
                     volume.release(file, 1);
                 }
                 "open+read" => {
@@ -225,7 +225,7 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
                     volume.release(file, 1);
                 }
                 "stat" => volume.release(volume.lookup(dir, file_name.as_bytes())?.ino, 1),
-                _ => volume.unlink(dir, file_name.as_bytes())?,
+                _ => volume.unlink(&Caller::ROOT, dir, file_name.as_bytes())?,
             }
         }
         let seconds = started.elapsed().as_secs_f64();
@@ -290,8 +290,8 @@ pub(crate) fn phase_with(
 
 /// Makes a file and keeps the reference that the volume hands out.
 pub(crate) fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind) -> Result<InodeNo> {
-    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    Ok(volume.make(dir, name.as_bytes(), &new)?.ino)
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    Ok(volume.make(&Caller::ROOT, dir, name.as_bytes(), &new)?.ino)
 }
 
 /// Walks to a file; the caller gives back the reference on the file.

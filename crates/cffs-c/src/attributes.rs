@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use cffs::clock::Timestamp;
 use cffs::error::{Error, Result};
+use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, SetAttr, SetTime, XattrMode};
 
 use crate::error::{counted, status};
@@ -250,7 +251,7 @@ pub unsafe extern "C" fn cffs_setxattr(
         // SAFETY: the caller's promise.
         let value = unsafe { readable(value, count) }?;
         let ino = volume.files.node(path)?.ino();
-        volume.files.volume().set_xattr(ino, name, value, XattrMode::Any)
+        volume.files.volume().set_xattr(&Caller::ROOT, ino, name, value, XattrMode::Any)
     })
 }
 

@@ -5,6 +5,7 @@
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
+use cffs::vfs::{Caller, Condition, Groups};
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ const OTHER: u16 = 0x20;
 
 /// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct User {
     /// The user.
     pub uid: u32,
     /// The group, which new files belong to.
@@ -40,23 +41,30 @@ pub struct Caller {
     pub groups: Vec<u32>,
 }
 
-impl Caller {
+impl User {
+    /// The user as the caller of a change, on a condition if one is given.
+    pub fn caller<'a>(&'a self, condition: Option<&'a Condition<'a>>) -> Caller<'a> {
+        let groups = if self.is_root() { Groups::All } else { Groups::Listed(&self.groups) };
+        // A request over the network names no process, and its permissions are those after the umask.
+        Caller { uid: self.uid, gid: self.gid, groups, umask: 0, process: 0, condition }
+    }
+
     /// Whether nothing is refused for want of permissions.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether the caller is in a group.
+    /// Whether the user is in a group.
     pub fn is_member(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the caller may do with the file what only its owner may.
+    /// Whether the user may do with the file what only its owner may.
     pub fn owns(&self, attr: &Attr) -> bool {
         self.is_root() || self.uid == attr.uid
     }
 
-    /// How the caller loses a file's set-id bits by changing it; `None` for root, who does not.
+    /// How the user loses a file's set-id bits by changing it; `None` for root, who does not.
     pub fn unprivileged(&self, attr: &Attr) -> Option<Unprivileged> {
         if self.is_root() {
             return None;
@@ -65,7 +73,7 @@ impl Caller {
         Some(if is_member { Unprivileged::Member } else { Unprivileged::Stranger })
     }
 
-    /// Whether the caller has all of the `wanted` permissions on a file with this access ACL, if it has
+    /// Whether the user has all of the `wanted` permissions on a file with this access ACL, if it has
     /// one. An ACL that cannot be read grants nothing.
     pub fn may(&self, attr: &Attr, acl: Option<&[u8]>, wanted: u32) -> bool {
         if self.is_root() {
@@ -107,9 +115,12 @@ impl Caller {
         !is_in_any && of(OTHER).is_some_and(has)
     }
 
-    /// Whether the caller may take a name of `file` from `dir`, as far as the sticky bit goes.
-    pub fn may_take_from(&self, dir: &Attr, file: &Attr) -> bool {
-        dir.permissions & STICKY == 0 || self.owns(dir) || self.owns(file)
+    /// The condition under which the user may take a name of a file from a directory, as far as the sticky
+    /// bit goes.
+    pub fn may_take(&self) -> impl Fn(&Attr, Option<&Attr>) -> bool {
+        |file, dir| {
+            dir.is_none_or(|dir| dir.permissions & STICKY == 0 || self.owns(dir)) || self.owns(file)
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use cffs::device::MemoryDevice;
 use cffs::mkfs;
 use cffs::trace::{Detail, RecordedDevice, Recorder};
 use cffs::units::InodeNo;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
 
 const FILES: usize = 100;
@@ -28,11 +29,12 @@ fn main() -> cffs::error::Result<()> {
     let device = Arc::new(RecordedDevice::new(disk, Arc::clone(&recorder)));
     let options = OpenOptions { recorder: Arc::clone(&recorder), ..OpenOptions::default() };
     let volume = cffs::open(device, Arc::new(SystemClock), options)?;
-    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
     let mut buf = [0; 4096];
     for number in 0..FILES {
-        let ino = volume.make(InodeNo::ROOT, format!("f{number}").as_bytes(), &new)?.ino;
-        volume.write(ino, 0, &[1; 4096])?;
+        let ino =
+            volume.make(&Caller::ROOT, InodeNo::ROOT, format!("f{number}").as_bytes(), &new)?.ino;
+        volume.write(&Caller::ROOT, ino, 0, &[1; 4096])?;
         volume.read(ino, 0, &mut buf)?;
     }
     volume.sync()?;

@@ -3,7 +3,6 @@
 pub mod admin;
 pub mod alloc;
 pub mod cache;
-pub mod caller;
 pub mod clock;
 pub mod device;
 pub mod epoch;

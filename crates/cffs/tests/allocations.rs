@@ -7,11 +7,11 @@ use cffs::clock::TestClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{AtimeMode, NewFile, NewKind, OpenOptions};
+use cffs::vfs::{Caller, Volume};
 
 const NEW: NewFile<'_> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 const FILES: u64 = 1000;
 
 /// Allocations of `work` for each of the files, whose names were made before.
@@ -33,13 +33,13 @@ fn hot_operations_allocate_what_they_keep() {
     let (empty, full) = (named("empty"), named("full"));
     let root = InodeNo::ROOT;
     let mut buffer = [0; 1024];
-    let make = |name: &[u8]| volume.make(root, name, &NEW).expect("made").ino;
+    let make = |name: &[u8]| volume.make(&Caller::ROOT, root, name, &NEW).expect("made").ino;
     let find = |name: &[u8]| volume.lookup(root, name).expect("there").ino;
 
     let create = allocations(&empty, |name| volume.release(make(name), 1));
     let write = allocations(&full, |name| {
         let file = make(name);
-        volume.write(file, 0, &[7; 1024]).expect("written");
+        volume.write(&Caller::ROOT, file, 0, &[7; 1024]).expect("written");
         volume.release(file, 1);
     });
     let stat = allocations(&full, |name| volume.release(find(name), 1));
@@ -49,7 +49,8 @@ fn hot_operations_allocate_what_they_keep() {
         volume.read(file, 0, &mut cell.borrow_mut()[..]).expect("read");
         volume.release(file, 1);
     });
-    let unlink = allocations(&empty, |name| volume.unlink(root, name).expect("gone"));
+    let unlink =
+        allocations(&empty, |name| volume.unlink(&Caller::ROOT, root, name).expect("gone"));
     println!("create {create}, write {write}, stat {stat}, read {read}, unlink {unlink}");
 
     assert_eq!((stat, read), (0.0, 0.0), "what only looks allocates nothing");

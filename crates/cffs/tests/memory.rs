@@ -9,8 +9,8 @@ use cffs::files::{CopyOptions, Files, export};
 use cffs::memory::Kind;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{AllocateMode, NewFile, NewKind, OpenOptions, SetAttr, XattrMode};
+use cffs::vfs::{Caller, Volume};
 use parking_lot::{Mutex, MutexGuard};
 use peak_alloc::PeakAlloc;
 
@@ -87,7 +87,7 @@ fn attributes(number: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
 
 fn set_attributes(volume: &Volume, ino: InodeNo, number: u64) {
     for (name, value) in attributes(number) {
-        volume.set_xattr(ino, &name, &value, XattrMode::Any).expect("set");
+        volume.set_xattr(&Caller::ROOT, ino, &name, &value, XattrMode::Any).expect("set");
     }
 }
 
@@ -98,25 +98,34 @@ fn check_attributes(volume: &Volume, ino: InodeNo, number: u64) {
 }
 
 fn make(volume: &Volume, name: &str) -> InodeNo {
-    let made = volume.make(InodeNo::ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+    let made =
+        volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new_file(NewKind::Regular));
     made.expect("made").ino
 }
 
 fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
 /// Makes `dirs` directories of a hundred small files below the root directory.
 fn fill(volume: &Volume, dirs: u64) {
     for dir in 0..dirs {
         let name = format!("dir-{dir}");
-        let dir = volume.make(InodeNo::ROOT, name.as_bytes(), &new_file(NewKind::Directory));
+        let dir = volume.make(
+            &Caller::ROOT,
+            InodeNo::ROOT,
+            name.as_bytes(),
+            &new_file(NewKind::Directory),
+        );
         let dir = dir.expect("made").ino;
         for file in 0..100 {
             let name = format!("a small file {file}");
-            let made = volume.make(dir, name.as_bytes(), &new_file(NewKind::Regular));
+            let made =
+                volume.make(&Caller::ROOT, dir, name.as_bytes(), &new_file(NewKind::Regular));
             let ino = made.expect("made").ino;
-            volume.write(ino, 0, &vec![file as u8; 200 + 20 * file]).expect("written");
+            volume
+                .write(&Caller::ROOT, ino, 0, &vec![file as u8; 200 + 20 * file])
+                .expect("written");
             volume.release(ino, 1);
         }
         volume.release(dir, 1);
@@ -219,7 +228,7 @@ fn attributes_are_a_cache_when_clean_and_start_an_epoch_when_dirty() {
             let ino = volume.lookup(InodeNo::ROOT, name(number).as_bytes()).expect("there").ino;
             check_attributes(volume, ino, number);
             let changes = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
-            volume.set_attr(ino, &changes).expect("set");
+            volume.set_attr(&Caller::ROOT, ino, &changes).expect("set");
             assert!(inode_bytes(volume) <= DIRTY_BYTES + INODE_BYTES * 9 / 8, "file {number}");
         }
     });
@@ -232,17 +241,17 @@ fn attributes_are_charged_to_the_byte() {
     let ino = make(&volume, "file");
     assert_eq!(charged(&volume, Kind::Attributes), 0);
     let before = charged(&volume, Kind::Inodes);
-    volume.set_xattr(ino, b"user.one", &[1; 1000], XattrMode::Any).expect("set");
-    volume.set_xattr(ino, b"user.two", &[2; 50_000], XattrMode::Any).expect("set");
+    volume.set_xattr(&Caller::ROOT, ino, b"user.one", &[1; 1000], XattrMode::Any).expect("set");
+    volume.set_xattr(&Caller::ROOT, ino, b"user.two", &[2; 50_000], XattrMode::Any).expect("set");
     assert_eq!(charged(&volume, Kind::Attributes), 2 * (96 + 8) + 51_000);
-    volume.set_xattr(ino, b"user.two", &[2; 10], XattrMode::Any).expect("set");
+    volume.set_xattr(&Caller::ROOT, ino, b"user.two", &[2; 10], XattrMode::Any).expect("set");
     assert_eq!(charged(&volume, Kind::Attributes), 2 * (96 + 8) + 1010);
     volume.remove_xattr(ino, b"user.one").expect("removed");
     volume.remove_xattr(ino, b"user.two").expect("removed");
     assert_eq!(charged(&volume, Kind::Attributes), 0);
-    volume.write(ino, 0, &[3; 8192]).expect("written");
+    volume.write(&Caller::ROOT, ino, 0, &[3; 8192]).expect("written");
     assert_eq!(charged(&volume, Kind::Pages) % 4096, 0);
-    volume.unlink(InodeNo::ROOT, b"file").expect("gone");
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"file").expect("gone");
     volume.release(ino, 1);
     volume.sync().expect("synced");
     assert_eq!(charged(&volume, Kind::InFlight), 0);
@@ -256,13 +265,18 @@ fn files_without_a_name_keep_no_attributes_in_memory() {
     bench.bounded("files without a name", |volume| {
         let unnamed = |number: u64| {
             let ino = match number % 2 {
-                0 => volume.make_unnamed(InodeNo::ROOT, &new_file(NewKind::Regular)),
-                _ => volume.make(InodeNo::ROOT, b"short-lived", &new_file(NewKind::Regular)),
+                0 => volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &new_file(NewKind::Regular)),
+                _ => volume.make(
+                    &Caller::ROOT,
+                    InodeNo::ROOT,
+                    b"short-lived",
+                    &new_file(NewKind::Regular),
+                ),
             };
             let ino = ino.expect("made").ino;
             set_attributes(volume, ino, number);
             if number % 2 == 1 {
-                volume.unlink(InodeNo::ROOT, b"short-lived").expect("gone");
+                volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"short-lived").expect("gone");
             }
             assert!(inode_bytes(volume) <= DIRTY_BYTES + INODE_BYTES * 9 / 8, "file {number}");
             ino
@@ -292,10 +306,10 @@ fn extents_of_files_in_pieces_are_a_cache() {
         for number in 0..FILES {
             let ino = make(volume, &format!("file-{number}"));
             let mode = AllocateMode::Reserve;
-            volume.allocate(ino, 0, PIECES * 8192, mode).expect("allocated");
+            volume.allocate(&Caller::ROOT, ino, 0, PIECES * 8192, mode).expect("allocated");
             for piece in 0..PIECES {
                 let mode = AllocateMode::PunchHole;
-                volume.allocate(ino, piece * 8192, 4096, mode).expect("punched");
+                volume.allocate(&Caller::ROOT, ino, piece * 8192, 4096, mode).expect("punched");
             }
             volume.release(ino, 1);
             let extents = charged(volume, Kind::Extents);
@@ -340,7 +354,10 @@ fn an_export_of_a_deep_tree_keeps_no_paths() {
     let files = Files::new(Arc::new(bench.open()));
     let mut dir = InodeNo::ROOT;
     for _ in 0..DEPTH {
-        let made = files.volume().make(dir, &NAME, &new_file(NewKind::Directory)).expect("made");
+        let made = files
+            .volume()
+            .make(&Caller::ROOT, dir, &NAME, &new_file(NewKind::Directory))
+            .expect("made");
         files.volume().release(made.ino, 1);
         dir = made.ino;
     }

@@ -19,7 +19,7 @@ fn an_upward_use_is_found_and_explained() {
     let [finding] = &found[..] else { panic!("not one: {}", found.len()) };
     let said = finding.to_string();
     let expected = "crates/cffs/src/device/file/mod.rs:3: device uses crate::vfs::Volume, which is not \
-                    below it: device may use units, error, caller, clock";
+                    below it: device may use units, error, clock";
     assert!(said.starts_with(expected) && !said.contains("cache"), "{said}");
 }
 

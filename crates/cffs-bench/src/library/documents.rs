@@ -6,7 +6,7 @@
 use anyhow::Result;
 use cffs::format::superblock::Policy;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, Volume, XattrMode};
+use cffs::vfs::{Caller, NewKind, Volume, XattrMode};
 
 use super::trees::{READ, read_all, walk};
 use super::{Disk, LibraryPlan, find, make, phase, phase_with};
@@ -125,9 +125,9 @@ fn add(
     let dir = volume.lookup(InodeNo::ROOT, path.0.as_bytes())?.ino;
     let file = make(volume, dir, &path.1, NewKind::Regular)?;
     if let Some(hint) = hint {
-        volume.set_xattr(file, HINT, hint.as_bytes(), XattrMode::Create)?;
+        volume.set_xattr(&Caller::ROOT, file, HINT, hint.as_bytes(), XattrMode::Create)?;
     }
-    volume.write(file, 0, contents)?;
+    volume.write(&Caller::ROOT, file, 0, contents)?;
     volume.release(file, 1);
     volume.release(dir, 1);
     Ok(())

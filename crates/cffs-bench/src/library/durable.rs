@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, Volume};
+use cffs::vfs::{Caller, NewKind, Volume};
 
 use super::{LibraryPlan, make, phase};
 use crate::peer::Peer;
@@ -20,7 +20,7 @@ impl LibraryPlan {
             let mut made = Vec::new();
             for dir in dirs {
                 let file = make(volume, *dir, &format!("m{i:06}"), NewKind::Regular)?;
-                volume.write(file, 0, contents.of(i, size))?;
+                volume.write(&Caller::ROOT, file, 0, contents.of(i, size))?;
                 made.push(file);
             }
             for file in made {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use cffs::clock::TestClock;
 use cffs::files::Files;
 use cffs::units::InodeNo;
-use cffs::vfs::{AtimeMode, NewKind, OpenOptions, Volume};
+use cffs::vfs::{AtimeMode, Caller, NewKind, OpenOptions, Volume};
 
 use super::{LibraryPlan, make, phase};
 use crate::peer::Peer;
@@ -44,7 +44,7 @@ impl LibraryPlan {
                 let at = make(volume, InodeNo::ROOT, &format!("d{dir:03}"), NewKind::Directory)?;
                 for i in (dir..set.files).step_by(DIRECTORIES as usize) {
                     let file = make(volume, at, &names[i as usize].1, NewKind::Regular)?;
-                    volume.write(file, 0, contents.of(i, set.size))?;
+                    volume.write(&Caller::ROOT, file, 0, contents.of(i, set.size))?;
                     volume.release(file, 1);
                 }
             }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::Result;
-use cffs::caller::set_process;
 use cffs::clock::{Clock, Timestamp};
 use cffs::files::layout::{Layout, survey};
 use cffs::format::superblock::Policy;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
 use super::trees::{READ, read_all};
 use super::{Disk, LibraryPlan, find, make, phase};
@@ -88,12 +87,11 @@ impl LibraryPlan {
             let file = Made { number, values: [any(), any(), minute, any()] };
             let (uid, size) = (1000 + file.values[1] as u32, sizes.sample(&mut random) as usize);
             let kind = NewKind::Regular;
-            let new = NewFile { kind, permissions: 0o644, umask: 0, uid, gid: uid };
-            set_process(5000 + file.values[3] as u32);
-            let ino =
-                volume.make(dirs[file.values[0] as usize], file.path().1.as_bytes(), &new)?.ino;
-            set_process(0);
-            volume.write(ino, 0, contents.of(number, size))?;
+            let new = NewFile { kind, permissions: 0o644, uid, gid: uid, times: None };
+            let caller = Caller { process: 5000 + file.values[3] as u32, ..Caller::ROOT };
+            let dir = dirs[file.values[0] as usize];
+            let ino = volume.make(&caller, dir, file.path().1.as_bytes(), &new)?.ino;
+            volume.write(&caller, ino, 0, contents.of(number, size))?;
             volume.release(ino, 1);
             made.push(file);
             if number % EPOCH == EPOCH - 1 {

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, Volume};
+use cffs::vfs::{Caller, NewKind, Volume};
 
 use super::trees::{READ, read_all, walk};
 use super::{Disk, LibraryPlan, make, phase};
@@ -115,7 +115,7 @@ fn descend(volume: &Volume, path: &[String], make_missing: bool) -> Result<Inode
 
 fn write(volume: &Volume, dir: InodeNo, name: &str, contents: &[u8]) -> Result<()> {
     let file = make(volume, dir, name, NewKind::Regular)?;
-    volume.write(file, 0, contents)?;
+    volume.write(&Caller::ROOT, file, 0, contents)?;
     volume.release(file, 1);
     Ok(())
 }
@@ -140,9 +140,9 @@ fn remove(volume: &Volume, parent: InodeNo, name: &[u8]) -> Result<()> {
     for (name, file_type) in entries {
         match file_type {
             FileType::Directory => remove(volume, dir, &name)?,
-            _ => volume.unlink(dir, &name)?,
+            _ => volume.unlink(&Caller::ROOT, dir, &name)?,
         }
     }
     volume.release(dir, 1);
-    Ok(volume.remove_dir(parent, name)?)
+    Ok(volume.remove_dir(&Caller::ROOT, parent, name)?)
 }

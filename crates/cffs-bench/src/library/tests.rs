@@ -269,7 +269,7 @@ fn recovery_from_a_full_journal_takes_less_than_a_second() {
             files += 1;
             assert!(files < 1000, "the journal does not fill");
             let file = make(&volume, dirs[i % 16], &format!("f{i}"), NewKind::Regular).unwrap();
-            volume.write(file, 0, &[7; 60_000]).unwrap();
+            volume.write(&Caller::ROOT, file, 0, &[7; 60_000]).unwrap();
             volume.sync_file(file, false).unwrap();
         }
         // The program ends here, and the disk keeps what it has.
@@ -302,7 +302,7 @@ fn destaging(profile: Profile, journal_bytes: u64, directories: usize, host: Nan
             .iter()
             .map(|dir| {
                 let file = make(&volume, *dir, &format!("f{i}"), NewKind::Regular).unwrap();
-                volume.write(file, 0, &[7; 4096]).unwrap();
+                volume.write(&Caller::ROOT, file, 0, &[7; 4096]).unwrap();
                 file
             })
             .collect();

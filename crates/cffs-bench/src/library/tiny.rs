@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, SetAttr, Volume};
+use cffs::vfs::{Caller, NewKind, SetAttr, Volume};
 
 use super::{LibraryPlan, find, make, phase, phase_with};
 use crate::peer::Peer;
@@ -37,7 +37,7 @@ impl LibraryPlan {
             let dir = make(volume, InodeNo::ROOT, "tiny", NewKind::Directory)?;
             for (i, (_, name)) in (0..).zip(&names) {
                 let file = make(volume, dir, name, NewKind::Regular)?;
-                volume.write(file, 0, contents.of(i, TINY))?;
+                volume.write(&Caller::ROOT, file, 0, contents.of(i, TINY))?;
                 volume.release(file, 1);
             }
             Ok(())
@@ -51,16 +51,21 @@ impl LibraryPlan {
                     match name {
                         "read" => drop(volume.read(file, 0, &mut [0; TINY])?),
                         "truncate, write" => {
-                            volume
-                                .set_attr(file, &SetAttr { size: Some(0), ..SetAttr::default() })?;
-                            volume.write(file, 0, new)?;
+                            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+                            volume.set_attr(&Caller::ROOT, file, &empty)?;
+                            volume.write(&Caller::ROOT, file, 0, new)?;
                         }
                         "write, durable" => {
-                            volume.write(file, 0, new)?;
+                            volume.write(&Caller::ROOT, file, 0, new)?;
                             volume.sync_file(file, false)?;
                         }
-                        "append 128 bytes" => drop(volume.write(file, TINY as u64, new)?),
-                        _ => drop(volume.write(file, 2 * TINY as u64, contents.of(i, GROWN))?),
+                        "append 128 bytes" => {
+                            volume.write(&Caller::ROOT, file, TINY as u64, new)?;
+                        }
+                        _ => {
+                            let data = contents.of(i, GROWN);
+                            volume.write(&Caller::ROOT, file, 2 * TINY as u64, data)?;
+                        }
                     }
                     Ok(())
                 })
@@ -86,6 +91,7 @@ impl LibraryPlan {
                 for (i, file) in (0..).zip(&open) {
                     let offset = half * SIZE / 2;
                     volume.write(
+                        &Caller::ROOT,
                         *file,
                         offset as u64,
                         &contents.of(i, SIZE)[offset..][..SIZE / 2],
@@ -126,7 +132,7 @@ impl LibraryPlan {
                     dir = make(volume, InodeNo::ROOT, &dir_name, NewKind::Directory)?;
                 }
                 let file = make(volume, dir, &file_name, NewKind::Regular)?;
-                volume.write(file, 0, contents.of(i, size))?;
+                volume.write(&Caller::ROOT, file, 0, contents.of(i, size))?;
                 volume.release(file, 1);
             }
             Ok(())
@@ -141,9 +147,9 @@ impl LibraryPlan {
                 if kind != Kind::Web {
                     let (dir_name, file_name) = name(random.below(files));
                     let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
-                    volume.unlink(dir, file_name.as_bytes())?;
+                    volume.unlink(&Caller::ROOT, dir, file_name.as_bytes())?;
                     let file = make(volume, dir, &file_name, NewKind::Regular)?;
-                    volume.write(file, 0, contents.of(request, size))?;
+                    volume.write(&Caller::ROOT, file, 0, contents.of(request, size))?;
                     volume.release(file, 1);
                     volume.release(dir, 1);
                 }
@@ -152,7 +158,12 @@ impl LibraryPlan {
                     volume.read(file, 0, &mut buffer)?;
                     volume.release(file, 1);
                 }
-                volume.write(log, request * LOG_LINE as u64, contents.of(request, LOG_LINE))?;
+                volume.write(
+                    &Caller::ROOT,
+                    log,
+                    request * LOG_LINE as u64,
+                    contents.of(request, LOG_LINE),
+                )?;
             }
             Ok(())
         })

@@ -11,7 +11,7 @@ use cffs::clock::TestClock;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AtimeMode, NewKind, OpenOptions, RegroupOptions, RegroupProgress, Scattered, Volume,
+    AtimeMode, Caller, NewKind, OpenOptions, RegroupOptions, RegroupProgress, Scattered, Volume,
 };
 
 use super::{Disk, LibraryPlan, make, phase};
@@ -199,7 +199,7 @@ impl Churner<'_> {
         self.made += 1;
         let name = format!("f{:06}", self.made);
         let file = make(self.volume, dir, &name, NewKind::Regular)?;
-        self.volume.write(file, 0, self.contents.of(self.made, size as usize))?;
+        self.volume.write(&Caller::ROOT, file, 0, self.contents.of(self.made, size as usize))?;
         self.volume.release(file, 1);
         self.used += footprint(size);
         self.files.push((dir, name, size));
@@ -209,7 +209,7 @@ impl Churner<'_> {
     fn delete(&mut self) -> Result<()> {
         let victim = self.random.index(self.files.len());
         let (dir, name, size) = self.files.swap_remove(victim);
-        self.volume.unlink(dir, name.as_bytes())?;
+        self.volume.unlink(&Caller::ROOT, dir, name.as_bytes())?;
         self.used -= footprint(size);
         self.sync_at_times()
     }

@@ -12,7 +12,7 @@ use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AtimeMode, NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{AtimeMode, Caller, NewFile, NewKind, OpenOptions, Volume};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::growth::{Costs, Measure, Sample};
@@ -54,7 +54,9 @@ fn one(disk: &Disk, order: &[u64], work: Work) -> Result<Costs> {
     let volume = Volume::open(disk.clone(), Arc::new(SystemClock), options)?;
     let dir = match volume.lookup(InodeNo::ROOT, DIRECTORY) {
         Ok(attr) => attr.ino,
-        Err(_) => volume.make(InodeNo::ROOT, DIRECTORY, &new(NewKind::Directory))?.ino,
+        Err(_) => {
+            volume.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new(NewKind::Directory))?.ino
+        }
     };
     let before = disk.counters();
     let mut instructions = Instructions::start();
@@ -81,7 +83,7 @@ fn one(disk: &Disk, order: &[u64], work: Work) -> Result<Costs> {
 fn create(volume: &Volume, dir: InodeNo, order: &[u64]) -> Result<()> {
     let file = new(NewKind::Regular);
     for number in 0..order.len() as u64 {
-        let made = volume.make(dir, &name(number), &file)?;
+        let made = volume.make(&Caller::ROOT, dir, &name(number), &file)?;
         volume.release(made.ino, 1);
     }
     Ok(())
@@ -109,7 +111,8 @@ fn list(volume: &Volume, dir: InodeNo, order: &[u64]) -> Result<()> {
 
 #[inline(never)]
 fn remove(volume: &Volume, dir: InodeNo, order: &[u64]) -> Result<()> {
-    (0..order.len() as u64).try_for_each(|number| Ok(volume.unlink(dir, &name(number))?))
+    (0..order.len() as u64)
+        .try_for_each(|number| Ok(volume.unlink(&Caller::ROOT, dir, &name(number))?))
 }
 
 fn name(number: u64) -> Vec<u8> {
@@ -117,7 +120,7 @@ fn name(number: u64) -> Vec<u8> {
 }
 
 fn new(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
 /// The processor time of this process.

@@ -4,6 +4,7 @@ use cffs::error::Error;
 use cffs::files::{CopyCause, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
 
 use super::{Item, Source, Xattrs, make};
@@ -73,7 +74,7 @@ impl Source for Image {
         let volume = files.volume();
         let is_regular = item.file_type == FileType::Regular;
         let bytes = if is_regular { self.contents(&from, files, made.ino())? } else { 0 };
-        volume.copy_xattrs(made.ino(), &self.xattrs_of(&node)?)?;
+        volume.copy_xattrs(&Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
             size: is_regular.then_some(item.size),
@@ -81,7 +82,7 @@ impl Source for Image {
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()
         };
-        volume.set_attr(made.ino(), &changes)?;
+        volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
         Ok(bytes)
     }
 }
@@ -131,7 +132,8 @@ impl Image {
                 let mut written = 0;
                 while written < read {
                     let from = at + written as u64;
-                    written += files.volume().write(to, from, &buf[written..read])?;
+                    written +=
+                        files.volume().write(&Caller::ROOT, to, from, &buf[written..read])?;
                 }
                 at += read as u64;
                 copied += read as u64;

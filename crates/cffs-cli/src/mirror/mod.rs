@@ -17,6 +17,7 @@ use cffs::error::Error;
 use cffs::files::{CopyCause, DirItem, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
 
 mod directory;
@@ -194,7 +195,7 @@ impl<'a> Mirror<'a> {
     fn finish(&mut self, level: &Level) -> Result<(), CopyCause> {
         let attributes = self.source.xattrs().and_then(|xattrs| {
             let ino = level.to.ino();
-            self.files.volume().copy_xattrs(ino, &xattrs)?;
+            self.files.volume().copy_xattrs(&Caller::ROOT, ino, &xattrs)?;
             Ok(self.set_attributes(ino, &level.item)?)
         });
         self.tried(attributes).map(drop)
@@ -259,7 +260,7 @@ impl<'a> Mirror<'a> {
             }
             there => {
                 if there.is_some() {
-                    self.files.volume().unlink(to.ino(), &item.name)?;
+                    self.files.volume().unlink(&Caller::ROOT, to.ino(), &item.name)?;
                 }
                 let bytes = self.source.copy(item, self.files, to)?;
                 self.copied(bytes);
@@ -284,7 +285,7 @@ impl<'a> Mirror<'a> {
                 self.same();
                 return Ok(());
             }
-            self.files.volume().unlink(to.ino(), name)?;
+            self.files.volume().unlink(&Caller::ROOT, to.ino(), name)?;
         }
         to.link(first, name)?;
         self.copied(0);
@@ -319,7 +320,7 @@ impl<'a> Mirror<'a> {
             changes.permissions = Some(item.permissions);
         }
         if changes != SetAttr::default() {
-            self.files.volume().set_attr(ino, &changes)?;
+            self.files.volume().set_attr(&Caller::ROOT, ino, &changes)?;
         }
         Ok(())
     }
@@ -332,7 +333,7 @@ impl<'a> Mirror<'a> {
             Ok(Removing { left: dir.entries()?, dir, name: name.to_vec() })
         };
         if attr.file_type != FileType::Directory {
-            volume.unlink(from.ino(), name)?;
+            volume.unlink(&Caller::ROOT, from.ino(), name)?;
             self.done.removed += 1;
             return Ok(());
         }
@@ -344,12 +345,14 @@ impl<'a> Mirror<'a> {
                     levels.push(below);
                     continue;
                 }
-                Some(DirItem { name, .. }) => volume.unlink(level.dir.ino(), &name)?,
+                Some(DirItem { name, .. }) => {
+                    volume.unlink(&Caller::ROOT, level.dir.ino(), &name)?
+                }
                 None => {
                     let name = std::mem::take(&mut level.name);
                     levels.pop();
                     let above = levels.last().map_or(from, |level| &level.dir);
-                    volume.remove_dir(above.ino(), &name)?;
+                    volume.remove_dir(&Caller::ROOT, above.ino(), &name)?;
                 }
             }
             self.done.removed += 1;
@@ -385,5 +388,5 @@ impl<'a> Mirror<'a> {
 /// Makes a file in a directory of the volume.
 fn make(to: &Node, item: &Item, kind: NewKind<'_>) -> Result<Node, Error> {
     let (permissions, uid, gid) = (item.permissions, item.uid, item.gid);
-    to.make(&item.name, &NewFile { kind, permissions, umask: 0, uid, gid })
+    to.make(&item.name, &NewFile { kind, permissions, uid, gid, times: None })
 }

@@ -19,7 +19,7 @@ fn volume() -> Files {
 /// A chain of directories, each with a file.
 fn deep(depth: usize) -> Files {
     let files = volume();
-    let new = |kind| NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let new = |kind| NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
     let mut dir = Node::root(files.volume());
     for _ in 0..depth {
         dir.make(b"file", &new(NewKind::Fifo)).expect("made");

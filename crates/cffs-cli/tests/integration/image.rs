@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
 use crate::harness::{CFFS, Scratch, fail, succeed};
+use cffs::vfs::Caller;
 
 #[test]
 fn mkfs_makes_an_image_that_info_describes() {
@@ -131,7 +132,7 @@ fn trim_gives_the_host_its_space_back() {
     let device = std::sync::Arc::new(device.expect("open"));
     let volume = cffs::open(device, clock, options).expect("open");
     let dir = volume.lookup(cffs::units::InodeNo::ROOT, b"in").expect("there").ino;
-    volume.unlink(dir, b"gone").expect("removed");
+    volume.unlink(&Caller::ROOT, dir, b"gone").expect("removed");
     volume.close().expect("closed");
     drop(volume);
     let printed = succeed(scratch.cffs(["trim", "--json"]).arg(scratch.image()));

@@ -26,8 +26,8 @@ fn file(permissions: u32) -> Attr {
     }
 }
 
-fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: groups.to_vec() }
+fn user(uid: u32, gid: u32, groups: &[u32]) -> User {
+    User { uid, gid, groups: groups.to_vec() }
 }
 
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
@@ -91,10 +91,10 @@ fn an_acl_that_makes_no_sense_grants_nothing() {
 fn the_sticky_bit_keeps_names_for_owners() {
     let dir = Attr { file_type: FileType::Directory, uid: 1, ..file(0o1777) };
     let file = file(0o666);
-    assert!(user(10, 1, &[]).may_take_from(&dir, &file));
-    assert!(user(1, 1, &[]).may_take_from(&dir, &file));
-    assert!(user(0, 0, &[]).may_take_from(&dir, &file));
-    assert!(!user(11, 20, &[]).may_take_from(&dir, &file));
+    assert!(user(10, 1, &[]).may_take()(&file, Some(&dir)));
+    assert!(user(1, 1, &[]).may_take()(&file, Some(&dir)));
+    assert!(user(0, 0, &[]).may_take()(&file, Some(&dir)));
+    assert!(!user(11, 20, &[]).may_take()(&file, Some(&dir)));
     let free = Attr { permissions: 0o777, ..dir };
-    assert!(user(11, 20, &[]).may_take_from(&free, &file));
+    assert!(user(11, 20, &[]).may_take()(&file, Some(&free)));
 }

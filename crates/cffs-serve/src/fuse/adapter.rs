@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cffs::caller;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
+use cffs::trace::set_process;
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{self, Access, NewKind, Unprivileged};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
@@ -28,7 +28,7 @@ use super::follow::ReadView;
 use super::interest::Interest;
 use super::ioctl;
 use super::panic_guard::PanicGuard;
-use super::privileges::{self, SET_GROUP_ID_BIT, may_set_gid, unprivileged};
+use super::privileges::{self, SET_GROUP_ID_BIT, caller, unprivileged};
 use super::requests::Requests;
 use super::translate::{self, errno, ino};
 use super::volume_handle::{VolumeHandle, VolumeRef};
@@ -115,36 +115,6 @@ impl Adapter {
     ) -> cffs::error::Result<T> {
         PanicGuard::new(&self.volume, &self.closing).on(ino(node), act)
     }
-
-    fn make(
-        &self,
-        cx: &Context<'_>,
-        parent: NodeId,
-        name: &[u8],
-        kind: NewKind<'_>,
-        mode: u32,
-        umask: u32,
-    ) -> Result<Entry> {
-        let new = translate::new_file(cx, kind, mode, umask);
-        let made = self.as_caller(cx, "create", |volume| {
-            volume.make(ino(parent), name, &new, &may_set_gid(cx))
-        });
-        Ok(self.entry(&made?))
-    }
-
-    /// Takes set-id bits from a file whose contents change. The kernel does not ask for the mode again after
-    /// that, and would go on to honour the bits.
-    fn clear_privileges(
-        &self,
-        cx: &Context<'_>,
-        node: NodeId,
-        clear: fn(&Volume, &Context<'_>, NodeId) -> Result<bool>,
-    ) -> Result<()> {
-        if clear(&self.volume(), cx, node)? {
-            self.attributes_changed(node);
-        }
-        Ok(())
-    }
 }
 
 /// Whether a read through a file that was opened with these flags sets its access time.
@@ -154,7 +124,7 @@ fn access(flags: u32) -> Access {
 
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
-        caller::set_process(process);
+        set_process(process);
         self.requests.count(opcode);
         self.watch.request(opcode, node);
     }
@@ -226,7 +196,8 @@ impl Handler for Adapter {
             changes.clear_privileges =
                 Some(if is_privileged { Unprivileged::Member } else { unprivileged(cx, &attr) });
         }
-        let attr = self.volume().set_attr(ino(node), &changes).map_err(errno("setattr"))?;
+        let attr =
+            self.volume().set_attr(&caller(cx), ino(node), &changes).map_err(errno("setattr"))?;
         Ok(self.attr_reply(&attr))
     }
 
@@ -270,18 +241,19 @@ impl Handler for Adapter {
         self.make(cx, parent, name, NewKind::Directory, mode, umask)
     }
 
-    fn unlink(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.volume().unlink(ino(parent), name).map_err(errno("unlink"))
+    fn unlink(&self, cx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.volume().unlink(&caller(cx), ino(parent), name).map_err(errno("unlink"))
     }
 
-    fn rmdir(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.volume().remove_dir(ino(parent), name).map_err(errno("rmdir"))
+    fn rmdir(&self, cx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.volume().remove_dir(&caller(cx), ino(parent), name).map_err(errno("rmdir"))
     }
 
-    fn rename(&self, _: &Context<'_>, parent: NodeId, rename: &Rename<'_>) -> Result<()> {
+    fn rename(&self, cx: &Context<'_>, parent: NodeId, rename: &Rename<'_>) -> Result<()> {
         let mode = translate::rename_mode(rename.flags)?;
+        let (new_parent, new_name) = (ino(rename.new_parent), rename.new_name);
         self.volume()
-            .rename(ino(parent), rename.name, ino(rename.new_parent), rename.new_name, mode)
+            .rename(&caller(cx), ino(parent), rename.name, new_parent, new_name, mode)
             .map(drop)
             .map_err(errno("rename"))
     }
@@ -331,7 +303,7 @@ impl Handler for Adapter {
                         clear_privileges: create.kill_suid_sgid.then(|| unprivileged(cx, &attr)),
                         ..types::SetAttr::default()
                     };
-                    let cut = self.volume().set_attr(attr.ino, &changes);
+                    let cut = self.volume().set_attr(&caller(cx), attr.ino, &changes);
                     let attr = cut.map_err(|error| {
                         self.volume().release(attr.ino, 1);
                         errno("open")(error)
@@ -350,9 +322,9 @@ impl Handler for Adapter {
         parent: NodeId,
         create: &Create,
     ) -> Result<(Entry, Opened)> {
-        let new = translate::new_file(cx, NewKind::Regular, create.mode, create.umask);
-        let made = self.as_caller(cx, "tmpfile", |volume| {
-            volume.make_unnamed(ino(parent), &new, &may_set_gid(cx))
+        let new = translate::new_file(cx, NewKind::Regular, create.mode);
+        let made = self.as_caller(cx, "tmpfile", |volume, caller| {
+            volume.make_unnamed(&Caller { umask: create.umask, ..*caller }, ino(parent), &new)
         });
         Ok((self.entry(&made?), translate::opened(create)))
     }
@@ -368,8 +340,9 @@ impl Handler for Adapter {
         if write.kill_suid_sgid {
             self.clear_privileges(cx, node, privileges::clear)?;
         }
-        let written = self
-            .as_caller(cx, "write", |volume| volume.write(ino(node), write.offset, write.data))?;
+        let written = self.as_caller(cx, "write", |volume, caller| {
+            volume.write(caller, ino(node), write.offset, write.data)
+        })?;
         // Through the page cache, one call of a program may take many requests, and the kernel sends an
         // `FSYNC` after the last of them. Past it, it sends none.
         if write.handle == translate::UNCACHED && write.flags & O_DSYNC != 0 {
@@ -482,15 +455,15 @@ impl Handler for Adapter {
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
-        self.as_caller(cx, "setxattr", |volume| {
-            volume.set_xattr(ino(node), set.name, set.value, mode)
+        self.as_caller(cx, "setxattr", |volume, caller| {
+            volume.set_xattr(caller, ino(node), set.name, set.value, mode)
         })?;
         // The kernel asks for it with a default ACL, too, which leaves the mode as it is.
         if set.kill_sgid && set.name == access::ACL {
             let attr = self.volume().attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
             let changes = types::SetAttr { permissions, ..types::SetAttr::default() };
-            self.volume().set_attr(ino(node), &changes).map_err(errno("setxattr"))?;
+            self.volume().set_attr(&caller(cx), ino(node), &changes).map_err(errno("setxattr"))?;
         }
         Ok(())
     }
@@ -546,8 +519,8 @@ impl Handler for Adapter {
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
         let mode = translate::allocate_mode(what.mode)?;
         self.clear_privileges(cx, node, privileges::clear_unless_kept)?;
-        self.as_caller(cx, "fallocate", |volume| {
-            volume.allocate(ino(node), what.offset, what.length, mode)
+        self.as_caller(cx, "fallocate", |volume, caller| {
+            volume.allocate(caller, ino(node), what.offset, what.length, mode)
         })
     }
 
@@ -583,7 +556,9 @@ impl Handler for Adapter {
         self.clear_privileges(cx, copy.node_out, privileges::clear_unless_kept)?;
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
-        self.as_caller(cx, "copy_file_range", |volume| volume.copy(from, to, copy.length))
+        self.as_caller(cx, "copy_file_range", |volume, caller| {
+            volume.copy(caller, from, to, copy.length)
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::closing::Closing;
 
-/// The volume, or the volume as one user sees it, for one call.
+/// The volume for one call.
 pub(super) struct PanicGuard<'a, T> {
     inner: T,
     closing: &'a Closing,

@@ -1,7 +1,7 @@
 //! Set-id bits: which a caller may give, and which a change of the contents takes.
 
-use cffs::vfs::Volume;
 use cffs::vfs::types::{Attr, SetAttr, Unprivileged};
+use cffs::vfs::{Caller, Groups, Volume};
 use fuse_ring::Errno;
 use fuse_ring::protocol::{Context, NodeId};
 
@@ -11,6 +11,12 @@ use super::translate::{errno, ino};
 const SET_ID_BITS: u32 = 0o6000;
 pub(super) const SET_GROUP_ID_BIT: u32 = 0o2000;
 
+/// The caller of a request, as far as the request names it. Its other groups are unknown.
+pub(super) fn caller(cx: &Context<'_>) -> Caller<'static> {
+    let groups = Groups::Listed(&[]);
+    Caller { uid: cx.uid, gid: cx.gid, groups, umask: 0, process: cx.pid, condition: None }
+}
+
 /// Takes set-id bits from a file whose contents an unprivileged caller changes. Returns whether it had any.
 pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<bool, Errno> {
     let attr = volume.attr(ino(node)).map_err(errno("write"))?;
@@ -19,7 +25,7 @@ pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<b
     }
     let clear_privileges = Some(unprivileged(cx, &attr));
     let changes = SetAttr { clear_privileges, ..SetAttr::default() };
-    volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
+    volume.set_attr(&caller(cx), ino(node), &changes).map_err(errno("write"))?;
     Ok(true)
 }
 

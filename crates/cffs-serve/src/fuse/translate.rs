@@ -50,9 +50,9 @@ pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
 }
 
 /// The file that the kernel asks to make.
-pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {
+pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32) -> NewFile<'a> {
     let permissions = permissions(mode);
-    NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
+    NewFile { kind, permissions, uid: cx.uid, gid: cx.gid, times: None }
 }
 
 /// A file that is made to be written is written past the page cache: its bytes are copied once

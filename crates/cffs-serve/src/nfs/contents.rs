@@ -54,8 +54,11 @@ impl Request<'_> {
         let mut changes = translate::set_attr(changes)?;
         file.check_set_attr(&mut changes)?;
         let volume = &self.exported.volume;
-        let in_sync = |now: &Attr| guard.is_none_or(|ctime| ctime == translate::time(now.ctime));
-        match volume.provided(in_sync).set_attr(file.ino(), &changes) {
+        let in_sync = |now: &Attr, _: Option<&Attr>| {
+            guard.is_none_or(|ctime| ctime == translate::time(now.ctime))
+        };
+        let caller = file.user.caller(Some(&in_sync));
+        match volume.set_attr(&caller, file.ino(), &changes) {
             Err(Error::Unmet) => return Err(Status::NotSync),
             set => set.map_err(translate::status("setattr"))?,
         };
@@ -93,7 +96,7 @@ impl Request<'_> {
         let volume = &self.exported.volume;
         let read = |buf: &mut [u8]| {
             check_regular(&file)?;
-            if !file.may(EXECUTE)? || file.caller.is_root() {
+            if !file.may(EXECUTE)? || file.user.is_root() {
                 // Permission to execute implies reading: the client's kernel has to read it.
                 file.check_contents(READ)?;
             }
@@ -141,18 +144,18 @@ impl Request<'_> {
         check_regular(file)?;
         file.check_contents(WRITE)?;
         let volume = &self.exported.volume;
+        let caller = file.user.caller(None);
         let failed = translate::status("write");
         if file.attr.permissions & SET_ID_BITS != 0
-            && let Some(caller) = file.caller.unprivileged(&file.attr)
+            && let Some(unprivileged) = file.user.unprivileged(&file.attr)
         {
-            let changes = SetAttr { clear_privileges: Some(caller), ..SetAttr::default() };
-            volume.set_attr(file.ino(), &changes).map_err(&failed)?;
+            let changes = SetAttr { clear_privileges: Some(unprivileged), ..SetAttr::default() };
+            volume.set_attr(&caller, file.ino(), &changes).map_err(&failed)?;
         }
-        let user = volume.as_user(file.caller.uid, file.caller.gid);
         let mut count = 0;
         while count < data.len() {
             let at = offset.checked_add(count as u64).ok_or(Status::FBig)?;
-            match user.write(file.ino(), at, &data[count..]) {
+            match volume.write(&caller, file.ino(), at, &data[count..]) {
                 Ok(0) => break,
                 Ok(written) => count += written,
                 Err(_) if count > 0 => break,

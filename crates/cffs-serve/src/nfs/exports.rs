@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use nfs_wire::rpc::Credentials;
 
-use crate::access::Caller;
+use crate::access::User;
 
 #[cfg(test)]
 mod tests;
@@ -139,8 +139,8 @@ impl Export {
     }
 
     /// The user that a caller acts as.
-    pub fn act_as(&self, credentials: &Credentials) -> Caller {
-        let anonymous = Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() };
+    pub fn act_as(&self, credentials: &Credentials) -> User {
+        let anonymous = User { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() };
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };
         let (uid, gid) = (*uid, *gid);
         match self.squash {
@@ -149,9 +149,9 @@ impl Export {
             Squash::Root => {
                 let squashed = |gid| if gid == 0 { self.anon_gid } else { gid };
                 let groups = groups.iter().map(|gid| squashed(*gid)).collect();
-                Caller { uid, gid: squashed(gid), groups }
+                User { uid, gid: squashed(gid), groups }
             }
-            Squash::None => Caller { uid, gid, groups: groups.clone() },
+            Squash::None => User { uid, gid, groups: groups.clone() },
         }
     }
 

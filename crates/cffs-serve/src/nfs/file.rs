@@ -9,7 +9,7 @@ use nfs_wire::nfs::{Attributes, Status, Wcc};
 
 use super::exported::{Directory, Exported};
 use super::translate;
-use crate::access::{self, Caller};
+use crate::access::{self, User};
 use crate::shared::Change;
 
 /// A file, with one reference on it.
@@ -19,7 +19,7 @@ pub(super) struct File<'a> {
     /// Attributes as they were when the call came.
     pub attr: Attr,
     /// The user that the caller acts as.
-    pub caller: Caller,
+    pub user: User,
 }
 
 impl Drop for File<'_> {
@@ -64,7 +64,7 @@ impl File<'_> {
             Err(Error::NoAttribute) => None,
             Err(error) => return Err(translate::status("access")(error)),
         };
-        Ok(self.caller.may(&self.attr, acl.as_deref(), wanted))
+        Ok(self.user.may(&self.attr, acl.as_deref(), wanted))
     }
 
     /// Refuses a caller without these permissions.
@@ -75,7 +75,7 @@ impl File<'_> {
     /// The same for contents, which the owner may always read and write: a program that has a file open
     /// goes on with it whatever becomes of the mode, and the protocol knows no open files.
     pub fn check_contents(&self, wanted: u32) -> Result<(), Status> {
-        if self.caller.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
+        if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }
 
     /// Refuses changes of what is exported to be read.
@@ -118,16 +118,16 @@ impl File<'_> {
     /// Checks and completes changes of attributes that the caller wants to make.
     pub fn check_set_attr(&self, changes: &mut SetAttr) -> Result<(), Status> {
         const SET_ID_GROUP: u32 = 0o2000;
-        let (attr, caller) = (&self.attr, &self.caller);
+        let (attr, user) = (&self.attr, &self.user);
         let sets_owner = changes.uid.is_some_and(|uid| uid != attr.uid)
-            || changes.gid.is_some_and(|gid| gid != attr.gid && !caller.is_member(gid));
+            || changes.gid.is_some_and(|gid| gid != attr.gid && !user.is_member(gid));
         let needs_owner = changes.permissions.is_some()
             || changes.uid.is_some()
             || changes.gid.is_some()
             || [changes.atime, changes.mtime]
                 .iter()
                 .any(|time| matches!(time, Some(cffs::vfs::types::SetTime::To(_))));
-        if sets_owner && !caller.is_root() || needs_owner && !caller.owns(attr) {
+        if sets_owner && !user.is_root() || needs_owner && !user.owns(attr) {
             return Err(Status::Perm);
         }
         if changes.size.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
@@ -135,7 +135,7 @@ impl File<'_> {
         }
         if let Some(permissions) = &mut changes.permissions {
             let group = changes.gid.unwrap_or(attr.gid);
-            if !caller.is_root() && !caller.is_member(group) {
+            if !user.is_root() && !user.is_member(group) {
                 *permissions &= !SET_ID_GROUP;
             }
         }
@@ -143,7 +143,7 @@ impl File<'_> {
         if changes.uid.is_some() || changes.gid.is_some() {
             changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
         } else if changes.size.is_some() {
-            changes.clear_privileges = caller.unprivileged(attr);
+            changes.clear_privileges = user.unprivileged(attr);
         }
         Ok(())
     }

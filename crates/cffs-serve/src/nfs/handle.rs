@@ -16,8 +16,8 @@ use std::hash::Hasher;
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{Attr, XattrMode};
+use cffs::vfs::{Caller, Volume};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 #[cfg(test)]
@@ -72,7 +72,8 @@ impl Handles {
         }
         let mut key = [0; KEY_BYTES];
         random(&mut key)?;
-        match volume.set_xattr(InodeNo::ROOT, KEY_ATTRIBUTE, &key, XattrMode::Create) {
+        match volume.set_xattr(&Caller::ROOT, InodeNo::ROOT, KEY_ATTRIBUTE, &key, XattrMode::Create)
+        {
             Ok(()) => volume.sync_file(InodeNo::ROOT, false)?,
             Err(Error::ReadOnly) => {
                 tracing::warn!("the volume has no key for NFS handles: they end with this server");

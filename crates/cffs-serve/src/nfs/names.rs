@@ -117,7 +117,7 @@ impl Request<'_> {
         let is_device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
         let attributes = SetAttributes { size: None, ..attributes };
         self.reply_made(w, at, |dir| {
-            if is_device && !dir.caller.is_root() {
+            if is_device && !dir.user.is_root() {
                 return Err(Status::Perm);
             }
             self.make(dir, at.name, kind, FILE_MODE, &attributes)
@@ -159,7 +159,7 @@ impl Request<'_> {
         dir.check_names()?;
         let mut changes = translate::set_attr(attributes)?;
         let new = new_file(dir, kind, changes.permissions.take().unwrap_or(mode));
-        if !dir.caller.is_root() {
+        if !dir.user.is_root() {
             // What they make is theirs.
             (changes.uid, changes.gid) = (None, None);
         }
@@ -167,14 +167,13 @@ impl Request<'_> {
         changes.size = changes.size.filter(|size| *size > 0);
         let volume = &self.exported.volume;
         let failed = translate::status("create");
-        let user = volume.as_user(dir.caller.uid, dir.caller.gid);
-        let may_set_gid = |gid| dir.caller.is_root() || dir.caller.is_member(gid);
-        let made = user.make(dir.ino(), name, &new, &may_set_gid).map_err(&failed)?;
+        let caller = dir.user.caller(None);
+        let made = volume.make(&caller, dir.ino(), name, &new).map_err(&failed)?;
         dir.changed_name(name);
         let attr = match changes == SetAttr::default() {
             true => Ok(made),
             false => volume
-                .set_attr(made.ino, &changes)
+                .set_attr(&caller, made.ino, &changes)
                 .inspect(|attr| dir.changed(Change::Contents(attr.ino, 0, None)))
                 .map_err(&failed),
         };
@@ -197,7 +196,7 @@ impl Request<'_> {
         let file = self.file(&handle)?;
         let mut changes = SetAttr { size: Some(size), ..SetAttr::default() };
         file.check_set_attr(&mut changes)?;
-        let set = self.exported.volume.set_attr(attr.ino, &changes);
+        let set = self.exported.volume.set_attr(&dir.user.caller(None), attr.ino, &changes);
         dir.changed(Change::Contents(attr.ino, 0, None));
         set.map_err(translate::status("create"))
     }
@@ -216,10 +215,10 @@ impl Request<'_> {
         let atime = translate::timestamp(time([a, b, c, d]))?;
         let mtime = translate::timestamp(time([e, f, g, h]))?;
         let volume = &self.exported.volume;
-        let user = volume.as_user(dir.caller.uid, dir.caller.gid);
         // Its owner can write to it all the same, and nobody else before the client has set the mode.
-        let new = new_file(dir, NewKind::Regular, 0);
-        match user.make_at_times(dir.ino(), name, &new, atime, mtime) {
+        let times = Some((atime, mtime));
+        let new = NewFile { times, ..new_file(dir, NewKind::Regular, 0) };
+        match volume.make(&dir.user.caller(None), dir.ino(), name, &new) {
             Ok(attr) => {
                 dir.changed_name(name);
                 volume.release(attr.ino, 1);
@@ -248,13 +247,12 @@ impl Request<'_> {
         check_old_name(name)?;
         dir.check_names()?;
         let removed = self.named(dir, name)?;
-        let volume = self
-            .exported
-            .volume
-            .provided(|dir_now: &Attr, file: &Attr| dir.caller.may_take_from(dir_now, file));
+        let volume = &self.exported.volume;
+        let may_take = dir.user.may_take();
+        let caller = dir.user.caller(Some(&may_take));
         match is_dir {
-            true => volume.remove_dir(dir.ino(), name),
-            false => volume.unlink(dir.ino(), name),
+            true => volume.remove_dir(&caller, dir.ino(), name),
+            false => volume.unlink(&caller, dir.ino(), name),
         }
         .map_err(translate::status("remove"))?;
         dir.changed_name(name);
@@ -312,11 +310,12 @@ impl Request<'_> {
             // Its entry `..` changes.
             self.file(&from.handle_of(&moved))?.check(WRITE)?;
         }
+        let may_take = from.user.may_take();
+        let caller = from.user.caller(Some(&may_take));
         let has_moved = self
             .exported
             .volume
-            .provided(|dir: &Attr, file: &Attr| from.caller.may_take_from(dir, file))
-            .rename(from.ino(), old, to.ino(), new, RenameMode::Replace)
+            .rename(&caller, from.ino(), old, to.ino(), new, RenameMode::Replace)
             .map_err(translate::status("rename"))?;
         from.changed_name(old);
         to.changed_name(new);
@@ -442,9 +441,8 @@ impl Request<'_> {
 }
 
 fn new_file<'a>(dir: &File<'_>, kind: NewKind<'a>, permissions: u32) -> NewFile<'a> {
-    let (uid, gid) = (dir.caller.uid, dir.caller.gid);
-    // The client has applied the umask.
-    NewFile { kind, permissions: permissions & 0o7777, umask: 0, uid, gid }
+    let (uid, gid) = (dir.user.uid, dir.user.gid);
+    NewFile { kind, permissions: permissions & 0o7777, uid, gid, times: None }
 }
 
 /// The two names that every directory has exist already.

@@ -76,9 +76,9 @@ impl<'a> Request<'a> {
         }
         let volume = &self.exported.volume;
         let attr = volume.find(target.ino).map_err(translate::status("find"))?;
-        let caller = directory.export.act_as(self.credentials);
+        let user = directory.export.act_as(self.credentials);
         // It gives the reference back.
-        let file = File { exported: self.exported, directory, attr, caller };
+        let file = File { exported: self.exported, directory, attr, user };
         let is_it = attr.generation == target.generation && attr.nlink > 0;
         if is_it { Ok(file) } else { Err(Status::Stale) }
     }

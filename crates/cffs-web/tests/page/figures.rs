@@ -8,6 +8,7 @@ use tracing_subscriber::prelude::*;
 
 use super::driver::Browser;
 use super::{LOOK, RUN, Scene};
+use cffs::vfs::Caller;
 
 fn open(scene: &Scene) -> Option<Browser> {
     let mut browser = Browser::open(&format!("http://{}/#{RUN}", scene.client.0))?;
@@ -30,7 +31,7 @@ fn the_hour_keeps_what_now_forgets_and_memory_is_listed_by_kind() {
     for number in 0..200 {
         let name = format!("f{}", number % 40);
         let file = scene.volume.lookup(dir, name.as_bytes()).expect("there").ino;
-        scene.volume.write(file, 0, &[1; 5000]).expect("written");
+        scene.volume.write(&Caller::ROOT, file, 0, &[1; 5000]).expect("written");
         scene.volume.release(file, 1);
         if number % 20 == 0 {
             scene.volume.sync().expect("synced");

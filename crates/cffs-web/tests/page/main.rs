@@ -19,7 +19,7 @@ use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, Volume};
 use cffs_serve::nfs::{self, Running};
 use cffs_serve::served::Identity;
 use cffs_serve::served::Served;
@@ -60,7 +60,7 @@ impl Scene {
         let dir = make(&volume, InodeNo::ROOT, b"<img src=x onerror=alert(1)>", NewKind::Directory);
         for number in 0..40 {
             let file = make(&volume, dir, format!("f{number}").as_bytes(), NewKind::Regular);
-            volume.write(file, 0, &[number; 5000]).expect("written");
+            volume.write(&Caller::ROOT, file, 0, &[number; 5000]).expect("written");
         }
         let log = RecentLog::default();
         let server = Server::bind(Options {
@@ -143,8 +143,8 @@ impl Drop for Scene {
 }
 
 fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    let ino = volume.make(dir, name, &new).expect("made").ino;
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    let ino = volume.make(&Caller::ROOT, dir, name, &new).expect("made").ino;
     volume.release(ino, 1);
     ino
 }

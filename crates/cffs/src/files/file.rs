@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewFile};
-use crate::vfs::{self, Volume};
+use crate::vfs::{self, Caller, Volume};
 
 /// So much of a file is read at once: between that others can change it.
 const STEP_BYTES: usize = (1 << 20) + 1;
@@ -79,7 +79,7 @@ impl Node {
     ///
     /// [`Error::Exists`]; [`Error::NotDirectory`].
     pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<Node> {
-        let attr = self.volume.make(self.ino, name, new)?;
+        let attr = self.volume.make(&Caller::ROOT, self.ino, name, new)?;
         Ok(Node::adopt(&self.volume, &attr))
     }
 
@@ -127,7 +127,7 @@ impl Node {
 
     pub(super) fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let written = self.volume.write(self.ino, offset, data)?;
+            let written = self.volume.write(&Caller::ROOT, self.ino, offset, data)?;
             if written == 0 {
                 return Err(Error::NoSpace);
             }
@@ -201,7 +201,7 @@ impl File {
     /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
     pub fn append_all(&self, mut data: &[u8]) -> Result<u64> {
         loop {
-            let (written, end) = self.node.volume.append(self.node.ino, data)?;
+            let (written, end) = self.node.volume.append(&Caller::ROOT, self.node.ino, data)?;
             data = &data[written..];
             match written {
                 _ if data.is_empty() => return Ok(end),
@@ -264,7 +264,7 @@ impl File {
     /// [`Error::TooLarge`]; [`Error::NoSpace`].
     pub fn set_len(&self, size: u64) -> Result<()> {
         let changes = vfs::types::SetAttr { size: Some(size), ..Default::default() };
-        self.node.volume.set_attr(self.node.ino, &changes).map(drop)
+        self.node.volume.set_attr(&Caller::ROOT, self.node.ino, &changes).map(drop)
     }
 
     /// Makes contents and attributes durable.
@@ -293,7 +293,11 @@ impl io::Read for File {
 
 impl io::Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let written = self.node.volume.write(self.node.ino, self.position, data).map_err(to_io)?;
+        let written = self
+            .node
+            .volume
+            .write(&Caller::ROOT, self.node.ino, self.position, data)
+            .map_err(to_io)?;
         self.position += written as u64;
         Ok(written)
     }

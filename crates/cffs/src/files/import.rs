@@ -22,6 +22,7 @@ use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
+use crate::vfs::Caller;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -263,7 +264,7 @@ impl Import<'_> {
         if let Some(first) = first_names.get(&identity) {
             match dir.link(first, name) {
                 Err(Error::Exists) => {
-                    dir.volume().unlink(dir.ino(), name)?;
+                    dir.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
                     dir.link(first, name)?;
                 }
                 linked => drop(linked?),
@@ -288,7 +289,7 @@ impl Import<'_> {
             true => (metadata.uid(), metadata.gid()),
             false => dir.attr().map(|attr| (attr.uid, attr.gid))?,
         };
-        Ok(NewFile { kind, permissions: self.permissions(metadata), umask: 0, uid, gid })
+        Ok(NewFile { kind, permissions: self.permissions(metadata), uid, gid, times: None })
     }
 
     fn permissions(&self, metadata: &Metadata) -> u32 {
@@ -309,7 +310,7 @@ impl Import<'_> {
         if self.job.options.xattrs {
             let mut xattrs = found.xattrs()?;
             xattrs.retain(|(name, _)| owner || !is_privilege(name));
-            node.volume().copy_xattrs(node.ino(), &xattrs)?;
+            node.volume().copy_xattrs(&Caller::ROOT, node.ino(), &xattrs)?;
         }
         let is_symlink = metadata.file_type().is_symlink();
         let time = |seconds, nanoseconds: i64| {
@@ -324,7 +325,7 @@ impl Import<'_> {
             mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
             ..SetAttr::default()
         };
-        node.volume().set_attr(node.ino(), &changes)?;
+        node.volume().set_attr(&Caller::ROOT, node.ino(), &changes)?;
         Ok(())
     }
 }
@@ -338,7 +339,7 @@ fn device(metadata: &Metadata) -> u64 {
 fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> {
     match dir.make(name, new) {
         Err(Error::Exists) => {
-            dir.volume().unlink(dir.ino(), name)?;
+            dir.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
             dir.make(name, new)
         }
         made => made,

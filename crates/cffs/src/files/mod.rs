@@ -46,8 +46,8 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::host::SystemHost;
 use crate::units::InodeNo;
-use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr};
+use crate::vfs::{Caller, Volume};
 
 mod bulk;
 mod copy;
@@ -383,7 +383,9 @@ impl Files {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         let (new_dir, new_name) = resolve::parent(&self.volume, new_path.as_ref())?;
         let (dir, new_dir) = (dir.ino(), new_dir.ino());
-        self.volume.rename(dir, &name, new_dir, &new_name, RenameMode::Replace).map(drop)
+        self.volume
+            .rename(&Caller::ROOT, dir, &name, new_dir, &new_name, RenameMode::Replace)
+            .map(drop)
     }
 
     /// Removes a name that is not a directory's.
@@ -393,7 +395,7 @@ impl Files {
     /// [`Error::IsDirectory`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
-        self.volume.unlink(dir.ino(), &name)
+        self.volume.unlink(&Caller::ROOT, dir.ino(), &name)
     }
 
     /// Removes an empty directory.
@@ -417,7 +419,7 @@ impl Files {
     /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
-        self.volume.remove_dir(dir.ino(), &name)
+        self.volume.remove_dir(&Caller::ROOT, dir.ino(), &name)
     }
 
     /// The entries of a directory, in the order in which they were made.
@@ -460,7 +462,7 @@ impl Files {
     ///
     /// [`Error::IsDirectory`] for a size of a directory; [`Error::TooLarge`] beyond the largest size.
     pub fn set_attr(&self, path: impl AsRef<[u8]>, changes: &SetAttr) -> Result<Attr> {
-        self.volume.set_attr(self.node(path)?.ino(), changes)
+        self.volume.set_attr(&Caller::ROOT, self.node(path)?.ino(), changes)
     }
 
     fn make(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> Result<Node> {
@@ -477,5 +479,5 @@ fn owned_by<'a>(
     permissions: u32,
 ) -> Result<NewFile<'a>> {
     let Attr { uid, gid, .. } = volume.attr(dir)?;
-    Ok(NewFile { kind, permissions, umask: 0, uid, gid })
+    Ok(NewFile { kind, permissions, uid, gid, times: None })
 }

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use super::causes::{Causes, shares};
 use super::op::{OpId, OpKind, Share, Way};
-use crate::caller;
 use crate::units::BlockNo;
 
 /// The number of the next operation, in whatever volume of this process.
@@ -50,8 +49,15 @@ thread_local! {
             is_hidden: Cell::new(false),
         }
     };
+    static PROCESS: Cell<u32> = const { Cell::new(0) };
     static WRITING: RefCell<Option<Writing>> = const { RefCell::new(None) };
     static TRACK: u32 = NEXT_TRACK.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Sets the process to which a recording attributes the operations of this thread from now on; 0 if that is
+/// not known. It is the kernel's number of the calling thread.
+pub fn set_process(process: u32) {
+    PROCESS.set(process);
 }
 
 /// The number of this thread, under which a trace shows its requests.
@@ -120,7 +126,7 @@ pub(super) fn way() -> Way {
 
 fn numbered(current: &Current, kind: OpKind) -> OpId {
     current.id.get().unwrap_or_else(|| {
-        let id = OpId::new(kind, caller::process(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = OpId::new(kind, PROCESS.get(), NEXT.fetch_add(1, Ordering::Relaxed));
         current.id.set(Some(id));
         current.started_ns.set(now_ns());
         id

@@ -6,19 +6,18 @@ use proptest::prelude::*;
 
 use serde_json::Value;
 
-use super::{Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, WHOLE, Way};
-use crate::caller::set_process;
+use super::{Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, WHOLE, Way, set_process};
 use crate::clock::TestClock;
 use crate::device::{BlockDevice, Counts, MemoryDevice, TraceDevice};
 use crate::mkfs::{self, MkfsOptions};
 use crate::open;
 use crate::units::InodeNo;
-use crate::vfs::Volume;
 use crate::vfs::types::{NewFile, NewKind, OpenOptions, RenameMode};
+use crate::vfs::{Caller, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILE: NewFile<'_> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 const DIRECTORY: NewFile<'_> = NewFile { kind: NewKind::Directory, ..FILE };
 
 /// A device that counts, below what records.
@@ -113,8 +112,8 @@ fn as_process<T>(process: u32, work: impl FnOnce() -> T) -> T {
 }
 
 fn write(volume: &Volume, dir: InodeNo, name: &str, len: usize) -> InodeNo {
-    let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
-    volume.write(ino, 0, &vec![7; len]).expect("written");
+    let ino = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made").ino;
+    volume.write(&Caller::ROOT, ino, 0, &vec![7; len]).expect("written");
     ino
 }
 
@@ -122,7 +121,7 @@ fn write(volume: &Volume, dir: InodeNo, name: &str, len: usize) -> InodeNo {
 fn work_on(volume: &Volume) {
     for number in 0..4 {
         let name = format!("d{number}");
-        let dir = volume.make(ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
+        let dir = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
         for file in 0..60 {
             let len = [20, 5000, 40_000][file % 3];
             let ino = write(volume, dir, &format!("f{file}"), len);
@@ -133,10 +132,12 @@ fn work_on(volume: &Volume) {
         write(volume, dir, "large", 6 << 20);
         volume.writer().write_early().expect("written");
         volume
-            .rename(dir, b"f1", ROOT, name.repeat(2).as_bytes(), RenameMode::Replace)
+            .rename(&Caller::ROOT, dir, b"f1", ROOT, name.repeat(2).as_bytes(), RenameMode::Replace)
             .expect("renamed");
-        volume.unlink(dir, b"f2").expect("removed");
-        volume.set_xattr(dir, b"user.a", &[1; 3000], crate::vfs::XattrMode::Any).expect("set");
+        volume.unlink(&Caller::ROOT, dir, b"f2").expect("removed");
+        volume
+            .set_xattr(&Caller::ROOT, dir, b"user.a", &[1; 3000], crate::vfs::XattrMode::Any)
+            .expect("set");
         volume.background().expect("written");
     }
     volume.sync().expect("synced");
@@ -201,7 +202,8 @@ fn a_write_an_epoch_later_belongs_to_the_operations_that_changed_the_files() {
     for (journal_bytes, way) in [(0, Way::WriteBack), (4 << 20, Way::Journal)] {
         let disk = Disk::new(journal_bytes);
         let volume = disk.open();
-        let dirs = [b"a", b"b"].map(|name| volume.make(ROOT, name, &DIRECTORY).expect("made").ino);
+        let dirs = [b"a", b"b"]
+            .map(|name| volume.make(&Caller::ROOT, ROOT, name, &DIRECTORY).expect("made").ino);
         volume.sync().expect("synced");
         let (records, _) = disk.record(Detail::Causes, || {
             as_process(1, || write(&volume, dirs[0], "small", 9000));
@@ -229,7 +231,7 @@ fn the_sector_of_an_inode_belongs_to_the_operations_that_changed_the_inode() {
     let (records, _) = disk.record(Detail::Causes, || {
         let permissions = Some(0o600);
         let changes = crate::vfs::SetAttr { permissions, ..crate::vfs::SetAttr::default() };
-        as_process(5, || volume.set_attr(ino, &changes)).expect("set");
+        as_process(5, || volume.set_attr(&Caller::ROOT, ino, &changes)).expect("set");
         as_process(6, || volume.sync()).expect("synced");
     });
     let writes = shares(&records, "write");
@@ -243,8 +245,8 @@ fn a_page_that_two_have_changed_belongs_to_both() {
     let ino = write(&volume, ROOT, "f", 4000);
     volume.sync().expect("synced");
     let (records, _) = disk.record(Detail::Causes, || {
-        as_process(1, || volume.write(ino, 0, &[1; 100])).expect("written");
-        as_process(2, || volume.write(ino, 200, &[2; 100])).expect("written");
+        as_process(1, || volume.write(&Caller::ROOT, ino, 0, &[1; 100])).expect("written");
+        as_process(2, || volume.write(&Caller::ROOT, ino, 200, &[2; 100])).expect("written");
         as_process(3, || volume.sync()).expect("synced");
     });
     let writes = shares(&records, "write");
@@ -287,7 +289,8 @@ fn attributes_belong_to_the_operations_that_set_them() {
         let (records, _) = disk.record(Detail::Causes, || {
             let value = vec![1; len];
             let any = crate::vfs::XattrMode::Any;
-            as_process(5, || volume.set_xattr(ino, b"user.a", &value, any)).expect("set");
+            as_process(5, || volume.set_xattr(&Caller::ROOT, ino, b"user.a", &value, any))
+                .expect("set");
             as_process(6, || volume.sync()).expect("synced");
         });
         bytes_of(&records, 6)
@@ -304,12 +307,12 @@ fn a_tree_of_extents_belongs_to_the_operations_that_changed_the_file() {
     let of_the_epoch = [1, 400].map(|pieces| {
         let disk = Disk::new(0);
         let volume = disk.open();
-        let ino = volume.make(ROOT, b"f", &FILE).expect("made").ino;
+        let ino = volume.make(&Caller::ROOT, ROOT, b"f", &FILE).expect("made").ino;
         volume.sync().expect("synced");
         let (records, _) = disk.record(Detail::Causes, || {
             as_process(5, || {
                 for piece in 0..pieces {
-                    volume.write(ino, piece * 12_288, &[1; 4096]).expect("written");
+                    volume.write(&Caller::ROOT, ino, piece * 12_288, &[1; 4096]).expect("written");
                 }
             });
             as_process(6, || volume.sync()).expect("synced");
@@ -331,7 +334,7 @@ fn blocks_that_an_epoch_has_written_have_no_causes_in_the_next() {
         let permissions = Some(permissions);
         let changes = crate::vfs::SetAttr { permissions, ..crate::vfs::SetAttr::default() };
         let (records, _) = disk.record(Detail::Causes, || {
-            as_process(process, || volume.set_attr(ino, &changes)).expect("set");
+            as_process(process, || volume.set_attr(&Caller::ROOT, ino, &changes)).expect("set");
             as_process(6, || volume.sync()).expect("synced");
         });
         records

@@ -1,8 +1,7 @@
 //! Attributes of files.
 
-use super::conditions::MayChange;
 use super::data::written;
-use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
+use super::{Attr, Caller, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
@@ -69,25 +68,16 @@ impl Volume {
     /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
     /// more changes than both times to now; those of [changes](super#errors). If the size was
     /// changed and the rest could not be, the size stays.
-    pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
-        self.set_attr_if(ino, changes, &|_| Ok(()))
-    }
-
-    pub(super) fn set_attr_if(
-        &self,
-        ino: InodeNo,
-        changes: &SetAttr,
-        may: MayChange<'_>,
-    ) -> Result<Attr> {
+    pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.enter(OpKind::SetAttributes, ino);
         self.check_set_attr(ino, changes)?;
         if let Some(size) = changes.size {
-            self.truncate(ino, size, may)?;
+            self.truncate(caller, ino, size)?;
         }
         self.change_inode(ino, |inodes, file| {
             // The size is a change of its own, with which the others have begun.
             if changes.size.is_none() {
-                may(file)?;
+                self.check_condition(caller, file, None)?;
             }
             if changes.permissions.is_some() {
                 inodes.load_attributes(file)?;
@@ -102,7 +92,7 @@ impl Volume {
         })
     }
 
-    fn truncate(&self, ino: InodeNo, size: u64, may: MayChange<'_>) -> Result<()> {
+    fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<()> {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
@@ -112,11 +102,11 @@ impl Volume {
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only a regular file can be truncated")),
         }
-        if self.truncate_inline(ino, size, may)? {
+        if self.truncate_inline(caller, ino, size)? {
             return Ok(());
         }
         self.change_inode(ino, |inodes, file| {
-            may(file)?;
+            self.check_condition(caller, file, None)?;
             inodes.writer().leave_inline(file)?;
             inodes.writer().set_size(file, size)?;
             written(inodes, file);

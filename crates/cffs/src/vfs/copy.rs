@@ -5,9 +5,8 @@
 //! in the pieces that follow it. What is a hole in the source becomes one in the target, as far as
 //! whole blocks of the target lie in it.
 
-use super::Volume;
 use super::data::{CAPABILITY, Start, check_regular, written};
-use crate::alloc::Spender;
+use super::{Caller, Volume};
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::inode::Content;
@@ -39,17 +38,7 @@ impl Volume {
     ///
     /// As of [`read`](Volume::read) for the source and of [`write`](Volume::write) for the target;
     /// `EINVAL` if the ranges overlap.
-    pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
-        self.copy_by(Spender::Privileged, from, to, len)
-    }
-
-    pub(super) fn copy_by(
-        &self,
-        spender: Spender,
-        from: Place,
-        to: Place,
-        len: u64,
-    ) -> Result<u64> {
+    pub fn copy(&self, caller: &Caller<'_>, from: Place, to: Place, len: u64) -> Result<u64> {
         let _op = self.enter(OpKind::Write, to.0);
         self.check_write(&self.vnode(to.0)?, Start::At(to.1))?;
         let len = len.min(self.bytes_from(from)?);
@@ -68,7 +57,7 @@ impl Volume {
         let (mut done, mut moved) = (0, 0);
         while done < len && moved < BYTES_MAX {
             let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
-            let write = |at: u64, piece: &[u8]| self.write_by(spender, to.0, at, piece);
+            let write = |at: u64, piece: &[u8]| self.write(caller, to.0, at, piece);
             match self.copy_piece(source, target, len - done, &mut stretch, &mut buffer, write) {
                 Ok(0) => break,
                 Ok(bytes) => {

@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::conditions::MayChange;
-use super::{Access, AllocateMode, AtimeMode, SeekFor, Volume};
+use super::{Access, AllocateMode, AtimeMode, Caller, SeekFor, Volume};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -90,13 +89,14 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
-    /// volume.write(file, 0, b"contents")?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let file = volume.make(me, InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.write(me, file, 0, b"contents")?;
     /// let mut out = [0; 16];
     /// assert_eq!(volume.read(file, 3, &mut out)?, 5);
     /// assert_eq!(&out[..5], b"tents");
@@ -240,18 +240,25 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
-    /// assert_eq!(volume.write(file, 1 << 20, b"after a hole")?, 12);
-    /// assert!(matches!(volume.write(file, u64::MAX - 1, b"far"), Err(Error::TooLarge)));
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let file = volume.make(me, InodeNo::ROOT, b"f", &new)?.ino;
+    /// assert_eq!(volume.write(me, file, 1 << 20, b"after a hole")?, 12);
+    /// assert!(matches!(volume.write(me, file, u64::MAX - 1, b"far"), Err(Error::TooLarge)));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_by(Spender::Privileged, ino, offset, data)
+    pub fn write(
+        &self,
+        caller: &Caller<'_>,
+        ino: InodeNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        self.write_to(caller, ino, Start::At(offset), data).map(|(written, _)| written)
     }
 
     /// Writes at the end of a regular file, as a file of a kernel that is open with `O_APPEND`: data that
@@ -267,41 +274,33 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
-    /// volume.append(file, b"one, ")?;
-    /// assert_eq!(volume.append(file, b"two")?, (3, 8));
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let file = volume.make(me, InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.append(me, file, b"one, ")?;
+    /// assert_eq!(volume.append(me, file, b"two")?, (3, 8));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn append(&self, ino: InodeNo, data: &[u8]) -> Result<(usize, u64)> {
+    pub fn append(&self, caller: &Caller<'_>, ino: InodeNo, data: &[u8]) -> Result<(usize, u64)> {
         let _together = self.appends.lock(ino);
-        self.write_to(Spender::Privileged, ino, Start::End, data)
-    }
-
-    pub(super) fn write_by(
-        &self,
-        spender: Spender,
-        ino: InodeNo,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize> {
-        self.write_to(spender, ino, Start::At(offset), data).map(|(written, _)| written)
+        self.write_to(caller, ino, Start::End, data)
     }
 
     /// Returns how many bytes were written, and the offset behind the last of them.
     fn write_to(
         &self,
-        spender: Spender,
+        caller: &Caller<'_>,
         ino: InodeNo,
         start: Start,
         data: &[u8],
     ) -> Result<(usize, u64)> {
         let _op = self.enter(OpKind::Write, ino);
         self.calls.writes.count();
+        let spender = self.spender(caller);
         let vnode = &self.vnode(ino)?;
         self.check_write(vnode, start)?;
         let size = match start {
@@ -436,12 +435,13 @@ impl Volume {
     /// Sets the size of a file in its inode; false if the contents do not lie or fit there.
     pub(super) fn truncate_inline(
         &self,
+        caller: &Caller<'_>,
         ino: InodeNo,
         size: u64,
-        may: MayChange<'_>,
     ) -> Result<bool> {
         let max = self.inodes().features.inline_bytes_max as u64;
         let vnode = self.vnode(ino)?;
+        let may = |file: &VnodeState| self.check_condition(caller, file, None);
         loop {
             let container = {
                 let state = vnode.state.read();
@@ -451,7 +451,7 @@ impl Volume {
                 }
             };
             let done = self.change(|names| {
-                change_inline(names, &vnode, container, may, |bytes| {
+                change_inline(names, &vnode, container, &may, |bytes| {
                     bytes.resize(size as usize, 0);
                     Ok(())
                 })
@@ -470,13 +470,9 @@ impl Volume {
     /// if the range ends above the largest size of a file; `ENOSPC` if not all of it finds space,
     /// and then none of it is reserved, though the range to be zeroed is; `EPERM` if the file is
     /// immutable or append-only; those of [changes](super#errors).
-    pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
-        self.allocate_by(Spender::Privileged, ino, offset, len, mode)
-    }
-
-    pub(super) fn allocate_by(
+    pub fn allocate(
         &self,
-        spender: Spender,
+        caller: &Caller<'_>,
         ino: InodeNo,
         offset: u64,
         len: u64,
@@ -489,7 +485,7 @@ impl Volume {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        self.change_inode_by(spender, ino, |inodes, file| {
+        self.change_inode_by(self.spender(caller), ino, |inodes, file| {
             check_regular(&file.inode)?;
             inodes.writer().leave_inline(file)?;
             let grows = match mode {
@@ -543,7 +539,7 @@ fn change_inline(
     names: &Namespace,
     vnode: &Arc<Vnode>,
     container: Container,
-    may: MayChange<'_>,
+    may: &dyn Fn(&VnodeState) -> Result<()>,
     change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> Result<Option<bool>> {
     let inodes = &names.inodes;

@@ -39,13 +39,14 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
-    /// volume.write(file, 0, b"kept")?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let file = volume.make(me, InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.write(me, file, 0, b"kept")?;
     /// volume.sync_file(file, false)?;
     /// volume.close()?;
     /// assert!(matches!(volume.sync(), Err(Error::Stale)));

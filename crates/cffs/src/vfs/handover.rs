@@ -10,7 +10,7 @@
 //! An inode without a name exists in memory alone, hence the names. If no successor comes, they stay:
 //! the next handover removes them, and so may any user with the permission to.
 
-use super::{NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
+use super::{Caller, NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
 use crate::error::{Error, Result};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
@@ -75,10 +75,11 @@ impl Volume {
         let root = self.find(InodeNo::ROOT)?;
         let directory = self.lookup(InodeNo::ROOT, DIRECTORY)?.ino;
         let removed = self.empty(directory).and_then(|()| {
-            self.remove_dir(InodeNo::ROOT, DIRECTORY)?;
+            self.remove_dir(&Caller::ROOT, InodeNo::ROOT, DIRECTORY)?;
             // The root looks as it did before.
             let mtime = Some(SetTime::To(root.mtime));
-            self.set_attr(InodeNo::ROOT, &SetAttr { mtime, ..SetAttr::default() }).map(drop)
+            self.set_attr(&Caller::ROOT, InodeNo::ROOT, &SetAttr { mtime, ..SetAttr::default() })
+                .map(drop)
         });
         self.release(directory, 1);
         removed
@@ -99,19 +100,23 @@ impl Volume {
                 let new = NewFile {
                     kind: NewKind::Directory,
                     permissions: 0o700,
-                    umask: 0,
                     uid: 0,
                     gid: 0,
+                    times: None,
                 };
                 let mtime = Some(SetTime::To(self.attr(InodeNo::ROOT)?.mtime));
-                let made = self.make(InodeNo::ROOT, DIRECTORY, &new)?;
-                self.set_attr(InodeNo::ROOT, &SetAttr { mtime, ..SetAttr::default() })?;
+                let made = self.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new)?;
+                self.set_attr(
+                    &Caller::ROOT,
+                    InodeNo::ROOT,
+                    &SetAttr { mtime, ..SetAttr::default() },
+                )?;
                 made
             }
             Err(error) => return Err(error),
         };
         self.release(made.ino, 1);
-        self.set_xattr(made.ino, MARK, b"1", XattrMode::Create)?;
+        self.set_xattr(&Caller::ROOT, made.ino, MARK, b"1", XattrMode::Create)?;
         Ok(made.ino)
     }
 
@@ -134,6 +139,6 @@ impl Volume {
             names.push(entry.name.to_vec());
             true
         })?;
-        names.iter().try_for_each(|name| self.unlink(directory, name))
+        names.iter().try_for_each(|name| self.unlink(&Caller::ROOT, directory, name))
     }
 }

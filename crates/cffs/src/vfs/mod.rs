@@ -36,7 +36,7 @@
 mod acl;
 mod admin;
 mod attributes;
-mod conditions;
+mod caller;
 mod copy;
 mod data;
 mod durable;
@@ -57,12 +57,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use crate::epoch::Trimmed;
-pub use conditions::Provided;
+pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
 pub use handover::Handover;
 pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
-pub use reserve::{AsUser, MaySetGid};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
 

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use super::attributes::SET_GID;
+use super::attributes::{GROUP_EXECUTE, SET_GID};
 use super::types::{Access, Plus};
-use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, keys};
-use crate::alloc::Spender;
-use crate::caller;
+use super::{Attr, Caller, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Content, Inode, Vnode, VnodeGuard, VnodeState};
-use crate::namespace::{MayTake, Names, Namespace};
+use crate::namespace::{Names, Namespace};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -39,12 +37,13 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// let made = volume.make(InodeNo::ROOT, b"f", &new)?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let made = volume.make(me, InodeNo::ROOT, b"f", &new)?;
     /// assert_eq!(volume.lookup(InodeNo::ROOT, b"f")?.ino, made.ino);
     /// assert!(matches!(volume.lookup(InodeNo::ROOT, b"g"), Err(Error::NotFound)));
     /// assert!(matches!(volume.lookup(made.ino, b"f"), Err(Error::NotDirectory)));
@@ -125,30 +124,25 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// volume.make(InodeNo::ROOT, b"f", &new)?;
-    /// let again = volume.make(InodeNo::ROOT, b"f", &new);
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// volume.make(me, InodeNo::ROOT, b"f", &new)?;
+    /// let again = volume.make(me, InodeNo::ROOT, b"f", &new);
     /// assert!(matches!(again, Err(Error::Exists)));
     /// let empty = NewFile { kind: NewKind::Symlink(b""), ..new };
-    /// assert!(matches!(volume.make(InodeNo::ROOT, b"l", &empty), Err(Error::NotFound)));
+    /// assert!(matches!(volume.make(me, InodeNo::ROOT, b"l", &empty), Err(Error::NotFound)));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
-        self.make_with(Spender::Privileged, dir, name, new, |_| {})
-    }
-
-    /// Makes a file; `adjust` changes its inode before it has a name.
-    pub(super) fn make_with(
+    pub fn make(
         &self,
-        spender: Spender,
+        caller: &Caller<'_>,
         dir: InodeNo,
         name: &[u8],
         new: &NewFile<'_>,
-        adjust: impl Fn(&mut Inode),
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::Create, dir);
         self.calls.creates.count();
@@ -158,12 +152,9 @@ impl Volume {
             check_target(target)?;
         }
         let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(spender)?;
-            let build = |ino, generation, parent: &Inode| {
-                let mut inode = self.build(ino, generation, parent, new);
-                adjust(&mut inode);
-                inode
-            };
+            names.inodes.alloc.check_room(self.spender(caller))?;
+            let build =
+                |ino, generation, parent: &Inode| self.build(caller, ino, generation, parent, new);
             let vnode = names.create(&parent, name, build)?;
             if let Err(error) = self.fill_long_target(&vnode, new) {
                 names.unlink(&parent, name, &|_, _| Ok(()))?;
@@ -182,28 +173,20 @@ impl Volume {
     ///
     /// `ENOTDIR` if `dir` is no directory; `ENOENT` if it is removed; `EPERM` if it is immutable;
     /// those of [changes](super#errors).
-    pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
-        self.make_unnamed_with(Spender::Privileged, dir, new, |_| {})
-    }
-
-    /// Makes a file without a name as [`make_with`](Volume::make_with) does one with a name.
-    pub(super) fn make_unnamed_with(
+    pub fn make_unnamed(
         &self,
-        spender: Spender,
+        caller: &Caller<'_>,
         dir: InodeNo,
         new: &NewFile<'_>,
-        adjust: impl Fn(&mut Inode),
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::Create, dir);
         self.calls.creates.count();
         let parent = self.vnode(dir)?;
         self.check_new_name(&parent)?;
         let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(spender)?;
+            names.inodes.alloc.check_room(self.spender(caller))?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
-                let mut inode = self.build(ino, generation, parent, new);
-                adjust(&mut inode);
-                inode
+                self.build(caller, ino, generation, parent, new)
             })?;
             self.references.orphan(vnode.ino);
             Ok(vnode)
@@ -211,7 +194,14 @@ impl Volume {
         Ok(self.attr_with_reference(&vnode))
     }
 
-    fn build(&self, ino: InodeNo, generation: u32, parent: &Inode, new: &NewFile<'_>) -> Inode {
+    fn build(
+        &self,
+        caller: &Caller<'_>,
+        ino: InodeNo,
+        generation: u32,
+        parent: &Inode,
+        new: &NewFile<'_>,
+    ) -> Inode {
         let file_type = match new.kind {
             NewKind::Regular => FileType::Regular,
             NewKind::Directory => FileType::Directory,
@@ -235,7 +225,7 @@ impl Volume {
         if file_type == FileType::Symlink {
             inode.permissions = 0o777;
         } else {
-            acl::inherit(&mut inode, parent, new.umask);
+            acl::inherit(&mut inode, parent, caller.umask);
         }
         if let Some(hint) = parent.attributes().get(super::xattr::HINT) {
             inode.key = parent.key;
@@ -245,7 +235,7 @@ impl Volume {
         }
         if inode.key.is_none() {
             let policy = self.inodes().features.policy;
-            inode.key = keys::policy_key(policy, &inode, caller::process());
+            inode.key = keys::policy_key(policy, &inode, caller.process);
         }
         match new.kind {
             NewKind::Regular if self.inodes().features.inline_bytes_max > 0 => {
@@ -259,6 +249,8 @@ impl Volume {
             }
             _ => {}
         }
+        (inode.atime, inode.mtime) = new.times.unwrap_or((inode.atime, inode.mtime));
+        clear_set_gid(&mut inode, new, caller);
         inode
     }
 
@@ -315,27 +307,26 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// volume.make(InodeNo::ROOT, b"d", &NewFile { kind: NewKind::Directory, ..new })?;
-    /// assert!(matches!(volume.unlink(InodeNo::ROOT, b"d"), Err(Error::IsDirectory)));
-    /// volume.remove_dir(InodeNo::ROOT, b"d")?;
-    /// assert!(matches!(volume.unlink(InodeNo::ROOT, b"d"), Err(Error::NotFound)));
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// volume.make(me, InodeNo::ROOT, b"d", &NewFile { kind: NewKind::Directory, ..new })?;
+    /// assert!(matches!(volume.unlink(me, InodeNo::ROOT, b"d"), Err(Error::IsDirectory)));
+    /// volume.remove_dir(me, InodeNo::ROOT, b"d")?;
+    /// assert!(matches!(volume.unlink(me, InodeNo::ROOT, b"d"), Err(Error::NotFound)));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
-        self.unlink_if(dir, name, &|_, _| Ok(()))
-    }
-
-    pub(super) fn unlink_if(&self, dir: InodeNo, name: &[u8], may: MayTake<'_>) -> Result<()> {
+    pub fn unlink(&self, caller: &Caller<'_>, dir: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
         self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
-        let unlink = |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, may)?));
+        let may_take = self.may_take(caller);
+        let unlink =
+            |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, &may_take)?));
         self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
@@ -346,18 +337,20 @@ impl Volume {
     /// `ENOTEMPTY` if it has entries; `ENOTDIR` if the name is another file's; `ENOENT` and those
     /// of names as of [`lookup`](Volume::lookup); `EPERM` as of [`unlink`](Volume::unlink); those
     /// of [changes](super#errors).
-    pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
-        self.remove_dir_if(dir, name, &|_, _| Ok(()))
-    }
-
-    pub(super) fn remove_dir_if(&self, dir: InodeNo, name: &[u8], may: MayTake<'_>) -> Result<()> {
+    pub fn remove_dir(&self, caller: &Caller<'_>, dir: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
         self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
+        let may_take = self.may_take(caller);
         let remove =
-            |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, may)?));
+            |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, &may_take)?));
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
+    }
+
+    /// The condition of the caller under which a file loses a name.
+    fn may_take(&self, caller: &Caller<'_>) -> impl Fn(&VnodeState, &VnodeState) -> Result<()> {
+        |dir, file| self.check_condition(caller, file, Some(dir))
     }
 
     /// Notes that a file has lost its last name, if it has, within the change that took one. Returns its
@@ -409,36 +402,28 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use cffs::error::{Error, Result};
     /// # use cffs::units::InodeNo;
-    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
     /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
     /// # cffs::mkfs::make(&device, &Default::default())?;
     /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
-    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    /// volume.make(InodeNo::ROOT, b"a", &new)?;
-    /// volume.make(InodeNo::ROOT, b"b", &new)?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// volume.make(me, InodeNo::ROOT, b"a", &new)?;
+    /// volume.make(me, InodeNo::ROOT, b"b", &new)?;
     /// let (root, keep) = (InodeNo::ROOT, RenameMode::NoReplace);
-    /// assert!(matches!(volume.rename(root, b"a", root, b"b", keep), Err(Error::Exists)));
-    /// assert!(volume.rename(root, b"a", root, b"b", RenameMode::Replace)?);
+    /// assert!(matches!(volume.rename(me, root, b"a", root, b"b", keep), Err(Error::Exists)));
+    /// assert!(volume.rename(me, root, b"a", root, b"b", RenameMode::Replace)?);
     /// assert!(matches!(volume.lookup(root, b"a"), Err(Error::NotFound)));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn rename(
         &self,
+        caller: &Caller<'_>,
         dir: InodeNo,
         name: &[u8],
         new_dir: InodeNo,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Result<bool> {
-        self.rename_if((dir, name), (new_dir, new_name), mode, &|_, _| Ok(()))
-    }
-
-    pub(super) fn rename_if(
-        &self,
-        (dir, name): (InodeNo, &[u8]),
-        (new_dir, new_name): (InodeNo, &[u8]),
-        mode: RenameMode,
-        may: MayTake<'_>,
     ) -> Result<bool> {
         let _op = self.enter(OpKind::Rename, dir);
         self.calls.renames.count();
@@ -447,13 +432,13 @@ impl Volume {
         let names = Names { from: &from, name, to: &to, new_name };
         self.check_rename(&names)?;
         let no_replace = match mode {
-            RenameMode::Exchange => return self.exchange(&names, may),
+            RenameMode::Exchange => return self.exchange(caller, &names),
             RenameMode::Replace => false,
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
         let (moved, unused) = self.change_alone(|namespace| {
-            let renamed = namespace.rename(&names, no_replace, may)?;
+            let renamed = namespace.rename(&names, no_replace, &self.may_take(caller))?;
             let unused = renamed.replaced.and_then(|vnode| self.note_unnamed(&vnode));
             Ok((renamed.moved, unused))
         })?;
@@ -461,29 +446,31 @@ impl Volume {
         if moved && matches!(mode, RenameMode::Whiteout { .. }) {
             // A change of its own: the old name may have to leave the device first, and what is
             // tried again after that epoch must not be the rename.
-            self.change(|_| self.leave_whiteout(&from, name))?;
+            self.change(|_| self.leave_whiteout(caller, &from, name))?;
         }
         Ok(moved)
     }
 
-    fn leave_whiteout(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
-        let new =
-            NewFile { kind: NewKind::CharDevice(0), permissions: 0, umask: 0, uid: 0, gid: 0 };
-        let build = |ino, generation, parent: &Inode| self.build(ino, generation, parent, &new);
+    fn leave_whiteout(&self, caller: &Caller<'_>, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
+        let kind = NewKind::CharDevice(0);
+        let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
+        let build =
+            |ino, generation, parent: &Inode| self.build(caller, ino, generation, parent, &new);
         self.names.create(dir, name, build).map(|_| ())
     }
 
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and
     /// when the device has them there, the names are swapped.
-    fn exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<bool> {
+    fn exchange(&self, caller: &Caller<'_>, names: &Names<'_>) -> Result<bool> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
+        let may = self.may_take(caller);
         for _ in 0..EXCHANGE_TRIES {
-            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names, may))?;
+            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names, &may))?;
             if moved {
                 self.writer.counts.epochs_forced.count();
                 self.writer.commit()?;
             }
-            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names, may))? {
+            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names, &may))? {
                 return Ok(changed);
             }
         }
@@ -570,6 +557,16 @@ impl Volume {
             self.set_atime(dir);
         }
         Ok(())
+    }
+}
+
+/// Takes the set-group-ID bit as Linux does at open(2) and mknod(2).
+fn clear_set_gid(inode: &mut Inode, new: &NewFile<'_>, caller: &Caller<'_>) {
+    let is_program = !inode.is_dir() && new.permissions & GROUP_EXECUTE != 0;
+    let is_inherited = inode.gid != new.gid;
+    let is_set = inode.permissions & SET_GID != 0;
+    if is_set && is_program && is_inherited && !caller.may_act_for(inode.gid) {
+        inode.permissions &= !SET_GID;
     }
 }
 

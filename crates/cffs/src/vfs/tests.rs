@@ -13,7 +13,7 @@ use crate::mkfs::{self, MkfsOptions};
 const ROOT: InodeNo = InodeNo::ROOT;
 
 fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }
 }
 
 fn device(options: &MkfsOptions) -> Arc<MemoryDevice> {
@@ -74,24 +74,26 @@ fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
 #[test]
 fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() {
     let volume = open(&device(&MkfsOptions::default()));
-    let make = |name: &[u8]| volume.make(ROOT, name, &new_file(NewKind::Regular)).unwrap().ino;
+    let make = |name: &[u8]| {
+        volume.make(&Caller::ROOT, ROOT, name, &new_file(NewKind::Regular)).unwrap().ino
+    };
     let tags = |ino| volume.inodes().peek(ino).unwrap().state.read().motion.tags.len();
     let forced = || volume.stats().epochs_forced;
     let (new, _) = (make(b"new"), make(b"replaced"));
-    volume.rename(ROOT, b"new", ROOT, b"replaced", RenameMode::Replace).unwrap();
+    volume.rename(&Caller::ROOT, ROOT, b"new", ROOT, b"replaced", RenameMode::Replace).unwrap();
     assert!(tags(new) > 0, "the rename needs none");
-    volume.unlink(ROOT, b"replaced").unwrap();
+    volume.unlink(&Caller::ROOT, ROOT, b"replaced").unwrap();
     assert_eq!(tags(new), 0);
     volume.link(new, ROOT, b"again").unwrap();
     assert_eq!(forced(), 0, "the device does not have it");
 
     volume.sync().unwrap();
-    volume.unlink(ROOT, b"again").unwrap();
+    volume.unlink(&Caller::ROOT, ROOT, b"again").unwrap();
     volume.link(new, ROOT, b"and again").unwrap();
     assert_eq!(forced(), 1, "the device has it under the other name");
 
     volume.sync().unwrap();
-    volume.unlink(ROOT, b"and again").unwrap();
+    volume.unlink(&Caller::ROOT, ROOT, b"and again").unwrap();
     volume.sync().unwrap();
     volume.link(new, ROOT, b"last").unwrap();
     assert_eq!(forced(), 1, "the device has it no more");
@@ -107,9 +109,12 @@ fn files_of_all_sizes_are_there_after_reopening() {
         let sizes = [0, 1, 100, 511, 512, 513, 1024, 4095, 4096, 4097, 65_536, 65_537, 300_000];
         for (index, size) in sizes.into_iter().enumerate() {
             let name = format!("file{size}");
-            let ino = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
+            let ino = volume
+                .make(&Caller::ROOT, ROOT, name.as_bytes(), &new_file(NewKind::Regular))
+                .unwrap()
+                .ino;
             let bytes = contents(index as u64, size);
-            assert_eq!(volume.write(ino, 0, &bytes).unwrap(), size);
+            assert_eq!(volume.write(&Caller::ROOT, ino, 0, &bytes).unwrap(), size);
             assert_eq!(read_all(&volume, ino), bytes, "before the epoch");
             if index % 3 == 0 {
                 volume.sync().unwrap();
@@ -136,19 +141,25 @@ fn space_comes_back_when_everything_is_deleted() {
         let volume = open(&device);
         volume.sync().unwrap();
         let before = volume.stat_fs();
-        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
+        let dir =
+            volume.make(&Caller::ROOT, ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
         for index in 0..2000 {
             let name = format!("name-{index}");
-            let ino = volume.make(dir, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
-            volume.write(ino, 0, &contents(index, (index * 7 % 9000) as usize)).unwrap();
+            let ino = volume
+                .make(&Caller::ROOT, dir, name.as_bytes(), &new_file(NewKind::Regular))
+                .unwrap()
+                .ino;
+            volume
+                .write(&Caller::ROOT, ino, 0, &contents(index, (index * 7 % 9000) as usize))
+                .unwrap();
             volume.release(ino, 1);
         }
         assert_eq!(names(&volume, dir).len(), 2000);
         volume.sync().unwrap();
         for index in 0..2000 {
-            volume.unlink(dir, format!("name-{index}").as_bytes()).unwrap();
+            volume.unlink(&Caller::ROOT, dir, format!("name-{index}").as_bytes()).unwrap();
         }
-        volume.remove_dir(ROOT, b"dir").unwrap();
+        volume.remove_dir(&Caller::ROOT, ROOT, b"dir").unwrap();
         volume.release(dir, 1);
         volume.sync().unwrap();
         let after = volume.stat_fs();
@@ -165,15 +176,16 @@ fn hard_links_move_out_and_the_last_name_gets_the_inode_back() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
-        let file = volume.make(ROOT, b"a", &new_file(NewKind::Regular)).unwrap().ino;
-        volume.write(file, 0, b"linked").unwrap();
+        let file = volume.make(&Caller::ROOT, ROOT, b"a", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.write(&Caller::ROOT, file, 0, b"linked").unwrap();
         volume.sync().unwrap();
-        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
+        let dir =
+            volume.make(&Caller::ROOT, ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
         assert_eq!(volume.link(file, dir, b"b").unwrap().nlink, 2);
         volume.sync().unwrap();
         assert_eq!(volume.lookup(ROOT, b"a").unwrap().ino, file);
         assert_eq!(volume.lookup(dir, b"b").unwrap().ino, file);
-        volume.unlink(ROOT, b"a").unwrap();
+        volume.unlink(&Caller::ROOT, ROOT, b"a").unwrap();
         assert_eq!(volume.attr(file).unwrap().nlink, 1);
         volume.close().unwrap();
         let volume = open(&device);
@@ -198,24 +210,29 @@ fn renames_keep_number_and_contents() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
-        let one = volume.make(ROOT, b"one", &new_file(NewKind::Directory)).unwrap().ino;
-        let two = volume.make(ROOT, b"two", &new_file(NewKind::Directory)).unwrap().ino;
-        let file = volume.make(one, b"f", &new_file(NewKind::Regular)).unwrap().ino;
-        volume.write(file, 0, &contents(5, 5000)).unwrap();
-        let old = volume.make(two, b"g", &new_file(NewKind::Regular)).unwrap();
-        volume.write(old.ino, 0, b"old").unwrap();
+        let one =
+            volume.make(&Caller::ROOT, ROOT, b"one", &new_file(NewKind::Directory)).unwrap().ino;
+        let two =
+            volume.make(&Caller::ROOT, ROOT, b"two", &new_file(NewKind::Directory)).unwrap().ino;
+        let file = volume.make(&Caller::ROOT, one, b"f", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.write(&Caller::ROOT, file, 0, &contents(5, 5000)).unwrap();
+        let old = volume.make(&Caller::ROOT, two, b"g", &new_file(NewKind::Regular)).unwrap();
+        volume.write(&Caller::ROOT, old.ino, 0, b"old").unwrap();
         volume.release(old.ino, 1);
         volume.sync().unwrap();
-        volume.rename(one, b"f", two, b"g", RenameMode::Replace).unwrap();
-        volume.rename(two, b"g", ROOT, b"h", RenameMode::Replace).unwrap();
-        volume.rename(ROOT, b"h", one, b"f", RenameMode::Replace).unwrap();
-        volume.rename(ROOT, b"two", one, b"sub", RenameMode::Replace).unwrap();
+        volume.rename(&Caller::ROOT, one, b"f", two, b"g", RenameMode::Replace).unwrap();
+        volume.rename(&Caller::ROOT, two, b"g", ROOT, b"h", RenameMode::Replace).unwrap();
+        volume.rename(&Caller::ROOT, ROOT, b"h", one, b"f", RenameMode::Replace).unwrap();
+        volume.rename(&Caller::ROOT, ROOT, b"two", one, b"sub", RenameMode::Replace).unwrap();
         assert!(matches!(
-            volume.rename(ROOT, b"one", two, b"loop", RenameMode::Replace),
+            volume.rename(&Caller::ROOT, ROOT, b"one", two, b"loop", RenameMode::Replace),
             Err(Error::Invalid(_))
         ));
-        let other = volume.make(two, b"x", &new_file(NewKind::Symlink(b"target"))).unwrap().ino;
-        volume.rename(two, b"x", one, b"f", RenameMode::Exchange).unwrap();
+        let other = volume
+            .make(&Caller::ROOT, two, b"x", &new_file(NewKind::Symlink(b"target")))
+            .unwrap()
+            .ino;
+        volume.rename(&Caller::ROOT, two, b"x", one, b"f", RenameMode::Exchange).unwrap();
         volume.close().unwrap();
         let volume = open(&device);
         let one = dir_of(&volume, b"one");
@@ -239,14 +256,16 @@ fn a_large_directory_finds_every_name() {
     for options in variants().into_iter().step_by(3) {
         let device = device(&options);
         let volume = open(&device);
-        let dir = volume.make(ROOT, b"large", &new_file(NewKind::Directory)).unwrap().ino;
+        let dir =
+            volume.make(&Caller::ROOT, ROOT, b"large", &new_file(NewKind::Directory)).unwrap().ino;
         for index in 0..5000 {
             let name = format!("entry number {index}");
-            let attr = volume.make(dir, name.as_bytes(), &new_file(NewKind::Fifo)).unwrap();
+            let attr =
+                volume.make(&Caller::ROOT, dir, name.as_bytes(), &new_file(NewKind::Fifo)).unwrap();
             volume.release(attr.ino, 1);
         }
         for index in (0..5000).step_by(3) {
-            volume.unlink(dir, format!("entry number {index}").as_bytes()).unwrap();
+            volume.unlink(&Caller::ROOT, dir, format!("entry number {index}").as_bytes()).unwrap();
         }
         volume.close().unwrap();
         let volume = open(&device);
@@ -269,13 +288,14 @@ fn a_full_volume_loses_nothing_and_can_be_emptied() {
         let error = loop {
             let index = written.len() as u64;
             let name = format!("{index}");
-            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            let made =
+                volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new_file(NewKind::Regular));
             let ino = match made {
                 Ok(attr) => attr.ino,
                 Err(error) => break error,
             };
             let bytes = contents(index, (index * 977 % 20_000) as usize);
-            match volume.write(ino, 0, &bytes) {
+            match volume.write(&Caller::ROOT, ino, 0, &bytes) {
                 Ok(len) => written.push((ino, bytes[..len].to_vec())),
                 Err(error) => break error,
             }
@@ -291,7 +311,7 @@ fn a_full_volume_loses_nothing_and_can_be_emptied() {
             volume.release(*ino, 1);
         }
         for name in names(&volume, ROOT) {
-            volume.unlink(ROOT, &name).unwrap();
+            volume.unlink(&Caller::ROOT, ROOT, &name).unwrap();
         }
         volume.sync().unwrap();
         let space = volume.stat_fs();
@@ -308,17 +328,27 @@ fn a_whiteout_takes_a_name_that_the_device_still_has() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
-        let file = volume.make(ROOT, b"old", &new_file(NewKind::Regular)).unwrap().ino;
+        let file =
+            volume.make(&Caller::ROOT, ROOT, b"old", &new_file(NewKind::Regular)).unwrap().ino;
         volume.sync().unwrap();
         let mode = RenameMode::Whiteout { no_replace: false };
-        volume.rename(ROOT, b"old", ROOT, b"a much longer name for the same file", mode).unwrap();
+        volume
+            .rename(
+                &Caller::ROOT,
+                ROOT,
+                b"old",
+                ROOT,
+                b"a much longer name for the same file",
+                mode,
+            )
+            .unwrap();
         let left = volume.lookup(ROOT, b"old").unwrap();
         assert_eq!((left.file_type, left.device), (FileType::CharDevice, 0), "{options:?}");
         let moved = volume.lookup(ROOT, b"a much longer name for the same file").unwrap();
         assert_eq!(moved.ino, file);
         volume.link(file, ROOT, b"second").unwrap();
         // Two names of one file both stay, so there is no place for a whiteout.
-        volume.rename(ROOT, b"second", ROOT, b"second", mode).unwrap();
+        volume.rename(&Caller::ROOT, ROOT, b"second", ROOT, b"second", mode).unwrap();
         assert_eq!(volume.lookup(ROOT, b"second").unwrap().ino, file);
         volume.close().unwrap();
     }
@@ -331,15 +361,16 @@ fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
-        let file = volume.make(ROOT, b"pieces", &new_file(NewKind::Regular)).unwrap().ino;
+        let file =
+            volume.make(&Caller::ROOT, ROOT, b"pieces", &new_file(NewKind::Regular)).unwrap().ino;
         volume.sync().unwrap();
         let before = volume.stat_fs().free_fragments;
         for piece in 0..20 {
-            volume.write(file, piece << 20, b"a piece").unwrap();
+            volume.write(&Caller::ROOT, file, piece << 20, b"a piece").unwrap();
         }
         volume.sync().unwrap();
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-        assert_eq!(volume.set_attr(file, &empty).unwrap().size, 0);
+        assert_eq!(volume.set_attr(&Caller::ROOT, file, &empty).unwrap().size, 0);
         volume.sync().unwrap();
         assert_eq!(volume.stat_fs().free_fragments, before, "{options:?}");
         volume.close().unwrap();
@@ -356,27 +387,33 @@ fn attributes_of_a_full_volume_do_not_latch_it() {
         mkfs::make(&*device, &options).unwrap();
         let volume = open(&device);
         let value = contents(1, 20_000);
-        let set = |ino, name: &[u8]| volume.set_xattr(ino, name, &value, XattrMode::Any);
-        let first = volume.make(ROOT, b"first", &new_file(NewKind::Regular)).unwrap().ino;
+        let set =
+            |ino, name: &[u8]| volume.set_xattr(&Caller::ROOT, ino, name, &value, XattrMode::Any);
+        let first =
+            volume.make(&Caller::ROOT, ROOT, b"first", &new_file(NewKind::Regular)).unwrap().ino;
         set(first, b"user.large").unwrap();
         let error = loop {
             let index = names(&volume, ROOT).len() as u64;
             let name = format!("{index}");
-            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
-            let written = made.and_then(|attr| volume.write(attr.ino, 0, &contents(index, 3000)));
+            let made =
+                volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            let written = made
+                .and_then(|attr| volume.write(&Caller::ROOT, attr.ino, 0, &contents(index, 3000)));
             if let Err(error) = written {
                 break error;
             }
         };
         assert!(matches!(error, Error::NoSpace), "{error}");
         for index in (2..100).step_by(2) {
-            volume.unlink(ROOT, format!("{index}").as_bytes()).unwrap();
+            volume.unlink(&Caller::ROOT, ROOT, format!("{index}").as_bytes()).unwrap();
         }
         volume.sync().unwrap();
         // There is space, but in pieces.
         let refused = set(first, b"user.second");
         assert!(refused.is_ok() || matches!(refused, Err(Error::NoSpace)));
-        volume.set_attr(first, &SetAttr { uid: Some(3), ..SetAttr::default() }).unwrap();
+        volume
+            .set_attr(&Caller::ROOT, first, &SetAttr { uid: Some(3), ..SetAttr::default() })
+            .unwrap();
         volume.sync().unwrap();
         volume.close().unwrap();
         let volume = open(&device);
@@ -397,8 +434,11 @@ fn first_attributes_on_a_full_volume_are_refused_by_the_call() {
         mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
         let volume = open(&device);
         let write = |name: &str, len: usize| {
-            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
-            made.and_then(|file| volume.write(file.ino, 0, &vec![1; len]).map(|_| file.ino))
+            let made =
+                volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            made.and_then(|file| {
+                volume.write(&Caller::ROOT, file.ino, 0, &vec![1; len]).map(|_| file.ino)
+            })
         };
         let small = (0..900).map(|index| write(&format!("f{index}"), [10, 700, 3000][index % 3]));
         let small: Vec<InodeNo> = small.collect::<Result<_>>().expect("made");
@@ -406,7 +446,13 @@ fn first_attributes_on_a_full_volume_are_refused_by_the_call() {
         assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
         let mut refused = 0;
         for ino in &small {
-            match volume.set_xattr(*ino, b"user.a", &vec![2; value_bytes], XattrMode::Any) {
+            match volume.set_xattr(
+                &Caller::ROOT,
+                *ino,
+                b"user.a",
+                &vec![2; value_bytes],
+                XattrMode::Any,
+            ) {
                 Ok(()) => {}
                 Err(Error::NoSpace) => refused += 1,
                 Err(error) => panic!("{value_bytes} bytes, after {refused} refusals: {error}"),
@@ -426,26 +472,39 @@ fn a_name_that_changed_is_found_as_it_is() {
     for options in variants() {
         let volume = open(&device(&options));
         let make = |dir, name: &[u8]| {
-            volume.make(dir, name, &new_file(NewKind::Regular)).expect("made").ino
+            volume.make(&Caller::ROOT, dir, name, &new_file(NewKind::Regular)).expect("made").ino
         };
         let found = |dir, name: &[u8]| volume.lookup(dir, name).ok().map(|attr| attr.ino);
-        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).expect("made").ino;
+        let dir = volume
+            .make(&Caller::ROOT, ROOT, b"dir", &new_file(NewKind::Directory))
+            .expect("made")
+            .ino;
         let (a, b) = (make(ROOT, b"a"), make(ROOT, b"b"));
         assert_eq!((found(ROOT, b"a"), found(ROOT, b"b")), (Some(a), Some(b)));
 
-        volume.rename(ROOT, b"a", ROOT, b"b", RenameMode::Exchange).expect("exchanged");
+        volume
+            .rename(&Caller::ROOT, ROOT, b"a", ROOT, b"b", RenameMode::Exchange)
+            .expect("exchanged");
         assert_eq!((found(ROOT, b"a"), found(ROOT, b"b")), (Some(b), Some(a)));
-        volume.rename(ROOT, b"a", dir, b"a", RenameMode::Replace).expect("moved");
+        volume.rename(&Caller::ROOT, ROOT, b"a", dir, b"a", RenameMode::Replace).expect("moved");
         assert_eq!((found(ROOT, b"a"), found(dir, b"a")), (None, Some(b)));
-        assert!(volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("replaced"));
+        assert!(
+            volume
+                .rename(&Caller::ROOT, ROOT, b"b", dir, b"a", RenameMode::Replace)
+                .expect("replaced")
+        );
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (None, Some(a)));
         volume.link(a, ROOT, b"b").expect("linked");
-        assert!(!volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("nothing to do"));
+        assert!(
+            !volume
+                .rename(&Caller::ROOT, ROOT, b"b", dir, b"a", RenameMode::Replace)
+                .expect("nothing to do")
+        );
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), Some(a)));
-        volume.unlink(dir, b"a").expect("gone");
+        volume.unlink(&Caller::ROOT, dir, b"a").expect("gone");
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), None));
 
-        volume.remove_dir(ROOT, b"dir").expect("gone");
+        volume.remove_dir(&Caller::ROOT, ROOT, b"dir").expect("gone");
         assert_eq!((found(ROOT, b"dir"), found(dir, b"a")), (None, None));
         let again = make(ROOT, b"a");
         assert_eq!(found(ROOT, b"a"), Some(again));
@@ -457,11 +516,16 @@ fn a_name_that_changed_is_found_as_it_is() {
 fn extents_visited(extents: u64, preallocated: bool) -> u64 {
     use crate::inode::EXTENT_VISITS;
     let volume = open(&device(&MkfsOptions::default()));
-    let ino = volume.make(ROOT, b"scattered", &new_file(NewKind::Regular)).expect("made").ino;
+    let ino = volume
+        .make(&Caller::ROOT, ROOT, b"scattered", &new_file(NewKind::Regular))
+        .expect("made")
+        .ino;
     let block = contents(1, 4096);
-    let write = |nth: u64| volume.write(ino, nth * 8192, &block).expect("written");
+    let write = |nth: u64| volume.write(&Caller::ROOT, ino, nth * 8192, &block).expect("written");
     for nth in 0..extents {
-        volume.allocate(ino, nth * 8192, 4096, AllocateMode::Reserve).expect("reserved");
+        volume
+            .allocate(&Caller::ROOT, ino, nth * 8192, 4096, AllocateMode::Reserve)
+            .expect("reserved");
     }
     let written = if preallocated { extents / 2 } else { extents };
     for nth in 0..written {

@@ -109,7 +109,7 @@ pub enum NewKind<'a> {
     BlockDevice(u64),
 }
 
-/// A file to make: its kind and its maker.
+/// A file to make.
 ///
 /// The directory's set-group-ID bit and default ACL are honoured: the ACL takes the place of the
 /// umask if there is one.
@@ -119,12 +119,13 @@ pub struct NewFile<'a> {
     pub kind: NewKind<'a>,
     /// The lower 12 bits of the mode that the caller asked for, before the umask.
     pub permissions: u32,
-    /// The caller's umask; 0 if it was applied already.
-    pub umask: u32,
     /// Owner.
     pub uid: u32,
-    /// Group, unless the directory hands down its own.
+    /// Group, unless the directory hands down its own. A program gets the set-group-ID bit of a group that is
+    /// handed down only if the caller may act for the group.
     pub gid: u32,
+    /// The times of access and change if they are not now. No crash shows the file without them.
+    pub times: Option<(Timestamp, Timestamp)>,
 }
 
 /// How a rename treats the new name.

@@ -1,7 +1,6 @@
 //! Extended attributes.
 
-use super::{Volume, XattrMode, acl, keys};
-use crate::alloc::Spender;
+use super::{Caller, Volume, XattrMode, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use crate::inode::{Attributes, Inode, InodeCache, VnodeGuard};
@@ -93,17 +92,7 @@ impl Volume {
     /// [changes](super#errors).
     pub fn set_xattr(
         &self,
-        ino: InodeNo,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.set_xattr_by(Spender::Privileged, ino, name, value, mode)
-    }
-
-    pub(super) fn set_xattr_by(
-        &self,
-        spender: Spender,
+        caller: &Caller<'_>,
         ino: InodeNo,
         name: &[u8],
         value: &[u8],
@@ -115,7 +104,7 @@ impl Volume {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
-        self.change_inode_by(spender, ino, |inodes, file| {
+        self.change_inode_by(self.spender(caller), ino, |inodes, file| {
             inodes.load_attributes(file)?;
             let exists = file.inode.attributes().has(name);
             match mode {
@@ -165,13 +154,21 @@ impl Volume {
     /// # Errors
     ///
     /// Those of [`set_xattr`](Volume::set_xattr).
-    pub fn copy_xattrs(&self, ino: InodeNo, source: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub fn copy_xattrs(
+        &self,
+        caller: &Caller<'_>,
+        ino: InodeNo,
+        source: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<()> {
         for name in self.xattr_names(ino)?.iter().filter(|name| follows_source(name)) {
             if source.iter().all(|(wanted, _)| wanted != name) {
                 self.remove_xattr(ino, name)?;
             }
         }
-        source.iter().try_for_each(|(name, value)| self.set_xattr(ino, name, value, XattrMode::Any))
+        let set = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            self.set_xattr(caller, ino, name, value, XattrMode::Any)
+        };
+        source.iter().try_for_each(set)
     }
 
     /// Removes an attribute; false if there is none of this name.

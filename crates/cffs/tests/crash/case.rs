@@ -9,7 +9,7 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::BREAK_EVEN_BYTES;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{AllocateMode, Caller, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
 use super::random::Random;
@@ -140,7 +140,7 @@ fn scatter_files(volume: &Volume) {
     for number in 0..SCATTERED_FILES {
         let name = format!("file {number}");
         let file = ops::make(volume, dir, name.as_bytes(), NewKind::Regular).expect("made");
-        volume.write(file, 0, &[number; SCATTERED_FILE_BYTES]).expect("written");
+        volume.write(&Caller::ROOT, file, 0, &[number; SCATTERED_FILE_BYTES]).expect("written");
         volume.sync().expect("durable");
         reserve(volume, dir, &format!("gap {number}"), 1).expect("room");
     }
@@ -162,7 +162,7 @@ pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
         let left = reserve(&volume, dir, "left", FULL_LEFT_BLOCKS);
         assert!(left.is_some(), "no room");
         while reserve(&volume, dir, "filler", 1).is_some() {}
-        volume.unlink(dir, b"left").expect("removed");
+        volume.unlink(&Caller::ROOT, dir, b"left").expect("removed");
     }
     volume.close().expect("close");
 }
@@ -173,7 +173,7 @@ fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
     let runs = (0..).take_while(|number| run(number).is_some()).count() as u64;
     assert!(runs > 8, "{runs} runs of free space");
     for number in (0..runs).step_by(3) {
-        volume.unlink(dir, format!("run {number}").as_bytes()).expect("removed");
+        volume.unlink(&Caller::ROOT, dir, format!("run {number}").as_bytes()).expect("removed");
     }
 }
 
@@ -188,7 +188,7 @@ fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()>
     };
     let from = volume.attr(file).ok()?.allocated_bytes;
     let bytes = blocks * BLOCK_BYTES as u64;
-    volume.allocate(file, from, bytes, AllocateMode::ReserveKeepSize).ok()
+    volume.allocate(&Caller::ROOT, file, from, bytes, AllocateMode::ReserveKeepSize).ok()
 }
 
 /// Opens a volume of a kind.

@@ -8,7 +8,7 @@ use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 use cffs::format::sector::{Body, Sector};
 use cffs::format::{Layout, locator};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewKind, Volume, XattrMode, read_superblock};
+use cffs::vfs::{AllocateMode, Caller, NewKind, Volume, XattrMode, read_superblock};
 
 use crate::case::{
     self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, Medium, Opener, ROOMY, Record,
@@ -159,7 +159,9 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
     let mut made = Vec::new();
     for piece in 0..PIECES {
         let volume = case::open(device.clone(), kind).expect("a volume");
-        volume.set_xattr(InodeNo::ROOT, ops::XATTR, &[7; 3400], XattrMode::Any).expect("set");
+        volume
+            .set_xattr(&Caller::ROOT, InodeNo::ROOT, ops::XATTR, &[7; 3400], XattrMode::Any)
+            .expect("set");
         let make =
             |dir, name: &str, kind| ops::make(&volume, dir, name.as_bytes(), kind).expect("made");
         let dir = make(InodeNo::ROOT, &format!("piece {piece}"), NewKind::Directory);
@@ -180,7 +182,7 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
     let all = made.len();
     for (number, (dir, name)) in made.into_iter().enumerate() {
         if (number + 1) * spare / all > number * spare / all {
-            volume.unlink(dir, name.as_bytes()).expect("unlink");
+            volume.unlink(&Caller::ROOT, dir, name.as_bytes()).expect("unlink");
         }
     }
     volume.close().expect("close");
@@ -190,11 +192,14 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
 fn scatter_free_space(volume: &Volume) {
     let filler = ops::make(volume, InodeNo::ROOT, b"filler", NewKind::Regular).expect("made");
     let block = BLOCK_BYTES as u64;
-    let take =
-        |nth: &u64| volume.allocate(filler, nth * block, block, AllocateMode::Reserve).is_ok();
+    let take = |nth: &u64| {
+        volume.allocate(&Caller::ROOT, filler, nth * block, block, AllocateMode::Reserve).is_ok()
+    };
     let blocks = (0..).take_while(take).count() as u64;
     for hole in (0..blocks).step_by(HOLES_EVERY) {
-        volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
+        volume
+            .allocate(&Caller::ROOT, filler, hole * block, block, AllocateMode::PunchHole)
+            .expect("punched");
     }
 }
 

@@ -9,7 +9,7 @@ use cffs::check_in_use;
 use cffs::format::superblock::ErrorsPolicy;
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered,
+    AllocateMode, Caller, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered,
     SetAttr, SetVolume, Volume, XattrMode,
 };
 
@@ -89,7 +89,7 @@ pub const GAIN_BYTES: u64 = 256 << 10;
 const INODES_MAX: u64 = 1000;
 
 fn new(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
 fn find_name(volume: &Volume, dir: InodeNo, name: &str) -> Option<InodeNo> {
@@ -122,7 +122,7 @@ fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
 
 /// Makes a file that is not in use afterwards.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Option<InodeNo> {
-    let made = volume.make(dir, name, &new(kind)).ok()?;
+    let made = volume.make(&Caller::ROOT, dir, name, &new(kind)).ok()?;
     volume.release(made.ino, 1);
     Some(made.ino)
 }
@@ -150,8 +150,8 @@ impl Op {
             Op::MakeFifo(path) => make(path, NewKind::Fifo).map(drop)?,
             Op::Unnamed(path) => {
                 let (dir, name) = split(volume, path)?;
-                let ino = volume.make_unnamed(dir, &new(NewKind::Regular)).ok()?.ino;
-                volume.write(ino, 0, &bytes(3000)).ok()?;
+                let ino = volume.make_unnamed(&Caller::ROOT, dir, &new(NewKind::Regular)).ok()?.ino;
+                volume.write(&Caller::ROOT, ino, 0, &bytes(3000)).ok()?;
                 if volume.link(ino, dir, name).is_ok() {
                     volume.release(ino, 1);
                 }
@@ -160,15 +160,17 @@ impl Op {
             Op::Fill(path, count, len) => {
                 let dir = find(volume, path)?;
                 for number in 0..count {
-                    let made = volume.make(dir, &fill_name(number), &new(NewKind::Regular)).ok()?;
-                    volume.write(made.ino, 0, &bytes(len)).ok()?;
+                    let made = volume
+                        .make(&Caller::ROOT, dir, &fill_name(number), &new(NewKind::Regular))
+                        .ok()?;
+                    volume.write(&Caller::ROOT, made.ino, 0, &bytes(len)).ok()?;
                     volume.release(made.ino, 1);
                 }
             }
             Op::Empty(path, count) => {
                 let dir = find(volume, path)?;
                 for number in 0..count {
-                    volume.unlink(dir, &fill_name(number)).ok()?;
+                    volume.unlink(&Caller::ROOT, dir, &fill_name(number)).ok()?;
                 }
             }
             Op::Link(from, to) => {
@@ -179,12 +181,12 @@ impl Op {
             }
             Op::Unlink(path) => {
                 let (dir, name) = split(volume, path)?;
-                volume.unlink(dir, name).ok()?;
+                volume.unlink(&Caller::ROOT, dir, name).ok()?;
             }
             Op::UnlinkInUse(path) => {
                 let (dir, name) = split(volume, path)?;
                 let ino = volume.lookup(dir, name).ok()?.ino;
-                volume.unlink(dir, name).ok()?;
+                volume.unlink(&Caller::ROOT, dir, name).ok()?;
                 volume.attr(ino).expect("it is in use");
             }
             Op::NameAgain(path) => {
@@ -193,25 +195,25 @@ impl Op {
             }
             Op::RemoveDir(path) => {
                 let (dir, name) = split(volume, path)?;
-                volume.remove_dir(dir, name).ok()?;
+                volume.remove_dir(&Caller::ROOT, dir, name).ok()?;
             }
             Op::Rename(from, to, mode) => {
                 let ((from, name), (to, new)) = (split(volume, from)?, split(volume, to)?);
-                volume.rename(from, name, to, new, mode).ok()?;
+                volume.rename(&Caller::ROOT, from, name, to, new, mode).ok()?;
             }
             Op::Write(path, at, len) => {
-                volume.write(find(volume, path)?, at, &bytes(len)).ok()?;
+                volume.write(&Caller::ROOT, find(volume, path)?, at, &bytes(len)).ok()?;
             }
             Op::Append(path, len) => {
                 let ino = find(volume, path)?;
                 let size = volume.attr(ino).ok()?.size;
-                volume.write(ino, size, &bytes(len)).ok()?;
+                volume.write(&Caller::ROOT, ino, size, &bytes(len)).ok()?;
             }
             Op::Truncate(path, size) => {
                 set(volume, path, SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
             Op::Allocate(path, at, len, mode) => {
-                volume.allocate(find(volume, path)?, at, len, mode).ok()?;
+                volume.allocate(&Caller::ROOT, find(volume, path)?, at, len, mode).ok()?;
             }
             Op::Chmod(path) => {
                 let permissions = Some(0o600 + u32::from(serial % 8));
@@ -223,7 +225,7 @@ impl Op {
             }
             Op::SetXattr(path, len) => {
                 let ino = find(volume, path)?;
-                volume.set_xattr(ino, XATTR, &bytes(len), XattrMode::Any).ok()?;
+                volume.set_xattr(&Caller::ROOT, ino, XATTR, &bytes(len), XattrMode::Any).ok()?;
             }
             Op::RemoveXattr(path) => volume.remove_xattr(find(volume, path)?, XATTR).ok()?,
             Op::Lookup(path) => {
@@ -302,7 +304,7 @@ fn tune(volume: &Volume, serial: u8) {
 }
 
 fn set(volume: &Volume, path: Path, changes: SetAttr) -> Option<()> {
-    volume.set_attr(find(volume, path)?, &changes).ok().map(drop)
+    volume.set_attr(&Caller::ROOT, find(volume, path)?, &changes).ok().map(drop)
 }
 
 /// The calls that make what every workload starts from: tiny, small and large files, one with two

@@ -10,7 +10,7 @@ use cffs::device::{Image, MemoryDevice};
 use cffs::error::Result;
 use cffs::format::{Checksum, Layout, Superblock, cylinder_group};
 use cffs::units::{CgIndex, InodeNo};
-use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 /// A piece of metadata that has one checksum.
 #[derive(Clone, Copy, Debug)]
@@ -153,13 +153,14 @@ pub fn change(image: &Image) -> Result<()> {
     let device = Arc::new(MemoryDevice::from_image(image.clone()));
     let volume = open(&device, false)?;
     let root = InodeNo::ROOT;
-    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    if let Ok(file) = volume.make(root, b"new", &new) {
-        let _ = volume.write(file.ino, 0, &[1; 9000]);
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    if let Ok(file) = volume.make(&Caller::ROOT, root, b"new", &new) {
+        let _ = volume.write(&Caller::ROOT, file.ino, 0, &[1; 9000]);
         let _ = volume.link(file.ino, root, b"newer");
         volume.release(file.ino, 2);
     }
-    let _ = volume.make(root, b"new dir", &NewFile { kind: NewKind::Directory, ..new });
+    let _ =
+        volume.make(&Caller::ROOT, root, b"new dir", &NewFile { kind: NewKind::Directory, ..new });
     let mut names = Vec::new();
     let _ = volume.read_dir(root, 0, false, &mut |entry| {
         names.push((entry.name.to_vec(), entry.ino));
@@ -167,10 +168,12 @@ pub fn change(image: &Image) -> Result<()> {
     });
     for (position, (name, ino)) in names.iter().enumerate() {
         let _ = match position % 4 {
-            0 => volume.unlink(root, name),
-            1 => volume.rename(root, name, root, b"renamed", RenameMode::Replace).map(drop),
-            2 => volume.remove_dir(root, name),
-            _ => volume.write(*ino, 100, &[2; 5000]).map(|_| ()),
+            0 => volume.unlink(&Caller::ROOT, root, name),
+            1 => volume
+                .rename(&Caller::ROOT, root, name, root, b"renamed", RenameMode::Replace)
+                .map(drop),
+            2 => volume.remove_dir(&Caller::ROOT, root, name),
+            _ => volume.write(&Caller::ROOT, *ino, 100, &[2; 5000]).map(|_| ()),
         };
     }
     let _ = volume.sync();

@@ -8,7 +8,8 @@ use cffs::error::Result;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume, XattrMode,
+    AllocateMode, Caller, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
+    XattrMode,
 };
 
 /// The kinds of volume that there are samples of: a name, and how they are made.
@@ -58,15 +59,15 @@ pub fn full(options: &MkfsOptions) -> Result<Image> {
 /// Makes a file that is not open.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Result<InodeNo> {
     let permissions = if kind == NewKind::Directory { 0o755 } else { 0o640 };
-    let new = NewFile { kind, permissions, umask: 0, uid: 1000, gid: 100 };
-    let ino = volume.make(dir, name, &new)?.ino;
+    let new = NewFile { kind, permissions, uid: 1000, gid: 100, times: None };
+    let ino = volume.make(&Caller::ROOT, dir, name, &new)?.ino;
     volume.release(ino, 1);
     Ok(ino)
 }
 
 fn write(volume: &Volume, dir: InodeNo, name: &[u8], bytes: usize) -> Result<InodeNo> {
     let ino = make(volume, dir, name, NewKind::Regular)?;
-    volume.write(ino, 0, &pattern(bytes))?;
+    volume.write(&Caller::ROOT, ino, 0, &pattern(bytes))?;
     Ok(ino)
 }
 
@@ -103,18 +104,25 @@ pub fn fill(volume: &Volume) -> Result<()> {
     volume.sync()?;
 
     // After the sync, so that the device has the old state of each.
-    volume.unlink(dir, b"first name")?;
-    volume.rename(root, b"file of 300", below, b"moved", RenameMode::Replace)?;
-    volume.rename(root, b"file of 4096", root, b"file of 5000", RenameMode::Replace)?;
-    volume.rename(dir, b"below", root, b"above", RenameMode::Replace)?;
-    volume.rename(root, b"pipe", root, b"socket", RenameMode::Exchange)?;
+    volume.unlink(&Caller::ROOT, dir, b"first name")?;
+    volume.rename(&Caller::ROOT, root, b"file of 300", below, b"moved", RenameMode::Replace)?;
+    volume.rename(
+        &Caller::ROOT,
+        root,
+        b"file of 4096",
+        root,
+        b"file of 5000",
+        RenameMode::Replace,
+    )?;
+    volume.rename(&Caller::ROOT, dir, b"below", root, b"above", RenameMode::Replace)?;
+    volume.rename(&Caller::ROOT, root, b"pipe", root, b"socket", RenameMode::Exchange)?;
     let times = SetAttr {
         mtime: Some(SetTime::To(cffs::clock::Timestamp { seconds: -5, nanoseconds: 999_999_999 })),
         uid: Some(u32::MAX - 1),
         permissions: Some(0o6711),
         ..SetAttr::default()
     };
-    volume.set_attr(linked, &times)?;
+    volume.set_attr(&Caller::ROOT, linked, &times)?;
     large_dir(volume)
 }
 
@@ -122,25 +130,29 @@ fn sparse(volume: &Volume, dir: InodeNo) -> Result<()> {
     let ino = make(volume, dir, b"sparse", NewKind::Regular)?;
     // More extents than an inode has room for, so that there is a tree.
     for piece in (0u64..100).rev() {
-        volume.write(ino, piece * 32768, &[piece as u8; 10])?;
+        volume.write(&Caller::ROOT, ino, piece * 32768, &[piece as u8; 10])?;
         if piece % 25 == 0 {
             volume.sync()?;
         }
     }
-    volume.set_attr(ino, &SetAttr { size: Some(5_000_001), ..SetAttr::default() })?;
+    volume.set_attr(
+        &Caller::ROOT,
+        ino,
+        &SetAttr { size: Some(5_000_001), ..SetAttr::default() },
+    )?;
     let reserved = make(volume, dir, b"reserved", NewKind::Regular)?;
-    volume.allocate(reserved, 0, 20_000, AllocateMode::Reserve)?;
-    volume.write(reserved, 8192, b"within")?;
-    volume.allocate(reserved, 30_000, 10_000, AllocateMode::ReserveKeepSize)
+    volume.allocate(&Caller::ROOT, reserved, 0, 20_000, AllocateMode::Reserve)?;
+    volume.write(&Caller::ROOT, reserved, 8192, b"within")?;
+    volume.allocate(&Caller::ROOT, reserved, 30_000, 10_000, AllocateMode::ReserveKeepSize)
 }
 
 fn attributes(volume: &Volume, dir: InodeNo) -> Result<()> {
     let ino = write(volume, dir, b"with attributes", 20)?;
-    volume.set_xattr(ino, b"user.small", b"value", XattrMode::Any)?;
-    volume.set_xattr(ino, b"user.empty", b"", XattrMode::Any)?;
+    volume.set_xattr(&Caller::ROOT, ino, b"user.small", b"value", XattrMode::Any)?;
+    volume.set_xattr(&Caller::ROOT, ino, b"user.empty", b"", XattrMode::Any)?;
     let ino = write(volume, dir, b"with many attributes", 20)?;
-    volume.set_xattr(ino, b"user.large", &[b'v'; 5000], XattrMode::Any)?;
-    volume.set_xattr(ino, b"user.small", b"value", XattrMode::Any)
+    volume.set_xattr(&Caller::ROOT, ino, b"user.large", &[b'v'; 5000], XattrMode::Any)?;
+    volume.set_xattr(&Caller::ROOT, ino, b"user.small", b"value", XattrMode::Any)
 }
 
 /// A directory with an index, and with gaps where names went.
@@ -151,5 +163,7 @@ fn large_dir(volume: &Volume) -> Result<()> {
         make(volume, dir, &name(number), NewKind::Symlink(&[b't'; 480]))?;
     }
     volume.sync()?;
-    (0..150).filter(|number| number % 10 != 0).try_for_each(|n| volume.unlink(dir, &name(n)))
+    (0..150)
+        .filter(|number| number % 10 != 0)
+        .try_for_each(|n| volume.unlink(&Caller::ROOT, dir, &name(n)))
 }

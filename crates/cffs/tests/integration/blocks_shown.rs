@@ -7,7 +7,7 @@ use cffs::clock::TestClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, SetAttr, Volume, XattrMode};
+use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, OpenOptions, SetAttr, Volume, XattrMode};
 
 use crate::setup::Random;
 
@@ -19,17 +19,17 @@ fn change(volume: &Volume, ino: InodeNo, random: &mut Random) -> String {
     let in_range = [(at, len), (at & !4095, 4096), (0, len), (at * 50, len)];
     let (at, len) = in_range[random.below(4) as usize];
     let allocate = |mode| {
-        volume.allocate(ino, at, len, mode).expect("allocate");
+        volume.allocate(&Caller::ROOT, ino, at, len, mode).expect("allocate");
         format!("allocate {at} {len} {mode:?}")
     };
     match random.below(9) {
         0..4 => {
-            volume.write(ino, at, &vec![7; len as usize]).expect("write");
+            volume.write(&Caller::ROOT, ino, at, &vec![7; len as usize]).expect("write");
             format!("write {at} {len}")
         }
         4 => {
             let cut = SetAttr { size: Some(at), ..SetAttr::default() };
-            volume.set_attr(ino, &cut).expect("truncate");
+            volume.set_attr(&Caller::ROOT, ino, &cut).expect("truncate");
             format!("truncate {at}")
         }
         5 => allocate(AllocateMode::PunchHole),
@@ -37,7 +37,7 @@ fn change(volume: &Volume, ino: InodeNo, random: &mut Random) -> String {
         7 => allocate(AllocateMode::ZeroRange { keep_size: false }),
         _ => {
             let value = vec![7; len as usize];
-            volume.set_xattr(ino, b"user.x", &value, XattrMode::Any).expect("xattr");
+            volume.set_xattr(&Caller::ROOT, ino, b"user.x", &value, XattrMode::Any).expect("xattr");
             format!("xattr {len}")
         }
     }
@@ -55,9 +55,15 @@ fn an_epoch_does_not_change_the_space_that_is_shown() {
             Volume::open(device.clone(), clock, OpenOptions::default()).expect("open")
         };
         let volume = open();
-        let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        let new =
+            NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
         let files: Vec<InodeNo> = (0..FILES)
-            .map(|i| volume.make(InodeNo::ROOT, format!("{i}").as_bytes(), &new).expect("make").ino)
+            .map(|i| {
+                volume
+                    .make(&Caller::ROOT, InodeNo::ROOT, format!("{i}").as_bytes(), &new)
+                    .expect("make")
+                    .ino
+            })
             .collect();
         let shown = |volume: &Volume| -> Vec<u64> {
             files.iter().map(|ino| volume.attr(*ino).expect("attr").allocated_bytes).collect()

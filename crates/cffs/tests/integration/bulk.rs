@@ -8,6 +8,7 @@ use cffs::clock::SystemClock;
 use cffs::device::{MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::files::Files;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{AllocateMode, OpenOptions};
 
 const FILES: usize = 4_000;
@@ -226,7 +227,9 @@ fn pieces_are_the_contents() {
     put(100_000, 20_000, 2);
     put(300_000, 123, 3);
     let ino = file.node().ino();
-    volume.allocate(ino, 200_000, 30_000, AllocateMode::ReserveKeepSize).expect("reserved");
+    volume
+        .allocate(&Caller::ROOT, ino, 200_000, 30_000, AllocateMode::ReserveKeepSize)
+        .expect("reserved");
     volume.sync().expect("durable");
     put(5_000, 1, 4);
     put(110_000, 5_000, 5);

@@ -10,7 +10,7 @@ use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
+use cffs::vfs::{AllocateMode, Caller, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
 
 use crate::setup::{FILE, Random};
 
@@ -57,8 +57,8 @@ fn state(device: &dyn BlockDevice) -> State {
 }
 
 fn make(volume: &Volume, name: &[u8], bytes: &[u8]) -> InodeNo {
-    let attr = volume.make(ROOT, name, &FILE).expect("make");
-    assert_eq!(volume.write(attr.ino, 0, bytes).expect("write"), bytes.len());
+    let attr = volume.make(&Caller::ROOT, ROOT, name, &FILE).expect("make");
+    assert_eq!(volume.write(&Caller::ROOT, attr.ino, 0, bytes).expect("write"), bytes.len());
     volume.release(attr.ino, 1);
     attr.ino
 }
@@ -112,18 +112,18 @@ fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
 fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
     let device = made(&MkfsOptions::default(), 3);
     let volume = open(device.clone());
-    let held = volume.make(ROOT, b"held", &FILE).expect("make").ino;
-    volume.write(held, 0, &[3; 20_000]).expect("write");
+    let held = volume.make(&Caller::ROOT, ROOT, b"held", &FILE).expect("make").ino;
+    volume.write(&Caller::ROOT, held, 0, &[3; 20_000]).expect("write");
     assert!(volume.writer().mark_clean().expect("a clean point"));
 
-    volume.unlink(ROOT, b"held").expect("unlink");
+    volume.unlink(&Caller::ROOT, ROOT, b"held").expect("unlink");
     assert!(!volume.writer().mark_clean().expect("no clean point"));
     assert_eq!(state(&crashed(&device)), State::InUse);
     volume.release(held, 1);
     assert!(volume.writer().mark_clean().expect("a clean point"));
     assert_sound(&crashed(&device), "after its last user");
 
-    let unnamed = volume.make_unnamed(ROOT, &FILE).expect("make").ino;
+    let unnamed = volume.make_unnamed(&Caller::ROOT, ROOT, &FILE).expect("make").ino;
     assert!(!volume.writer().mark_clean().expect("no clean point"));
     volume.link(unnamed, ROOT, b"named").expect("link");
     volume.release(unnamed, 2);
@@ -192,13 +192,13 @@ fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
     let other = format!("f{}", random.below(8)).into_bytes();
     match random.below(9) {
         0..=2 => {
-            let Ok(attr) = volume.make(ROOT, &name, &FILE) else { return None };
+            let Ok(attr) = volume.make(&Caller::ROOT, ROOT, &name, &FILE) else { return None };
             let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
-            volume.write(attr.ino, 0, &vec![7; len]).expect("write");
+            volume.write(&Caller::ROOT, attr.ino, 0, &vec![7; len]).expect("write");
             return Some(attr.ino);
         }
-        3 => drop(volume.unlink(ROOT, &name)),
-        4 => drop(volume.rename(ROOT, &name, ROOT, &other, RenameMode::Replace)),
+        3 => drop(volume.unlink(&Caller::ROOT, ROOT, &name)),
+        4 => drop(volume.rename(&Caller::ROOT, ROOT, &name, ROOT, &other, RenameMode::Replace)),
         5 => {
             let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
             if volume.link(attr.ino, ROOT, &other).is_ok() {
@@ -209,16 +209,18 @@ fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
         6 => {
             let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
             let mode = AllocateMode::ReserveKeepSize;
-            let _ = volume.allocate(attr.ino, 0, random.below(100_000) + 1, mode);
+            let _ = volume.allocate(&Caller::ROOT, attr.ino, 0, random.below(100_000) + 1, mode);
             return Some(attr.ino);
         }
         7 => {
             let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
             let size = Some(random.below(5000));
-            volume.set_attr(attr.ino, &SetAttr { size, ..SetAttr::default() }).expect("truncate");
+            volume
+                .set_attr(&Caller::ROOT, attr.ino, &SetAttr { size, ..SetAttr::default() })
+                .expect("truncate");
             return Some(attr.ino);
         }
-        _ => return volume.make_unnamed(ROOT, &FILE).ok().map(|attr| attr.ino),
+        _ => return volume.make_unnamed(&Caller::ROOT, ROOT, &FILE).ok().map(|attr| attr.ino),
     }
     None
 }

@@ -9,7 +9,7 @@ use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{Attr, NewKind, RenameMode, SetAttr, Volume};
+use cffs::vfs::{Attr, Caller, NewKind, RenameMode, SetAttr, Volume};
 
 use crate::setup::make;
 
@@ -29,36 +29,33 @@ fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..owner(7) }
 }
 
-/// A change of `name` in the root, on a condition about a file.
-type Change = fn(&Volume, InodeNo, &dyn Fn(&Attr) -> bool) -> Result<()>;
+/// A change of `name` in the root by a caller with a condition.
+type Change = fn(&Volume, InodeNo, &Caller<'_>) -> Result<()>;
 
 /// Each change, and whether it takes a name of the file.
 const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
-    ("attributes", NewKind::Regular, false, |v, ino, may| {
-        v.provided(may).set_attr(ino, &owner(7)).map(drop)
+    ("attributes", NewKind::Regular, false, |v, ino, caller| {
+        v.set_attr(caller, ino, &owner(7)).map(drop)
     }),
-    ("a size in the inode", NewKind::Regular, false, |v, ino, may| {
-        v.provided(may).set_attr(ino, &size(10)).map(drop)
+    ("a size in the inode", NewKind::Regular, false, |v, ino, caller| {
+        v.set_attr(caller, ino, &size(10)).map(drop)
     }),
-    ("a size with blocks", NewKind::Regular, false, |v, ino, may| {
-        v.provided(may).set_attr(ino, &size(1 << 20)).map(drop)
+    ("a size with blocks", NewKind::Regular, false, |v, ino, caller| {
+        v.set_attr(caller, ino, &size(1 << 20)).map(drop)
     }),
-    ("a name", NewKind::Regular, true, |v, _, may| {
-        v.provided(|_: &Attr, file: &Attr| may(file)).unlink(ROOT, b"name")
+    ("a name", NewKind::Regular, true, |v, _, caller| v.unlink(caller, ROOT, b"name")),
+    ("a directory", NewKind::Directory, true, |v, _, caller| v.remove_dir(caller, ROOT, b"name")),
+    ("a name that is changed", NewKind::Regular, true, |v, _, caller| {
+        v.rename(caller, ROOT, b"name", ROOT, b"new", RenameMode::Replace).map(drop)
     }),
-    ("a directory", NewKind::Directory, true, |v, _, may| {
-        v.provided(|_: &Attr, file: &Attr| may(file)).remove_dir(ROOT, b"name")
-    }),
-    ("a name that is changed", NewKind::Regular, true, |v, _, may| {
-        let volume = v.provided(|_: &Attr, file: &Attr| may(file));
-        volume.rename(ROOT, b"name", ROOT, b"new", RenameMode::Replace).map(drop)
-    }),
-    ("a name that is replaced", NewKind::Regular, true, |v, ino, may| {
+    ("a name that is replaced", NewKind::Regular, true, |v, ino, caller| {
         if v.lookup(ROOT, b"another").is_err() {
             make(v, ROOT, "another", NewKind::Regular);
         }
-        let volume = v.provided(|_: &Attr, file: &Attr| file.ino != ino || may(file));
-        volume.rename(ROOT, b"another", ROOT, b"name", RenameMode::Replace).map(drop)
+        let condition = caller.condition.expect("given");
+        let of_replaced = |file: &Attr, dir: Option<&Attr>| file.ino != ino || condition(file, dir);
+        let caller = Caller { condition: Some(&of_replaced), ..*caller };
+        v.rename(&caller, ROOT, b"another", ROOT, b"name", RenameMode::Replace).map(drop)
     }),
 ];
 
@@ -68,14 +65,20 @@ fn without_its_condition_a_change_is_not_made() {
         let volume = volume();
         let ino = make(&volume, ROOT, "name", kind);
         let (file, root) = (volume.attr(ino).unwrap(), volume.attr(ROOT).unwrap());
-        let seen = |attr: &Attr| *attr != file;
-        assert!(matches!(change(&volume, ino, &seen), Err(Error::Unmet)), "{what}");
+        let is_other = |attr: &Attr, dir: Option<&Attr>| {
+            assert_eq!(dir.is_some(), takes_name, "{what}");
+            *attr != file
+        };
+        let caller = Caller { condition: Some(&is_other), ..Caller::ROOT };
+        assert!(matches!(change(&volume, ino, &caller), Err(Error::Unmet)), "{what}");
         assert_eq!(volume.attr(ino).unwrap(), file, "{what}");
         if what != "a name that is replaced" {
             assert_eq!(volume.attr(ROOT).unwrap(), root, "{what}");
         }
         assert_eq!(volume.lookup(ROOT, b"name").unwrap().ino, ino, "{what}");
-        change(&volume, ino, &|attr| *attr == file).unwrap();
+        let is_same = |attr: &Attr, _: Option<&Attr>| *attr == file;
+        let caller = Caller { condition: Some(&is_same), ..Caller::ROOT };
+        change(&volume, ino, &caller).unwrap();
         let now = volume.lookup(ROOT, b"name").ok().map(|attr| (attr.ino, attr.uid));
         assert_eq!(now == Some((ino, 7)), !takes_name, "{what}");
     }
@@ -94,17 +97,19 @@ fn no_change_comes_between_a_condition_and_its_change() {
                 while asked.load(Ordering::Acquire) == 0 {
                     thread::yield_now();
                 }
-                let attr = volume.provided(|_: &Attr| is_over.load(Ordering::Acquire));
-                attr.set_attr(ino, &owner(8))
+                let is_over = |_: &Attr, _: Option<&Attr>| is_over.load(Ordering::Acquire);
+                let caller = Caller { condition: Some(&is_over), ..Caller::ROOT };
+                volume.set_attr(&caller, ino, &owner(8))
             });
-            let may = |_: &Attr| {
+            let may = |_: &Attr, _: Option<&Attr>| {
                 asked.fetch_add(1, Ordering::Release);
                 // Long enough for the other to be there first, if it could.
                 thread::sleep(Duration::from_millis(50));
                 is_over.store(true, Ordering::Release);
                 true
             };
-            change(&volume, ino, &may).unwrap();
+            let caller = Caller { condition: Some(&may), ..Caller::ROOT };
+            change(&volume, ino, &caller).unwrap();
             other.join().unwrap()
         });
         match uid_seen_after {

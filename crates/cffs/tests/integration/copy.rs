@@ -10,7 +10,7 @@ use cffs::error::Error;
 use cffs::format::FILE_BYTES_MAX;
 use cffs::fsck::{self, CheckOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, OpenOptions, SeekFor, SetAttr, Volume, XattrMode};
+use cffs::vfs::{Caller, NewKind, OpenOptions, SeekFor, SetAttr, Volume, XattrMode};
 
 use crate::setup::{made, make};
 
@@ -42,7 +42,7 @@ fn read_all(volume: &Volume, ino: InodeNo) -> Vec<u8> {
 
 fn resize(volume: &Volume, ino: InodeNo, size: u64) {
     let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-    volume.set_attr(ino, &changes).expect("resized");
+    volume.set_attr(&Caller::ROOT, ino, &changes).expect("resized");
 }
 
 /// Copies all, as a program does: until nothing comes any more.
@@ -50,7 +50,7 @@ fn copy_all(volume: &Volume, from: (InodeNo, u64), to: (InodeNo, u64), len: u64)
     let mut done = 0;
     loop {
         let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
-        match volume.copy(source, target, len - done).expect("copied") {
+        match volume.copy(&Caller::ROOT, source, target, len - done).expect("copied") {
             0 => return done,
             copied => done += copied,
         }
@@ -67,8 +67,8 @@ fn close_and_check(volume: Volume, device: &MemoryDevice) {
 fn sparse_file(volume: &Volume) -> (InodeNo, Vec<u8>) {
     let source = file(volume, "source");
     let data = pattern(MIB + 1234);
-    volume.write(source, 0, &data).expect("written");
-    volume.write(source, 9 * MIB + 77, &data[..300]).expect("written");
+    volume.write(&Caller::ROOT, source, 0, &data).expect("written");
+    volume.write(&Caller::ROOT, source, 9 * MIB + 77, &data[..300]).expect("written");
     resize(volume, source, 12 * MIB + 5);
     (source, read_all(volume, source))
 }
@@ -85,7 +85,7 @@ fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
         // Full of data, which has to go, and longer than the copy or ending in the middle of it.
         let old = file(&volume, &format!("old {index}"));
         let old_bytes = pattern(if index % 2 == 0 { 20 * MIB } else { 5 * MIB + 3 });
-        volume.write(old, 0, &old_bytes).expect("written");
+        volume.write(&Caller::ROOT, old, 0, &old_bytes).expect("written");
         for (target, before) in [(new, Vec::new()), (old, old_bytes)] {
             assert_eq!(copy_all(&volume, (source, 0), (target, shift), u64::MAX), 12 * MIB + 5);
             let end = (shift as usize + bytes.len()).max(before.len());
@@ -113,9 +113,12 @@ fn a_hole_of_a_tebibyte_is_copied_at_once() {
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     resize(&volume, source, 1 << 40);
-    volume.write(source, (1 << 40) - 5, b"at the end").expect("written");
+    volume.write(&Caller::ROOT, source, (1 << 40) - 5, b"at the end").expect("written");
     let end = (1 << 40) + 5;
-    assert_eq!(volume.copy((source, 0), (target, 0), u64::MAX).expect("copied"), end);
+    assert_eq!(
+        volume.copy(&Caller::ROOT, (source, 0), (target, 0), u64::MAX).expect("copied"),
+        end
+    );
     assert_eq!(volume.attr(target).expect("there").size, end);
     let mut last = [0; 10];
     volume.read(target, end - 10, &mut last).expect("read");
@@ -129,8 +132,11 @@ fn a_long_copy_takes_several_calls() {
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     let data = pattern(2 * CALL_BYTES_MAX + 999);
-    volume.write(source, 0, &data).expect("written");
-    assert_eq!(volume.copy((source, 0), (target, 0), u64::MAX).expect("copied"), CALL_BYTES_MAX);
+    volume.write(&Caller::ROOT, source, 0, &data).expect("written");
+    assert_eq!(
+        volume.copy(&Caller::ROOT, (source, 0), (target, 0), u64::MAX).expect("copied"),
+        CALL_BYTES_MAX
+    );
     let rest = copy_all(&volume, (source, CALL_BYTES_MAX), (target, CALL_BYTES_MAX), u64::MAX);
     assert_eq!(rest, CALL_BYTES_MAX + 999);
     assert!(read_all(&volume, target) == data);
@@ -143,8 +149,8 @@ fn copies_that_are_impossible_are_refused() {
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     let dir = make(&volume, ROOT, "dir", NewKind::Directory);
-    volume.write(source, 0, &pattern(10_000)).expect("written");
-    let copy = |from, to, len| volume.copy(from, to, len);
+    volume.write(&Caller::ROOT, source, 0, &pattern(10_000)).expect("written");
+    let copy = |from, to, len| volume.copy(&Caller::ROOT, from, to, len);
     assert!(matches!(copy((source, 0), (source, 999), 1000), Err(Error::Invalid(_))));
     assert!(matches!(copy((source, 999), (source, 0), 1000), Err(Error::Invalid(_))));
     assert_eq!(copy((source, 0), (source, 1000), 1000).expect("side by side"), 1000);
@@ -159,7 +165,7 @@ fn copies_that_are_impossible_are_refused() {
     volume.close().expect("closed");
 
     let volume = open(&device, true);
-    let refused = volume.copy((source, 0), (target, 0), 5);
+    let refused = volume.copy(&Caller::ROOT, (source, 0), (target, 0), 5);
     assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
 }
 
@@ -169,11 +175,12 @@ fn a_copy_ends_where_the_space_does() {
     let volume = open(&device, false);
     let (source, target) = (file(&volume, "source"), file(&volume, "target"));
     let data = pattern(14 * MIB);
-    assert_eq!(volume.write(source, 0, &data).expect("written"), data.len());
-    let copied = volume.copy((source, 0), (target, 0), u64::MAX).expect("a part fits");
+    assert_eq!(volume.write(&Caller::ROOT, source, 0, &data).expect("written"), data.len());
+    let copied =
+        volume.copy(&Caller::ROOT, (source, 0), (target, 0), u64::MAX).expect("a part fits");
     assert!(copied > MIB && copied < 14 * MIB, "{copied}");
     assert!(read_all(&volume, target) == data[..copied as usize]);
-    let refused = volume.copy((source, copied), (target, copied), u64::MAX);
+    let refused = volume.copy(&Caller::ROOT, (source, copied), (target, copied), u64::MAX);
     assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
     close_and_check(volume, &device);
 }
@@ -183,11 +190,12 @@ fn a_copy_moves_the_times_and_takes_the_capabilities_of_its_target() {
     let device = made(64 * MIB);
     let volume = open(&device, false);
     let (data, hole) = (file(&volume, "data"), file(&volume, "hole"));
-    volume.write(data, 0, &pattern(10_000)).expect("written");
+    volume.write(&Caller::ROOT, data, 0, &pattern(10_000)).expect("written");
     resize(&volume, hole, 100_000);
     for source in [data, hole] {
         let target = file(&volume, &format!("target {source}"));
-        let set = volume.set_xattr(target, b"security.capability", b"all", XattrMode::Any);
+        let set =
+            volume.set_xattr(&Caller::ROOT, target, b"security.capability", b"all", XattrMode::Any);
         set.expect("set");
         let before = volume.attr(target).expect("there");
         assert!(copy_all(&volume, (source, 0), (target, 0), u64::MAX) > 0);
@@ -205,8 +213,8 @@ fn copies_in_opposite_directions_do_not_wait_for_each_other() {
     let device = made(64 * MIB);
     let volume = Arc::new(open(&device, false));
     let (a, b) = (file(&volume, "a"), file(&volume, "b"));
-    volume.write(a, 0, &vec![1; MIB as usize]).expect("written");
-    volume.write(b, 0, &vec![2; MIB as usize]).expect("written");
+    volume.write(&Caller::ROOT, a, 0, &vec![1; MIB as usize]).expect("written");
+    volume.write(&Caller::ROOT, b, 0, &vec![2; MIB as usize]).expect("written");
     let (done, ended) = channel();
     for (from, to) in [(a, b), (b, a)] {
         let (volume, done) = (volume.clone(), done.clone());

@@ -8,12 +8,12 @@ use cffs::device::{Counts, MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+use cffs::vfs::{Caller, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const EMPTY: NewFile<'_> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 
@@ -43,7 +43,7 @@ fn directory_of(names: u64) -> Device {
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let volume = open(&device);
     for index in 0..names {
-        volume.make(ROOT, &name(index), &EMPTY).expect("made");
+        volume.make(&Caller::ROOT, ROOT, &name(index), &EMPTY).expect("made");
     }
     volume.close().expect("closed");
     device
@@ -69,8 +69,10 @@ fn costs_of_names(names: u64) -> [Counts; 4] {
             let error = volume.lookup(ROOT, b"not there").expect_err("not there");
             assert!(matches!(error, Error::NotFound), "{error}");
         }),
-        cold(&|volume| assert_eq!(volume.make(ROOT, b"new", &EMPTY).expect("made").size, 0)),
-        cold(&|volume| volume.unlink(ROOT, b"new").map(drop).expect("gone")),
+        cold(&|volume| {
+            assert_eq!(volume.make(&Caller::ROOT, ROOT, b"new", &EMPTY).expect("made").size, 0)
+        }),
+        cold(&|volume| volume.unlink(&Caller::ROOT, ROOT, b"new").map(drop).expect("gone")),
     ]
 }
 
@@ -120,12 +122,14 @@ fn files_that_end_within_a_block_are_written_without_reading_it() {
     let device = device(1 << 30);
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let volume = open(&device);
-    volume.make(ROOT, b"first", &EMPTY).expect("made");
+    volume.make(&Caller::ROOT, ROOT, b"first", &EMPTY).expect("made");
     volume.sync().expect("synced");
     let counts = cost(&device, || {
         for index in 0..1000 {
-            let file = volume.make(ROOT, &name(index), &EMPTY).expect("made");
-            volume.write(file.ino, 0, &vec![7; 1000 + index as usize * 17]).expect("written");
+            let file = volume.make(&Caller::ROOT, ROOT, &name(index), &EMPTY).expect("made");
+            volume
+                .write(&Caller::ROOT, file.ino, 0, &vec![7; 1000 + index as usize * 17])
+                .expect("written");
         }
         volume.sync().expect("synced");
     });
@@ -141,15 +145,19 @@ fn overwritten_blocks_are_not_read() {
     let mut sizes = [1000, 4096, 9000, 16_384].into_iter().cycle();
     let volume = open(&device);
     for index in 0..FILES {
-        let file = volume.make(ROOT, &name(index), &EMPTY).expect("made");
-        volume.write(file.ino, 0, &vec![7; sizes.next().unwrap_or(0)]).expect("written");
+        let file = volume.make(&Caller::ROOT, ROOT, &name(index), &EMPTY).expect("made");
+        volume
+            .write(&Caller::ROOT, file.ino, 0, &vec![7; sizes.next().unwrap_or(0)])
+            .expect("written");
     }
     volume.close().expect("closed");
     let volume = open(&device);
     let counts = cost(&device, || {
         for index in 0..FILES {
             let file = volume.lookup(ROOT, &name(index)).expect("found");
-            volume.write(file.ino, 0, &vec![8; file.size as usize]).expect("written");
+            volume
+                .write(&Caller::ROOT, file.ino, 0, &vec![8; file.size as usize])
+                .expect("written");
         }
         volume.sync().expect("synced");
     });
@@ -165,10 +173,12 @@ fn files_removed_with_their_directory_are_not_written() {
     let volume = open(&device);
     let dir = NewFile { kind: NewKind::Directory, ..EMPTY };
     for d in 0..300 {
-        let parent = volume.make(ROOT, &name(d), &dir).expect("made").ino;
+        let parent = volume.make(&Caller::ROOT, ROOT, &name(d), &dir).expect("made").ino;
         for index in 0..8 {
-            let file = volume.make(parent, &name(index), &EMPTY).expect("made");
-            volume.write(file.ino, 0, &vec![7; 1000 + index as usize * 1700]).expect("written");
+            let file = volume.make(&Caller::ROOT, parent, &name(index), &EMPTY).expect("made");
+            volume
+                .write(&Caller::ROOT, file.ino, 0, &vec![7; 1000 + index as usize * 1700])
+                .expect("written");
             volume.release(file.ino, 1);
         }
         volume.release(parent, 1);
@@ -178,9 +188,9 @@ fn files_removed_with_their_directory_are_not_written() {
         for d in 0..300 {
             let parent = volume.lookup(ROOT, &name(d)).expect("there").ino;
             for index in 0..8 {
-                volume.unlink(parent, &name(index)).expect("gone");
+                volume.unlink(&Caller::ROOT, parent, &name(index)).expect("gone");
             }
-            volume.remove_dir(ROOT, &name(d)).expect("gone");
+            volume.remove_dir(&Caller::ROOT, ROOT, &name(d)).expect("gone");
             volume.release(parent, 1);
         }
         volume.sync().expect("synced");
@@ -201,10 +211,10 @@ fn a_walk_of_more_directories_than_the_cache_holds_does_not_read_them_for_each_o
     let dir = NewFile { kind: NewKind::Directory, ..EMPTY };
     let (outer, inner) = (300, 20);
     for d in 0..outer {
-        let parent = volume.make(ROOT, &name(d), &dir).expect("made").ino;
+        let parent = volume.make(&Caller::ROOT, ROOT, &name(d), &dir).expect("made").ino;
         for index in 0..inner {
-            let child = volume.make(parent, &name(index), &dir).expect("made").ino;
-            let file = volume.make(child, b"a file", &EMPTY).expect("made").ino;
+            let child = volume.make(&Caller::ROOT, parent, &name(index), &dir).expect("made").ino;
+            let file = volume.make(&Caller::ROOT, child, b"a file", &EMPTY).expect("made").ino;
             [file, child].into_iter().for_each(|ino| volume.release(ino, 1));
         }
         volume.release(parent, 1);
@@ -237,11 +247,11 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let volume = open(&device);
     let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..EMPTY };
-    let dir = volume.make(ROOT, b"dir", &dir).expect("made").ino;
+    let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &dir).expect("made").ino;
     let waits = |parent, index| {
         let counts = cost(&device, || {
-            let file = volume.make(parent, &name(index), &EMPTY).expect("made").ino;
-            volume.write(file, 0, &[1; 4096]).expect("written");
+            let file = volume.make(&Caller::ROOT, parent, &name(index), &EMPTY).expect("made").ino;
+            volume.write(&Caller::ROOT, file, 0, &[1; 4096]).expect("written");
             volume.sync().expect("synced");
         });
         counts.barriers + counts.syncs
@@ -252,7 +262,7 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
     assert_eq!((root, other), (2, 2));
 
     // The table of external inodes has to be there before names that refer to it.
-    volume.make(ROOT, b"linked", &EMPTY).expect("made");
+    volume.make(&Caller::ROOT, ROOT, b"linked", &EMPTY).expect("made");
     let linked = volume.lookup(ROOT, b"linked").expect("there").ino;
     volume.sync().expect("synced");
     let counts = cost(&device, || {

@@ -18,7 +18,8 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered, SetAttr, SetVolume, Volume,
+    Caller, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered, SetAttr, SetVolume,
+    Volume,
 };
 
 use crate::setup::{Random, new, open, small_cache};
@@ -159,7 +160,7 @@ fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (I
         return (ROOT, name);
     }
     let ino = find(volume, ROOT, dir).unwrap_or_else(|| {
-        let attr = volume.make(ROOT, dir, &new(NewKind::Directory)).expect("make");
+        let attr = volume.make(&Caller::ROOT, ROOT, dir, &new(NewKind::Directory)).expect("make");
         volume.release(attr.ino, 1);
         history.note(volume);
         attr.ino
@@ -173,24 +174,33 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     let (other_dir, other_name) = pick_place(volume, random, history);
     match random.below(12) {
         0..=3 => {
-            let made = volume.make(dir, &name, &new(NewKind::Regular));
+            let made = volume.make(&Caller::ROOT, dir, &name, &new(NewKind::Regular));
             let Ok(attr) = made.or_else(|_| volume.lookup(dir, &name)) else { return };
             history.note(volume);
             let len = random.pick(&[0, 3, 300, 2000, 9000, 70_000]);
             let fill = random.below(255) as u8;
-            volume.write(attr.ino, 0, &vec![fill; len]).expect("write");
+            volume.write(&Caller::ROOT, attr.ino, 0, &vec![fill; len]).expect("write");
             volume.release(attr.ino, 1);
         }
         4 => {
             let Some(ino) = find(volume, dir, &name) else { return };
             let size = Some(random.below(5000));
-            volume.set_attr(ino, &SetAttr { size, ..SetAttr::default() }).expect("truncate");
+            volume
+                .set_attr(&Caller::ROOT, ino, &SetAttr { size, ..SetAttr::default() })
+                .expect("truncate");
         }
         5 => {
-            let _ = volume.unlink(dir, &name);
+            let _ = volume.unlink(&Caller::ROOT, dir, &name);
         }
         6..=8 => {
-            let _ = volume.rename(dir, &name, other_dir, &other_name, RenameMode::Replace);
+            let _ = volume.rename(
+                &Caller::ROOT,
+                dir,
+                &name,
+                other_dir,
+                &other_name,
+                RenameMode::Replace,
+            );
         }
         9 => {
             let Some(ino) = find(volume, dir, &name) else { return };
@@ -200,10 +210,10 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
         }
         10 => {
             let (from, to) = (random.pick(&DIRS), random.pick(&DIRS));
-            let _ = volume.rename(ROOT, from, ROOT, to, RenameMode::Replace);
+            let _ = volume.rename(&Caller::ROOT, ROOT, from, ROOT, to, RenameMode::Replace);
         }
         _ => {
-            let _ = volume.remove_dir(ROOT, random.pick(&DIRS));
+            let _ = volume.remove_dir(&Caller::ROOT, ROOT, random.pick(&DIRS));
         }
     }
 }
@@ -327,8 +337,9 @@ fn recover_and_compare(image: Image, history: &History, context: &str) {
         let there = found.inodes.contains_key(ino);
         assert!(there || !always, "{context}: inode {ino} is gone\n{}", path_of(states, *ino));
     }
-    let after = volume.make(ROOT, b"after the crash", &new(NewKind::Regular)).expect("make");
-    volume.write(after.ino, 0, &[7; 5000]).expect("write");
+    let after =
+        volume.make(&Caller::ROOT, ROOT, b"after the crash", &new(NewKind::Regular)).expect("make");
+    volume.write(&Caller::ROOT, after.ino, 0, &[7; 5000]).expect("write");
     volume.close().expect("close");
     let report = check(&device, Repair::No, context);
     assert!(report.problems.is_empty(), "{context}: after going on: {:?}", report.problems);

@@ -17,7 +17,7 @@ use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{ErrorsPolicy, NewFile, NewKind, OpenOptions, SetAttr};
-use cffs::vfs::{Volume, errno, read_superblock};
+use cffs::vfs::{Caller, Volume, errno, read_superblock};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FRAGMENT_BYTES: u64 = 1024;
@@ -38,7 +38,7 @@ fn sample() -> Sample {
     let dir = make(&volume, ROOT, "dir", NewKind::Directory).expect("made");
     for index in 0..20 {
         let ino = make(&volume, dir, &format!("file-{index}"), NewKind::Regular).expect("made");
-        volume.write(ino, 0, &[index; FILE_BYTES]).expect("written");
+        volume.write(&Caller::ROOT, ino, 0, &[index; FILE_BYTES]).expect("written");
     }
     volume.sync().expect("synced");
     let file = volume.lookup(dir, b"file-7").expect("found").ino;
@@ -55,8 +55,8 @@ fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> Result<Volume> {
 }
 
 fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> Result<InodeNo> {
-    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    Ok(volume.make(dir, name.as_bytes(), &new)?.ino)
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    Ok(volume.make(&Caller::ROOT, dir, name.as_bytes(), &new)?.ino)
 }
 
 fn flip(device: &MemoryDevice, offset: u64) {
@@ -254,9 +254,11 @@ fn after_damage_changes_are_refused_if_so_asked() {
     assert_eq!(errno(&error), rustix::io::Errno::ROFS.raw_os_error());
     let before = volume.lookup(ROOT, b"before").unwrap().ino;
     for refused in [
-        volume.write(before, 0, b"data").map(drop),
-        volume.set_attr(before, &SetAttr { uid: Some(7), ..SetAttr::default() }).map(drop),
-        volume.unlink(ROOT, b"before"),
+        volume.write(&Caller::ROOT, before, 0, b"data").map(drop),
+        volume
+            .set_attr(&Caller::ROOT, before, &SetAttr { uid: Some(7), ..SetAttr::default() })
+            .map(drop),
+        volume.unlink(&Caller::ROOT, ROOT, b"before"),
     ] {
         assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
     }

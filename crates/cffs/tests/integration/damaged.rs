@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use cffs::device::{Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::units::InodeNo;
-use cffs::vfs::{self, RenameMode};
+use cffs::vfs::{self, Caller, RenameMode};
 use proptest::prelude::*;
 
 use crate::golden::{damage, sample};
@@ -85,10 +85,17 @@ fn an_entry_that_names_its_own_directory_is_refused() {
     let changes: Vec<damage::Change> = root.into_iter().zip(at..).map(change).collect();
     let damaged = damage::damaged(image, regions, &changes);
     let (_, volume) = sample::open(&damaged, false).unwrap();
-    let rename = volume.rename(InodeNo::ROOT, name, InodeNo::ROOT, b"new", RenameMode::Replace);
+    let rename = volume.rename(
+        &Caller::ROOT,
+        InodeNo::ROOT,
+        name,
+        InodeNo::ROOT,
+        b"new",
+        RenameMode::Replace,
+    );
     assert!(rename.unwrap_err().to_string().contains("loop"));
     assert!(volume.lookup(InodeNo::ROOT, name).is_err());
-    assert!(volume.unlink(InodeNo::ROOT, name).is_err());
+    assert!(volume.unlink(&Caller::ROOT, InodeNo::ROOT, name).is_err());
 }
 
 /// An inode of the external table gets the number of one before it, of another type: once, its name

@@ -13,7 +13,7 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::journal::JournaledDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::{CgIndex, InodeNo};
-use cffs::vfs::{NewKind, Volume, XattrMode, read_superblock};
+use cffs::vfs::{Caller, NewKind, Volume, XattrMode, read_superblock};
 
 use crate::golden::{listing, sample};
 
@@ -74,10 +74,10 @@ fn fill_large(volume: &Volume) -> Result<()> {
     }
     let file = sample::make(volume, InodeNo::ROOT, b"file", NewKind::Regular)?;
     for (name, len) in [("user.longest", 65_536), ("user.long", 65_535), ("user.none", 0)] {
-        volume.set_xattr(file, name.as_bytes(), &vec![b'v'; len], XattrMode::Any)?;
+        volume.set_xattr(&Caller::ROOT, file, name.as_bytes(), &vec![b'v'; len], XattrMode::Any)?;
     }
     for piece in (0u64..700).rev() {
-        volume.write(file, piece * 8192, b"piece")?;
+        volume.write(&Caller::ROOT, file, piece * 8192, b"piece")?;
         if piece % 100 == 0 {
             volume.sync()?;
         }

@@ -12,7 +12,7 @@ use cffs::device::{BlockDevice, FaultDevice, MemoryDevice, TraceDevice};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{OpenOptions, Volume};
+use cffs::vfs::{Caller, OpenOptions, Volume};
 
 use crate::setup::{FILE, made};
 
@@ -30,16 +30,16 @@ fn open<D: BlockDevice + 'static>(device: &Arc<D>, discard: bool) -> Volume {
 }
 
 fn write(volume: &Volume, name: &str, len: u64) -> InodeNo {
-    let ino = volume.make(ROOT, name.as_bytes(), &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("made").ino;
     for from in (0..len).step_by(MIB as usize) {
         let piece = vec![from as u8 | 1; MIB.min(len - from) as usize];
-        assert_eq!(volume.write(ino, from, &piece).expect("written"), piece.len());
+        assert_eq!(volume.write(&Caller::ROOT, ino, from, &piece).expect("written"), piece.len());
     }
     ino
 }
 
 fn remove(volume: &Volume, name: &str, ino: InodeNo) {
-    volume.unlink(ROOT, name.as_bytes()).expect("unlinked");
+    volume.unlink(&Caller::ROOT, ROOT, name.as_bytes()).expect("unlinked");
     volume.release(ino, 1);
 }
 

@@ -10,7 +10,7 @@ use cffs::device::{HoldDevice, MemoryDevice, RequestKind, TraceDevice, TraceEven
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
 use crate::setup::FILE;
 
@@ -35,11 +35,11 @@ fn volume(options: OpenOptions) -> (Volume, Arc<Device>) {
 
 fn directory(volume: &Volume, name: &str) -> InodeNo {
     let new = NewFile { kind: NewKind::Directory, ..FILE };
-    volume.make(ROOT, name.as_bytes(), &new).expect("made").ino
+    volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new).expect("made").ino
 }
 
 fn make(volume: &Volume, dir: InodeNo, name: &str, len: u64) -> InodeNo {
-    let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made").ino;
     volume.release(ino, 1);
     write(volume, ino, 0, len);
     ino
@@ -48,7 +48,7 @@ fn make(volume: &Volume, dir: InodeNo, name: &str, len: u64) -> InodeNo {
 fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64) {
     for from in (at..at + len).step_by(MIB as usize) {
         let piece = vec![from as u8 | 1; MIB.min(at + len - from) as usize];
-        assert_eq!(volume.write(ino, from, &piece).expect("written"), piece.len());
+        assert_eq!(volume.write(&Caller::ROOT, ino, from, &piece).expect("written"), piece.len());
     }
 }
 

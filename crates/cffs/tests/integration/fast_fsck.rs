@@ -12,7 +12,7 @@ use cffs::format::sector::{Body, Sector};
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
+use cffs::vfs::{AllocateMode, Caller, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
 
 use crate::setup::{DIRECTORY, FILE, Random, open, small_cache};
 
@@ -86,47 +86,58 @@ impl Workload {
         let released = |ino| volume.release(ino, 1);
         match self.random.below(14) {
             0..=2 => {
-                let attr = volume.make(dir, &name, &FILE)?;
-                let written = volume.write(attr.ino, 0, &vec![7; len]).map(drop);
+                let attr = volume.make(&Caller::ROOT, dir, &name, &FILE)?;
+                let written = volume.write(&Caller::ROOT, attr.ino, 0, &vec![7; len]).map(drop);
                 released(attr.ino);
                 written
             }
             3 => {
-                let attr = volume.make(dir, &name, &DIRECTORY)?;
+                let attr = volume.make(&Caller::ROOT, dir, &name, &DIRECTORY)?;
                 self.dirs.push(attr.ino);
                 Ok(())
             }
             4 | 5 => {
                 let attr = volume.lookup(dir, &name)?;
-                match volume.unlink(dir, &name) {
+                match volume.unlink(&Caller::ROOT, dir, &name) {
                     // Still in use.
                     Ok(()) if len.is_multiple_of(2) => self.orphans.push(attr.ino),
                     _ => released(attr.ino),
                 }
                 Ok(())
             }
-            6 => volume.remove_dir(dir, &name),
-            7 => volume.rename(dir, &name, other, &new_name, RenameMode::Replace).map(drop),
-            8 => volume.rename(dir, &name, other, &new_name, RenameMode::Exchange).map(drop),
+            6 => volume.remove_dir(&Caller::ROOT, dir, &name),
+            7 => volume
+                .rename(&Caller::ROOT, dir, &name, other, &new_name, RenameMode::Replace)
+                .map(drop),
+            8 => volume
+                .rename(&Caller::ROOT, dir, &name, other, &new_name, RenameMode::Exchange)
+                .map(drop),
             9 | 10 => {
                 let attr = volume.lookup(dir, &name)?;
                 let changed = match self.random.below(4) {
-                    0 => volume.write(attr.ino, len as u64, &[9; 500]).map(drop),
+                    0 => volume.write(&Caller::ROOT, attr.ino, len as u64, &[9; 500]).map(drop),
                     1 => volume
                         .set_attr(
+                            &Caller::ROOT,
                             attr.ino,
                             &SetAttr { size: Some(len as u64), ..SetAttr::default() },
                         )
                         .map(drop),
-                    2 => volume.allocate(attr.ino, 0, 30_000, AllocateMode::ReserveKeepSize),
+                    2 => volume.allocate(
+                        &Caller::ROOT,
+                        attr.ino,
+                        0,
+                        30_000,
+                        AllocateMode::ReserveKeepSize,
+                    ),
                     _ => volume.link(attr.ino, other, &new_name).map(|attr| released(attr.ino)),
                 };
                 released(attr.ino);
                 changed
             }
             11 => {
-                let attr = volume.make_unnamed(dir, &FILE)?;
-                volume.write(attr.ino, 0, &vec![5; len])?;
+                let attr = volume.make_unnamed(&Caller::ROOT, dir, &FILE)?;
+                volume.write(&Caller::ROOT, attr.ino, 0, &vec![5; len])?;
                 if len.is_multiple_of(2) {
                     volume.link(attr.ino, dir, &name).map(|attr| released(attr.ino))?;
                 }
@@ -185,11 +196,11 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     let device = Arc::new(device);
     let volume = open(device.clone(), small_cache());
     for index in 0..600 {
-        volume.make(ROOT, format!("{index}").as_bytes(), &DIRECTORY).expect("made");
+        volume.make(&Caller::ROOT, ROOT, format!("{index}").as_bytes(), &DIRECTORY).expect("made");
     }
     for index in 0..600 {
         let dir = volume.lookup(ROOT, format!("{index}").as_bytes()).expect("there").ino;
-        volume.make(dir, b"file", &FILE).expect("made");
+        volume.make(&Caller::ROOT, dir, b"file", &FILE).expect("made");
     }
     volume.sync().expect("synced");
     assert!(volume.intent_log().incomplete);
@@ -199,7 +210,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     assert_eq!(report.full_because.as_deref(), Some("the intent log is incomplete"));
     assert_sound(&crashed, "full log");
     // The next epoch is a clean point, from which the log starts again.
-    volume.make(ROOT, b"more", &FILE).expect("made");
+    volume.make(&Caller::ROOT, ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
     assert!(!volume.intent_log().incomplete);
     recover(device.snapshot(), "restarted log");
@@ -215,8 +226,9 @@ fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     let make = |dirs: std::ops::Range<u32>| {
         for dir in dirs {
             let name = format!("{dir}");
-            let dir = volume.make(ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
-            volume.make(dir, b"file", &FILE).expect("made");
+            let dir =
+                volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
+            volume.make(&Caller::ROOT, dir, b"file", &FILE).expect("made");
             volume.sync().expect("synced");
         }
     };
@@ -255,9 +267,12 @@ fn table_of_inodes(device: &dyn BlockDevice) -> (u64, bool) {
 
 /// Makes a directory of enough files for their numbers to need one more block of the table.
 fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
-    let dir = volume.make(ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
+    let dir = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
     for index in 0..256 {
-        let ino = volume.make(dir, format!("{index}").as_bytes(), &FILE).expect("made").ino;
+        let ino = volume
+            .make(&Caller::ROOT, dir, format!("{index}").as_bytes(), &FILE)
+            .expect("made")
+            .ino;
         volume.release(ino, 1);
     }
 }
@@ -269,13 +284,18 @@ fn volume_with_a_table_in_pieces() -> Image {
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     {
         let volume = open(device.clone(), small_cache());
-        let filler = volume.make(ROOT, b"filler", &FILE).expect("made").ino;
+        let filler = volume.make(&Caller::ROOT, ROOT, b"filler", &FILE).expect("made").ino;
         let block = 4096;
-        let take =
-            |nth: &u64| volume.allocate(filler, nth * block, block, AllocateMode::Reserve).is_ok();
+        let take = |nth: &u64| {
+            volume
+                .allocate(&Caller::ROOT, filler, nth * block, block, AllocateMode::Reserve)
+                .is_ok()
+        };
         let blocks = (0..).take_while(take).count() as u64;
         for hole in (0..blocks).step_by(3) {
-            volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
+            volume
+                .allocate(&Caller::ROOT, filler, hole * block, block, AllocateMode::PunchHole)
+                .expect("punched");
         }
         volume.release(filler, 1);
         volume.close().expect("closed");
@@ -331,7 +351,9 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
         for dir in level {
             for index in 0..10 {
                 let name = format!("directory {index}");
-                below.push(volume.make(dir, name.as_bytes(), &DIRECTORY).expect("made").ino);
+                below.push(
+                    volume.make(&Caller::ROOT, dir, name.as_bytes(), &DIRECTORY).expect("made").ino,
+                );
             }
         }
         level = below;
@@ -339,8 +361,8 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     for dir in &level {
         for index in 0..100 {
             let name = format!("file {index}");
-            let ino = volume.make(*dir, name.as_bytes(), &FILE).expect("made").ino;
-            volume.write(ino, 0, &[1; 1500]).expect("written");
+            let ino = volume.make(&Caller::ROOT, *dir, name.as_bytes(), &FILE).expect("made").ino;
+            volume.write(&Caller::ROOT, ino, 0, &[1; 1500]).expect("written");
             volume.release(ino, 1);
         }
     }
@@ -349,10 +371,10 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     for dir in [level[0], level[level.len() / 2]] {
         for index in 0..20 {
             let name = format!("new {index}");
-            let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
-            volume.write(ino, 0, &[2; 3000]).expect("written");
+            let ino = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made").ino;
+            volume.write(&Caller::ROOT, ino, 0, &[2; 3000]).expect("written");
             volume.release(ino, 1);
-            volume.unlink(dir, format!("file {index}").as_bytes()).expect("gone");
+            volume.unlink(&Caller::ROOT, dir, format!("file {index}").as_bytes()).expect("gone");
         }
     }
     volume.sync().expect("synced");

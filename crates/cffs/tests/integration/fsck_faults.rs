@@ -12,18 +12,20 @@ use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
-use cffs::vfs::{Volume, read_superblock};
+use cffs::vfs::{Caller, Volume, read_superblock};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
 fn fill(volume: &Volume, from: u64) {
-    let new = |kind| NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let new = |kind| NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
     let name = format!("dir-{from}");
-    let dir = volume.make(ROOT, name.as_bytes(), &new(NewKind::Directory)).unwrap().ino;
+    let dir =
+        volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new(NewKind::Directory)).unwrap().ino;
     for index in from..from + 20 {
         let name = format!("file-{index}");
-        let ino = volume.make(dir, name.as_bytes(), &new(NewKind::Regular)).unwrap().ino;
-        volume.write(ino, 0, &vec![index as u8; 3000]).unwrap();
+        let ino =
+            volume.make(&Caller::ROOT, dir, name.as_bytes(), &new(NewKind::Regular)).unwrap().ino;
+        volume.write(&Caller::ROOT, ino, 0, &vec![index as u8; 3000]).unwrap();
     }
 }
 

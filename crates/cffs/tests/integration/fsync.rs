@@ -12,7 +12,7 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
+    AllocateMode, Caller, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
 };
 
 use crate::setup::FILE;
@@ -57,19 +57,21 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
 }
 
 fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64, byte: u8) {
-    let done = volume.write(ino, at, &vec![byte; len as usize]).expect("write");
+    let done = volume.write(&Caller::ROOT, ino, at, &vec![byte; len as usize]).expect("write");
     assert_eq!(done as u64, len);
 }
 
 fn make(volume: &Volume, name: &str, len: u64, byte: u8) -> InodeNo {
-    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
+    let attr = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("make");
     write(volume, attr.ino, 0, len, byte);
     volume.release(attr.ino, 1);
     attr.ino
 }
 
 fn rename(volume: &Volume, from: &str, to: &str) {
-    volume.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace).expect("rename");
+    volume
+        .rename(&Caller::ROOT, ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace)
+        .expect("rename");
 }
 
 fn fsync(volume: &Volume, ino: InodeNo) {
@@ -217,7 +219,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
 fn a_file_that_freed_space_is_not_left_behind() {
     let cut = |volume: &Volume, ino, size| {
         let change = SetAttr { size: Some(size), ..SetAttr::default() };
-        volume.set_attr(ino, &change).expect("truncate");
+        volume.set_attr(&Caller::ROOT, ino, &change).expect("truncate");
     };
     for what in ["cut off", "cut off in part", "punched"] {
         let device = new_device(16 * MIB);
@@ -227,15 +229,18 @@ fn a_file_that_freed_space_is_not_left_behind() {
         match what {
             "cut off" => cut(&volume, big, 0),
             "cut off in part" => cut(&volume, big, MIB),
-            _ => volume.allocate(big, 2 * MIB, 6 * MIB, AllocateMode::PunchHole).expect("punch"),
+            _ => volume
+                .allocate(&Caller::ROOT, big, 2 * MIB, 6 * MIB, AllocateMode::PunchHole)
+                .expect("punch"),
         }
         write(&volume, big, 0, 2 * MIB, 2);
         fsync_another(&volume);
         // Others take what is free now.
         for number in 0..40 {
-            let other = volume.make(ROOT, format!("other {number}").as_bytes(), &FILE);
+            let other =
+                volume.make(&Caller::ROOT, ROOT, format!("other {number}").as_bytes(), &FILE);
             let other = other.expect("make").ino;
-            if volume.write(other, 0, &vec![7; 200 << 10]).is_err() {
+            if volume.write(&Caller::ROOT, other, 0, &vec![7; 200 << 10]).is_err() {
                 break;
             }
             fsync(&volume, other);
@@ -295,16 +300,16 @@ fn fdatasync_writes_nothing_if_only_times_changed() {
     volume.sync().expect("sync");
     let times =
         SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
-    volume.set_attr(file, &times).expect("times");
+    volume.set_attr(&Caller::ROOT, file, &times).expect("times");
     let fdatasync = || volume.sync_file(file, true).expect("fdatasync");
     assert_eq!(written(&volume, fdatasync), 0);
     assert!(written(&volume, || fsync(&volume, file)) > 0, "fsync makes them durable");
     assert_eq!(written(&volume, || fsync(&volume, file)), 0);
 
-    volume.set_attr(file, &times).expect("times");
+    volume.set_attr(&Caller::ROOT, file, &times).expect("times");
     write(&volume, file, 0, 4 * KIB, 2);
     assert!(written(&volume, fdatasync) > 0, "the contents changed as well");
-    volume.set_attr(file, &SetAttr { size: Some(50), ..times }).expect("truncate");
+    volume.set_attr(&Caller::ROOT, file, &SetAttr { size: Some(50), ..times }).expect("truncate");
     assert!(written(&volume, fdatasync) > 0, "so did the size");
     assert_is(&after_crash(&device), "file", 50, 2);
 }
@@ -315,9 +320,9 @@ fn an_fsync_of_an_unchanged_file_writes_nothing() {
     let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let new_dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
-    let dir = volume.make(ROOT, b"dir", &new_dir).expect("make").ino;
-    let file = volume.make(dir, b"file", &FILE).expect("make").ino;
-    let neighbour = volume.make(dir, b"neighbour", &FILE).expect("make").ino;
+    let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &new_dir).expect("make").ino;
+    let file = volume.make(&Caller::ROOT, dir, b"file", &FILE).expect("make").ino;
+    let neighbour = volume.make(&Caller::ROOT, dir, b"neighbour", &FILE).expect("make").ino;
     volume.sync().expect("sync");
     let is_free = |what: &str| {
         for data_only in [false, true] {
@@ -330,17 +335,19 @@ fn an_fsync_of_an_unchanged_file_writes_nothing() {
     };
     is_free("nothing happened");
     let mode = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
-    volume.set_attr(neighbour, &mode).expect("chmod");
-    volume.rename(dir, b"neighbour", dir, b"other", RenameMode::Replace).expect("rename");
+    volume.set_attr(&Caller::ROOT, neighbour, &mode).expect("chmod");
+    volume
+        .rename(&Caller::ROOT, dir, b"neighbour", dir, b"other", RenameMode::Replace)
+        .expect("rename");
     make(&volume, "new", 100 * KIB, 1);
-    volume.make(ROOT, b"new dir", &new_dir).expect("make");
+    volume.make(&Caller::ROOT, ROOT, b"new dir", &new_dir).expect("make");
     is_free("others were changed, renamed and made");
 
     rename(&volume, "dir", "renamed");
     assert!(written(&volume, || fsync(&volume, file)) > 0, "its directory has another name");
     after_crash(&device).lookup(ROOT, b"renamed").expect("the new name");
     is_free("the new name is there");
-    volume.make(dir, b"later", &FILE).expect("make");
+    volume.make(&Caller::ROOT, dir, b"later", &FILE).expect("make");
     is_free("another name was added");
 }
 
@@ -349,7 +356,7 @@ fn an_fsync_of_an_unchanged_file_writes_nothing() {
 #[test]
 fn a_directory_does_not_go_with_its_files() {
     let make_in = |volume: &Volume, dir: InodeNo, name: &str| {
-        let attr = volume.make(dir, name.as_bytes(), &FILE).expect("make");
+        let attr = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("make");
         write(volume, attr.ino, 0, 200, 1);
         volume.release(attr.ino, 1);
         attr
@@ -357,13 +364,13 @@ fn a_directory_does_not_go_with_its_files() {
     let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let new = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
-    let dir = volume.make(ROOT, b"dir", &new).expect("make").ino;
+    let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &new).expect("make").ino;
     let gone = make_in(&volume, dir, "gone").ino;
     volume.sync().expect("sync");
     // The log lists once what is busy.
     fsync(&volume, make_in(&volume, dir, "first").ino);
 
-    volume.unlink(dir, b"gone").expect("unlink");
+    volume.unlink(&Caller::ROOT, dir, b"gone").expect("unlink");
     let second = make_in(&volume, dir, "second");
     let writes = volume.stats().device_writes;
     fsync(&volume, second.ino);
@@ -375,7 +382,7 @@ fn a_directory_does_not_go_with_its_files() {
     assert_eq!(crashed.lookup(dir, b"second").expect("a name").btime, second.btime);
     assert_eq!((dir_after.mtime, dir_after.ctime), (second.btime, second.btime));
     assert!(dir_after.change > now.change, "a value that was seen before means another state now");
-    assert!(matches!(crashed.remove_dir(ROOT, b"dir"), Err(Error::NotEmpty)));
+    assert!(matches!(crashed.remove_dir(&Caller::ROOT, ROOT, b"dir"), Err(Error::NotEmpty)));
 
     let written_bytes = written(&volume, || fsync(&volume, dir));
     assert!(written_bytes > 0, "an fsync of the directory writes its times");
@@ -490,7 +497,8 @@ fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() 
             MkfsOptions { embed, sector_bytes: Some(sector_bytes), ..MkfsOptions::default() };
         let device = made_device(16 * MIB, &options);
         let volume = open(device.clone());
-        let dir = volume.make(ROOT, b"dir", &NewFile { kind: NewKind::Directory, ..FILE });
+        let dir =
+            volume.make(&Caller::ROOT, ROOT, b"dir", &NewFile { kind: NewKind::Directory, ..FILE });
         let dir = dir.expect("make").ino;
         let old = make(&volume, "foo", 9 * KIB, 1);
         for number in 0..20 {
@@ -504,7 +512,9 @@ fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() 
         let long = "bar".repeat(60);
         rename(&volume, "other 3", &long);
         make(&volume, "other 3", 100, 4);
-        volume.rename(ROOT, b"other 7", dir, b"moved", RenameMode::Replace).expect("rename");
+        volume
+            .rename(&Caller::ROOT, ROOT, b"other 7", dir, b"moved", RenameMode::Replace)
+            .expect("rename");
         make(&volume, "other 7", 100, 5);
         assert_eq!(volume.stats().epochs_forced, forced, "a flush for each vacated name");
         fsync(&volume, old);
@@ -533,7 +543,9 @@ fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
     let old = make(&volume, "foo", KIB, 1);
     volume.sync().expect("sync");
     rename(&volume, "foo", "bar");
-    volume.make(ROOT, b"foo", &NewFile { kind: NewKind::Directory, ..FILE }).expect("make");
+    volume
+        .make(&Caller::ROOT, ROOT, b"foo", &NewFile { kind: NewKind::Directory, ..FILE })
+        .expect("make");
     fsync(&volume, old);
     let after = after_crash(&device);
     assert_is(&after, "bar", KIB, 1);

@@ -8,7 +8,7 @@ use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewKind, SetAttr, Volume};
+use cffs::vfs::{AllocateMode, Caller, NewKind, SetAttr, Volume};
 
 use crate::golden::sample;
 
@@ -23,7 +23,7 @@ fn in_pieces(options: &MkfsOptions) -> (Arc<MemoryDevice>, Volume) {
     let mut made = 0;
     loop {
         let file = sample::make(&volume, dir, &name(made), NewKind::Regular);
-        let written = file.and_then(|file| volume.write(file, 0, &[7; FRAGMENT]));
+        let written = file.and_then(|file| volume.write(&Caller::ROOT, file, 0, &[7; FRAGMENT]));
         match written {
             Ok(_) => made += 1,
             Err(Error::NoSpace) => break,
@@ -31,7 +31,9 @@ fn in_pieces(options: &MkfsOptions) -> (Arc<MemoryDevice>, Volume) {
         }
     }
     volume.sync().unwrap();
-    (0..made).step_by(2).for_each(|number| volume.unlink(dir, &name(number)).unwrap());
+    (0..made)
+        .step_by(2)
+        .for_each(|number| volume.unlink(&Caller::ROOT, dir, &name(number)).unwrap());
     volume.sync().unwrap();
     (device, volume)
 }
@@ -54,7 +56,7 @@ fn files_in_many_pieces_find_room_for_their_extents() {
             let name = format!("pieces {number}").into_bytes();
             let contents = vec![number as u8; 9 * FRAGMENT];
             let file = sample::make(&volume, InodeNo::ROOT, &name, NewKind::Regular);
-            match file.and_then(|file| volume.write(file, 0, &contents)) {
+            match file.and_then(|file| volume.write(&Caller::ROOT, file, 0, &contents)) {
                 Ok(len) if len == contents.len() => written.push((name, contents)),
                 Ok(_) | Err(Error::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -97,12 +99,12 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
         let empty = sample::empty_of(&options, 8 << 20).unwrap();
         let (device, volume) = sample::open(&empty, false).unwrap();
         let small = sample::make(&volume, InodeNo::ROOT, b"small", NewKind::Regular).unwrap();
-        volume.write(small, 0, &[1; 9000]).unwrap();
+        volume.write(&Caller::ROOT, small, 0, &[1; 9000]).unwrap();
         let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
         for piece in [64 * FRAGMENT, FRAGMENT] {
             let mut size = volume.attr(large).unwrap().size;
             loop {
-                match volume.write(large, size, &vec![3; piece]) {
+                match volume.write(&Caller::ROOT, large, size, &vec![3; piece]) {
                     Ok(len) => size += len as u64,
                     Err(Error::NoSpace) => break,
                     Err(error) => panic!("{error}"),
@@ -110,7 +112,7 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
             }
         }
         for number in 2..20 {
-            assert_eq!(volume.write(small, 0, &[number; 9000]).unwrap(), 9000);
+            assert_eq!(volume.write(&Caller::ROOT, small, 0, &[number; 9000]).unwrap(), 9000);
             volume.sync().unwrap();
         }
         closes_clean(&device, &volume);
@@ -146,29 +148,29 @@ fn the_last_block_of_a_file_on_a_full_volume_grows_only_if_there_is_room() {
         let make = |number| {
             let name = format!("{number}").into_bytes();
             let file = sample::make(&volume, InodeNo::ROOT, &name, NewKind::Regular).unwrap();
-            volume.write(file, 0, &vec![number as u8; size as usize]).unwrap();
+            volume.write(&Caller::ROOT, file, 0, &vec![number as u8; size as usize]).unwrap();
             file
         };
         let files: Vec<InodeNo> = (0..FILES).map(make).collect();
         let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
         volume.sync().unwrap();
         let mut at = 0;
-        while let Ok(len) = volume.write(large, at, &[3; FRAGMENT]) {
+        while let Ok(len) = volume.write(&Caller::ROOT, large, at, &[3; FRAGMENT]) {
             at += len as u64;
         }
         volume.sync().unwrap();
         let mut refused = 0;
         for file in &files {
             if !matches!(end, End::Kept) {
-                assert_eq!(volume.write(*file, size - 9, &[9; 9]).unwrap(), 9);
+                assert_eq!(volume.write(&Caller::ROOT, *file, size - 9, &[9; 9]).unwrap(), 9);
             }
             let mut from = size;
             if matches!(end, End::CutOff) {
                 from = whole - BLOCK + part;
                 let cut = SetAttr { size: Some(from), ..SetAttr::default() };
-                volume.set_attr(*file, &cut).unwrap();
+                volume.set_attr(&Caller::ROOT, *file, &cut).unwrap();
             }
-            match volume.write(*file, from, &[8; FRAGMENT]) {
+            match volume.write(&Caller::ROOT, *file, from, &[8; FRAGMENT]) {
                 Ok(len) => assert_eq!(len, FRAGMENT),
                 Err(Error::NoSpace) => refused += 1,
                 Err(error) => panic!("{error}"),
@@ -190,18 +192,18 @@ fn a_refused_part_of_an_overwrite_leaves_the_old_contents() {
         let empty = sample::empty_of(&MkfsOptions::default(), 8 << 20).unwrap();
         let (device, volume) = sample::open(&empty, false).unwrap();
         let small = sample::make(&volume, InodeNo::ROOT, b"small", NewKind::Regular).unwrap();
-        volume.write(small, 0, &old[..BLOCK]).unwrap();
-        volume.write(small, 2 * BLOCK as u64, &old[2 * BLOCK..]).unwrap();
+        volume.write(&Caller::ROOT, small, 0, &old[..BLOCK]).unwrap();
+        volume.write(&Caller::ROOT, small, 2 * BLOCK as u64, &old[2 * BLOCK..]).unwrap();
         let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
         let mut size = 0;
-        while let Ok(len) = volume.write(large, size, &[3; FRAGMENT]) {
+        while let Ok(len) = volume.write(&Caller::ROOT, large, size, &[3; FRAGMENT]) {
             size += len as u64;
         }
         let size = Some(size - room * FRAGMENT as u64);
-        volume.set_attr(large, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        volume.set_attr(&Caller::ROOT, large, &SetAttr { size, ..SetAttr::default() }).unwrap();
         volume.close().unwrap();
         let (device, volume) = sample::open(&device.snapshot(), false).unwrap();
-        let len = volume.write(small, 0, &vec![2; old.len()]).unwrap_or(0);
+        let len = volume.write(&Caller::ROOT, small, 0, &vec![2; old.len()]).unwrap_or(0);
         refused += usize::from(len < old.len());
         closes_clean(&device, &volume);
         let (_, volume) = sample::open(&device.snapshot(), true).unwrap();
@@ -223,7 +225,7 @@ fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
         let file = sample::make(&volume, InodeNo::ROOT, b"file", NewKind::Regular).unwrap();
         let mut size = 0;
         loop {
-            match volume.write(file, size, &[1; 64 * FRAGMENT]) {
+            match volume.write(&Caller::ROOT, file, size, &[1; 64 * FRAGMENT]) {
                 Ok(len) => size += len as u64,
                 Err(Error::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -231,16 +233,16 @@ fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
         }
         volume.sync().unwrap();
         for at in (0..size).step_by(5 * 4096) {
-            match volume.allocate(file, at, 4096, AllocateMode::PunchHole) {
+            match volume.allocate(&Caller::ROOT, file, at, 4096, AllocateMode::PunchHole) {
                 Ok(()) | Err(Error::NoSpace) => {}
                 Err(error) => panic!("{error}"),
             }
         }
         volume.sync().unwrap();
         for at in (0..size).step_by(10 * 4096) {
-            match volume.allocate(file, at, 4096, AllocateMode::Reserve) {
+            match volume.allocate(&Caller::ROOT, file, at, 4096, AllocateMode::Reserve) {
                 Ok(()) => {
-                    volume.write(file, at, &[2; 100]).unwrap();
+                    volume.write(&Caller::ROOT, file, at, &[2; 100]).unwrap();
                 }
                 Err(Error::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -261,7 +263,7 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
             let Ok(file) = volume.lookup(dir, format!("{number}").as_bytes()) else { break };
             // Something else to write, since that might settle what the name needs.
             let mode = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
-            volume.set_attr(InodeNo::ROOT, &mode).unwrap();
+            volume.set_attr(&Caller::ROOT, InodeNo::ROOT, &mode).unwrap();
             match volume.link(file.ino, dir, format!("{}", number - 1).as_bytes()) {
                 Ok(_) => assert_eq!(volume.attr(file.ino).unwrap().nlink, 2),
                 Err(Error::NoSpace) => {
@@ -286,16 +288,17 @@ fn space_of_a_file_that_was_just_removed_is_waited_for() {
     let make = |name: &[u8]| sample::make(&volume, InodeNo::ROOT, name, NewKind::Regular).unwrap();
     let (used, large, other) = (make(b"used"), make(b"large"), make(b"other"));
     let block = vec![7; 64 << 10];
-    volume.write(used, 0, &block).unwrap();
-    let append = |at: u64| volume.write(large, at * block.len() as u64, &block).err();
+    volume.write(&Caller::ROOT, used, 0, &block).unwrap();
+    let append =
+        |at: u64| volume.write(&Caller::ROOT, large, at * block.len() as u64, &block).err();
     assert!(matches!((0..).find_map(append), Some(Error::NoSpace)));
     volume.sync().unwrap();
     let remove = |name: &[u8]| {
         volume.lookup(InodeNo::ROOT, name).unwrap();
-        volume.unlink(InodeNo::ROOT, name).unwrap();
+        volume.unlink(&Caller::ROOT, InodeNo::ROOT, name).unwrap();
     };
     remove(b"used");
-    assert!(matches!(volume.write(other, 0, &block), Err(Error::NoSpace)));
+    assert!(matches!(volume.write(&Caller::ROOT, other, 0, &block), Err(Error::NoSpace)));
 
     remove(b"large");
     std::thread::scope(|scope| {
@@ -303,7 +306,7 @@ fn space_of_a_file_that_was_just_removed_is_waited_for() {
             std::thread::sleep(std::time::Duration::from_millis(50));
             volume.release(large, 1);
         });
-        assert_eq!(volume.write(other, 0, &block).unwrap(), block.len());
+        assert_eq!(volume.write(&Caller::ROOT, other, 0, &block).unwrap(), block.len());
     });
     volume.release(used, 1);
     closes_clean(&device, &volume);

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use cffs::device::{Geometry, Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions};
+use cffs::vfs::Caller;
 
 #[path = "../golden/damage.rs"]
 pub mod damage;
@@ -130,19 +131,19 @@ fn golden_volumes_can_be_written_to() {
                 true
             })
             .unwrap();
-        names.iter().for_each(|name| volume.unlink(large, name).unwrap());
-        volume.remove_dir(root, b"large").unwrap();
+        names.iter().for_each(|name| volume.unlink(&Caller::ROOT, large, name).unwrap());
+        volume.remove_dir(&Caller::ROOT, root, b"large").unwrap();
         let new = cffs::vfs::NewFile {
             kind: cffs::vfs::NewKind::Regular,
             permissions: 0o644,
-            umask: 0o022,
             uid: 0,
             gid: 0,
+            times: None,
         };
-        let file = volume.make(root, b"new", &new).unwrap().ino;
-        volume.write(file, 100_000, b"data after a hole").unwrap();
+        let file = volume.make(&Caller::ROOT, root, b"new", &new).unwrap().ino;
+        volume.write(&Caller::ROOT, file, 100_000, b"data after a hole").unwrap();
         let above = volume.lookup(root, b"above").unwrap().ino;
-        volume.unlink(above, b"third name").unwrap();
+        volume.unlink(&Caller::ROOT, above, b"third name").unwrap();
         let after = listing::of(&volume).unwrap();
         volume.close().unwrap();
         let without_times = |listing: &str| -> Vec<String> {

@@ -18,7 +18,7 @@ use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{OpenOptions, Volume, read_superblock};
+use cffs::vfs::{Caller, OpenOptions, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -60,9 +60,15 @@ fn contents(file: u64) -> Vec<u8> {
 
 fn fill(volume: &Volume, files: std::ops::Range<u64>) {
     for file in files {
-        let ino = volume.make(ROOT, format!("{file}").as_bytes(), &FILE).expect("made").ino;
+        let ino = volume
+            .make(&Caller::ROOT, ROOT, format!("{file}").as_bytes(), &FILE)
+            .expect("made")
+            .ino;
         let contents = contents(file);
-        assert_eq!(volume.write(ino, 0, &contents).expect("written"), contents.len());
+        assert_eq!(
+            volume.write(&Caller::ROOT, ino, 0, &contents).expect("written"),
+            contents.len()
+        );
         volume.release(ino, 1);
     }
 }
@@ -122,10 +128,10 @@ fn a_volume_grows_from_any_size_to_any_other() {
             // All of it can be used.
             let volume = open(device.clone()).expect("open again");
             assert_filled(&volume, 0..files + 4);
-            let ino = volume.make(ROOT, b"all", &FILE).expect("made").ino;
+            let ino = volume.make(&Caller::ROOT, ROOT, b"all", &FILE).expect("made").ino;
             let piece = vec![9; 64 << 10];
             let mut at = 0;
-            while let Ok(len @ 1..) = volume.write(ino, at, &piece) {
+            while let Ok(len @ 1..) = volume.write(&Caller::ROOT, ino, at, &piece) {
                 at += len as u64;
             }
             volume.sync().expect("synced");

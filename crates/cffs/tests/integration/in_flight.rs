@@ -10,7 +10,7 @@ use cffs::device::{HoldDevice, MemoryDevice, RequestKind};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, Volume, XattrMode};
+use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, OpenOptions, Volume, XattrMode};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,13 +23,13 @@ const BLOCK_BYTES: u64 = 4096;
 type Device = HoldDevice<MemoryDevice>;
 
 fn make(volume: &Volume, name: &str) -> InodeNo {
-    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(ROOT, name.as_bytes(), &new).expect("made").ino
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new).expect("made").ino
 }
 
 fn set(volume: &Volume, ino: InodeNo, fill: u8) {
     let value = [fill; ATTRIBUTE_BYTES];
-    volume.set_xattr(ino, NAME, &value, XattrMode::Any).expect("set");
+    volume.set_xattr(&Caller::ROOT, ino, NAME, &value, XattrMode::Any).expect("set");
 }
 
 /// Makes room for inodes again and again: their attributes go, or the inodes themselves.
@@ -94,12 +94,14 @@ fn extents_that_an_epoch_writes_are_found_in_memory() {
         let ino = make(volume, "pieces");
         for piece in 0..PIECES {
             let bytes = [piece as u8; BLOCK_BYTES as usize];
-            volume.write(ino, 2 * piece * BLOCK_BYTES, &bytes).expect("written");
+            volume.write(&Caller::ROOT, ino, 2 * piece * BLOCK_BYTES, &bytes).expect("written");
         }
         volume.sync().expect("synced");
         for piece in (0..PIECES).step_by(4) {
             let mode = AllocateMode::PunchHole;
-            volume.allocate(ino, 2 * piece * BLOCK_BYTES, BLOCK_BYTES, mode).expect("punched");
+            volume
+                .allocate(&Caller::ROOT, ino, 2 * piece * BLOCK_BYTES, BLOCK_BYTES, mode)
+                .expect("punched");
         }
         volume.release(ino, 1);
     };
@@ -153,9 +155,9 @@ fn promises_of_dropped_pages_are_released() {
     let volume = Volume::open(device, Arc::new(TestClock::default()), options).expect("open");
     let ino = make(&volume, "page");
     let available = volume.stat_fs().available_fragments;
-    volume.write(ino, 0, &[1; BLOCK_BYTES as usize]).expect("written");
+    volume.write(&Caller::ROOT, ino, 0, &[1; BLOCK_BYTES as usize]).expect("written");
     assert!(volume.stat_fs().available_fragments < available, "a place is promised");
-    volume.allocate(ino, 0, BLOCK_BYTES, AllocateMode::PunchHole).expect("punched");
+    volume.allocate(&Caller::ROOT, ino, 0, BLOCK_BYTES, AllocateMode::PunchHole).expect("punched");
     assert_eq!(volume.stat_fs().available_fragments, available);
     volume.close().expect("closed");
 }

@@ -17,7 +17,7 @@ use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::journal::JournaledDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{JournalMode, NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{Caller, JournalMode, NewFile, NewKind, OpenOptions, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -42,8 +42,8 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
 }
 
 fn make(volume: &Volume, name: &str, len: usize) -> InodeNo {
-    let ino = volume.make(ROOT, name.as_bytes(), &FILE).expect("made").ino;
-    assert_eq!(volume.write(ino, 0, &vec![7; len]).expect("written"), len);
+    let ino = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("made").ino;
+    assert_eq!(volume.write(&Caller::ROOT, ino, 0, &vec![7; len]).expect("written"), len);
     volume.release(ino, 1);
     ino
 }
@@ -507,13 +507,21 @@ fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
     assert!(placed.pieces.iter().any(|piece| piece.run.start.0 > old_fragments), "{placed:?}");
     let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
     let dirs: Vec<InodeNo> = (0..8)
-        .map(|at| volume.make(ROOT, format!("dir {at}").as_bytes(), &dir).expect("made").ino)
+        .map(|at| {
+            volume
+                .make(&Caller::ROOT, ROOT, format!("dir {at}").as_bytes(), &dir)
+                .expect("made")
+                .ino
+        })
         .collect();
     volume.sync().expect("durable");
     let mut is_beyond = false;
     for at in 0..40 {
-        let ino = volume.make(dirs[at % 8], format!("{at}").as_bytes(), &FILE).expect("made").ino;
-        volume.write(ino, 0, &[7; 4096]).expect("written");
+        let ino = volume
+            .make(&Caller::ROOT, dirs[at % 8], format!("{at}").as_bytes(), &FILE)
+            .expect("made")
+            .ino;
+        volume.write(&Caller::ROOT, ino, 0, &[7; 4096]).expect("written");
         let records = volume.stats().journal.expect("it has a journal").records;
         volume.sync_file(ino, false).expect("durable");
         assert_eq!(volume.stats().journal.expect("it has a journal").records, records + 1, "{at}");
@@ -541,8 +549,8 @@ fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
     let mut durable = 0;
     loop {
         let name = format!("{durable}");
-        let Ok(file) = volume.make(ROOT, name.as_bytes(), &FILE) else { break };
-        let written = volume.write(file.ino, 0, &[7; 50_000]);
+        let Ok(file) = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE) else { break };
+        let written = volume.write(&Caller::ROOT, file.ino, 0, &[7; 50_000]);
         if !written.is_ok_and(|len| len == 50_000) || volume.sync_file(file.ino, false).is_err() {
             break;
         }

@@ -4,7 +4,7 @@ use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::format::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, SetAttr, SetTime, Volume, XattrMode};
+use cffs::vfs::{Caller, NewKind, SetAttr, SetTime, Volume, XattrMode};
 
 use crate::golden::sample;
 
@@ -27,10 +27,13 @@ fn the_largest_file_ends_where_it_should() {
     let last = FILE_BYTES_MAX - 3;
     let write = |volume: &Volume| {
         let ino = sample::make(volume, ROOT, b"large", NewKind::Regular).unwrap();
-        assert_eq!(volume.write(ino, last, b"end").unwrap(), 3);
-        assert!(matches!(volume.write(ino, FILE_BYTES_MAX, b"x"), Err(Error::TooLarge)));
+        assert_eq!(volume.write(&Caller::ROOT, ino, last, b"end").unwrap(), 3);
+        assert!(matches!(
+            volume.write(&Caller::ROOT, ino, FILE_BYTES_MAX, b"x"),
+            Err(Error::TooLarge)
+        ));
         let larger = SetAttr { size: Some(FILE_BYTES_MAX + 1), ..SetAttr::default() };
-        assert!(matches!(volume.set_attr(ino, &larger), Err(Error::TooLarge)));
+        assert!(matches!(volume.set_attr(&Caller::ROOT, ino, &larger), Err(Error::TooLarge)));
     };
     on_each_kind(write, |volume| {
         let attr = volume.lookup(ROOT, b"large").unwrap();
@@ -54,13 +57,14 @@ fn the_limits_of_names_targets_and_attributes_hold() {
         sample::make(volume, ROOT, b"link", NewKind::Symlink(&target)).unwrap();
         let longer = NewKind::Symlink(&[b't'; SYMLINK_BYTES_MAX + 1]);
         assert!(matches!(sample::make(volume, ROOT, b"longer", longer), Err(Error::NameTooLong)));
-        volume.set_xattr(ino, b"user.a", &value, XattrMode::Any).unwrap();
-        let larger = volume.set_xattr(ino, b"user.b", &[0; 65_537], XattrMode::Any);
+        volume.set_xattr(&Caller::ROOT, ino, b"user.a", &value, XattrMode::Any).unwrap();
+        let larger = volume.set_xattr(&Caller::ROOT, ino, b"user.b", &[0; 65_537], XattrMode::Any);
         assert!(matches!(larger, Err(Error::Range)), "{larger:?}");
         for name in [b"user.b", b"user.c", b"user.d"] {
-            let _ = volume.set_xattr(ino, name, &value[..65_000], XattrMode::Any);
+            let _ = volume.set_xattr(&Caller::ROOT, ino, name, &value[..65_000], XattrMode::Any);
         }
-        let beyond = volume.set_xattr(ino, b"user.e", &value[..5000], XattrMode::Any);
+        let beyond =
+            volume.set_xattr(&Caller::ROOT, ino, b"user.e", &value[..5000], XattrMode::Any);
         assert!(matches!(beyond, Err(Error::NoSpace)), "{beyond:?}");
     };
     on_each_kind(make, |volume| {
@@ -91,14 +95,16 @@ fn names_of_attributes_are_taken_as_long_as_they_can_be_listed() {
     let set = |volume: &Volume| {
         let ino = sample::make(volume, ROOT, b"f", NewKind::Regular).unwrap();
         for number in 0..most {
-            volume.set_xattr(ino, &name(number), b"v", XattrMode::Any).unwrap();
+            volume.set_xattr(&Caller::ROOT, ino, &name(number), b"v", XattrMode::Any).unwrap();
         }
-        let beyond = volume.set_xattr(ino, &name(most), b"v", XattrMode::Any);
+        let beyond = volume.set_xattr(&Caller::ROOT, ino, &name(most), b"v", XattrMode::Any);
         assert!(matches!(beyond, Err(Error::NoSpace)), "{beyond:?}");
-        volume.set_xattr(ino, b"system.posix_acl_access", &acl, XattrMode::Any).unwrap();
-        volume.set_xattr(ino, &name(7), b"another value", XattrMode::Any).unwrap();
+        volume
+            .set_xattr(&Caller::ROOT, ino, b"system.posix_acl_access", &acl, XattrMode::Any)
+            .unwrap();
+        volume.set_xattr(&Caller::ROOT, ino, &name(7), b"another value", XattrMode::Any).unwrap();
         volume.remove_xattr(ino, &name(8)).unwrap();
-        volume.set_xattr(ino, b"user.a", b"v", XattrMode::Any).unwrap();
+        volume.set_xattr(&Caller::ROOT, ino, b"user.a", b"v", XattrMode::Any).unwrap();
     };
     on_each_kind(set, |volume| {
         let ino = volume.lookup(ROOT, b"f").unwrap().ino;
@@ -117,7 +123,7 @@ fn times_go_far_beyond_those_of_32_bits() {
             let ino = sample::make(volume, ROOT, &name(seconds), NewKind::Regular).unwrap();
             let time = SetTime::To(Timestamp { seconds, nanoseconds: 999_999_999 });
             let changes = SetAttr { atime: Some(time), mtime: Some(time), ..SetAttr::default() };
-            volume.set_attr(ino, &changes).unwrap();
+            volume.set_attr(&Caller::ROOT, ino, &changes).unwrap();
         }
     };
     on_each_kind(set, |volume| {

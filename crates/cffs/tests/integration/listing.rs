@@ -8,7 +8,7 @@ use cffs::device::MemoryDevice;
 use cffs::error::Error;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{Access, AtimeMode, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Access, AtimeMode, Caller, OpenOptions, RenameMode, Volume};
 
 use crate::setup::FILE;
 
@@ -22,13 +22,15 @@ fn volume(options: &MkfsOptions) -> Volume {
 }
 
 fn make(volume: &Volume, name: &str) -> InodeNo {
-    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
+    let attr = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("make");
     volume.release(attr.ino, 1);
     attr.ino
 }
 
 fn rename(volume: &Volume, from: &str, to: &str) {
-    volume.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace).expect("rename");
+    volume
+        .rename(&Caller::ROOT, ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace)
+        .expect("rename");
 }
 
 /// Reads to the end, one entry after the other, with a change after each; what was seen how often.
@@ -119,7 +121,7 @@ fn a_reader_reaches_the_end_while_others_make_files() {
     on_volumes_with_files(|volume, files| {
         let seen = read_while(volume, |_| {
             make(volume, "for a moment");
-            volume.unlink(ROOT, b"for a moment").expect("unlink");
+            volume.unlink(&Caller::ROOT, ROOT, b"for a moment").expect("unlink");
         });
         assert!(files.iter().all(|ino| seen.get(ino) == Some(&1)));
         assert!(seen.len() < files.len() + 200, "{} entries", seen.len());
@@ -211,7 +213,7 @@ fn an_access_is_noted_unless_the_reader_asks_otherwise() {
     let options = OpenOptions { atime: AtimeMode::Strict, ..OpenOptions::default() };
     let volume = Volume::open(Arc::new(device), clock.clone(), options).expect("open");
     let file = make(&volume, "file");
-    volume.write(file, 0, b"contents").expect("written");
+    volume.write(&Caller::ROOT, file, 0, b"contents").expect("written");
     let mut buf = [0; 8];
     let mut read = |access| {
         let before = [file, ROOT].map(|ino| volume.attr(ino).expect("attr").atime);

@@ -12,12 +12,12 @@ use cffs::error::{Error, Result};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions, RenameMode, XattrMode};
-use cffs::vfs::{Attr, Volume};
+use cffs::vfs::{Attr, Caller, Volume};
 
 const ROUNDS: u32 = 300;
 
 fn new(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
 fn open(embed: bool) -> Volume {
@@ -48,7 +48,7 @@ fn with<T>(volume: &Volume, found: Result<Attr>, work: impl FnOnce(InodeNo) -> T
 /// while others write to them, list them with their attributes, and make everything durable.
 fn disturb(volume: &Volume) {
     let root = InodeNo::ROOT;
-    let dir = volume.make(root, b"dir", &new(NewKind::Directory)).expect("made").ino;
+    let dir = volume.make(&Caller::ROOT, root, b"dir", &new(NewKind::Directory)).expect("made").ino;
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let concurrently = |work: &'static (dyn Fn(&Volume, InodeNo) + Sync)| {
@@ -61,7 +61,9 @@ fn disturb(volume: &Volume) {
         };
         concurrently(&|volume, dir| {
             let found = volume.lookup(dir, b"one");
-            with(volume, found, |ino| allow_races(volume.write(ino, 0, b"tiny").map(drop)));
+            with(volume, found, |ino| {
+                allow_races(volume.write(&Caller::ROOT, ino, 0, b"tiny").map(drop))
+            });
         });
         concurrently(&|volume, dir| {
             for dir in [InodeNo::ROOT, dir] {
@@ -76,29 +78,47 @@ fn disturb(volume: &Volume) {
         });
         concurrently(&|volume, dir| {
             let name = b"user.name";
-            allow_races(volume.set_xattr(dir, name, &[1; 5000], XattrMode::Any));
+            allow_races(volume.set_xattr(&Caller::ROOT, dir, name, &[1; 5000], XattrMode::Any));
             volume.sync().expect("synced");
         });
         for round in 0..ROUNDS {
-            let made = volume.make(dir, b"one", &new(NewKind::Regular));
+            let made = volume.make(&Caller::ROOT, dir, b"one", &new(NewKind::Regular));
             with(volume, made, |ino| {
-                volume.write(ino, 0, &round.to_le_bytes()).expect("written");
+                volume.write(&Caller::ROOT, ino, 0, &round.to_le_bytes()).expect("written");
                 with(volume, volume.link(ino, root, b"two"), |_| ());
             });
             let mode = RenameMode::Replace;
-            allow_races(volume.rename(root, b"two", dir, b"three", mode));
-            with(volume, volume.make(root, b"four", &new(NewKind::Directory)), |_| ());
-            allow_races(volume.rename(root, b"four", dir, b"one", RenameMode::Exchange));
-            allow_races(volume.rename(dir, b"one", dir, b"five", mode));
-            allow_races(volume.rename(dir, b"five", dir, b"a somewhat longer name", mode));
+            allow_races(volume.rename(&Caller::ROOT, root, b"two", dir, b"three", mode));
+            with(
+                volume,
+                volume.make(&Caller::ROOT, root, b"four", &new(NewKind::Directory)),
+                |_| (),
+            );
+            allow_races(volume.rename(
+                &Caller::ROOT,
+                root,
+                b"four",
+                dir,
+                b"one",
+                RenameMode::Exchange,
+            ));
+            allow_races(volume.rename(&Caller::ROOT, dir, b"one", dir, b"five", mode));
+            allow_races(volume.rename(
+                &Caller::ROOT,
+                dir,
+                b"five",
+                dir,
+                b"a somewhat longer name",
+                mode,
+            ));
             for name in [&b"one"[..], b"three", b"a somewhat longer name"] {
-                allow_races(volume.unlink(dir, name).or_else(|error| match error {
-                    Error::IsDirectory => volume.remove_dir(dir, name),
+                allow_races(volume.unlink(&Caller::ROOT, dir, name).or_else(|error| match error {
+                    Error::IsDirectory => volume.remove_dir(&Caller::ROOT, dir, name),
                     error => Err(error),
                 }));
             }
-            allow_races(volume.unlink(root, b"four").or_else(|error| match error {
-                Error::IsDirectory => volume.remove_dir(root, b"four"),
+            allow_races(volume.unlink(&Caller::ROOT, root, b"four").or_else(|error| match error {
+                Error::IsDirectory => volume.remove_dir(&Caller::ROOT, root, b"four"),
                 error => Err(error),
             }));
         }

@@ -14,7 +14,7 @@ use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::journal;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{OpenOptions, Volume, read_superblock};
+use cffs::vfs::{Caller, OpenOptions, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -73,8 +73,8 @@ fn put(volume: &Volume, name: &str) {
     let before = drains();
     for number in 0..60 {
         let name = format!("{name} {number}");
-        let ino = volume.make(ROOT, name.as_bytes(), &FILE).expect("made").ino;
-        volume.write(ino, 0, &[7; 4096]).expect("written");
+        let ino = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("made").ino;
+        volume.write(&Caller::ROOT, ino, 0, &[7; 4096]).expect("written");
         volume.sync_file(ino, false).expect("durable");
         volume.release(ino, 1);
     }

@@ -12,7 +12,7 @@ use cffs::format::Layout;
 use cffs::fsck::{self, CheckOptions, Code, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{BlockNo, CgIndex, InodeNo};
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -33,8 +33,11 @@ impl Run {
     fn make(&self, names: Range<u32>) {
         for name in names {
             let name = format!("a file with the number {name}");
-            let file = self.volume.make(InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
-            self.volume.write(file.ino, 0, &[7; 9000]).expect("written");
+            let file = self
+                .volume
+                .make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &FILE)
+                .expect("made");
+            self.volume.write(&Caller::ROOT, file.ino, 0, &[7; 9000]).expect("written");
             self.volume.release(file.ino, 1);
             self.volume.sync().expect("synced");
         }
@@ -45,8 +48,12 @@ impl Run {
         let kind = NewFile { kind: NewKind::Directory, ..FILE };
         for dir in 0..count {
             let name = format!("directory {dir}");
-            let dir = self.volume.make(InodeNo::ROOT, name.as_bytes(), &kind).expect("made").ino;
-            self.volume.make(dir, b"in it", &FILE).expect("made");
+            let dir = self
+                .volume
+                .make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &kind)
+                .expect("made")
+                .ino;
+            self.volume.make(&Caller::ROOT, dir, b"in it", &FILE).expect("made");
             self.volume.sync().expect("synced");
         }
     }

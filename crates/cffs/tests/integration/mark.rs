@@ -12,7 +12,7 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::host::{Host, Standing};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
-use cffs::vfs::{Volume, mark, read_superblock};
+use cffs::vfs::{Caller, Volume, mark, read_superblock};
 
 use crate::setup::{made, recover};
 
@@ -74,8 +74,8 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
 }
 
 fn make_file(volume: &Volume, name: &[u8]) -> Result<(), Error> {
-    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    volume.make(InodeNo::ROOT, name, &new).map(drop)
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    volume.make(&Caller::ROOT, InodeNo::ROOT, name, &new).map(drop)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cffs::format::superblock::State;
 use cffs::fsck::{CheckOptions, Report, check};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewKind, RenameMode};
-use cffs::vfs::{Volume, read_superblock};
+use cffs::vfs::{Caller, Volume, read_superblock};
 
 use crate::setup::{made, make, open, small_cache};
 
@@ -31,26 +31,26 @@ fn change(volume: &Volume, dir: InodeNo, round: u64) {
     // What an earlier round with this number left.
     for (dir, end) in [(dir, ""), (dir, "-link"), (ROOT, "-renamed")] {
         for index in 0..40 {
-            let _ = volume.unlink(dir, format!("{round}-{index}{end}").as_bytes());
+            let _ = volume.unlink(&Caller::ROOT, dir, format!("{round}-{index}{end}").as_bytes());
         }
     }
     for index in 0..40 {
         let name = format!("{round}-{index}");
         let ino = make(volume, dir, &name, NewKind::Regular);
         let len = (index * 971 % 9000) as usize;
-        volume.write(ino, 0, &vec![index as u8; len]).expect("written");
+        volume.write(&Caller::ROOT, ino, 0, &vec![index as u8; len]).expect("written");
         let mut references = 1;
         match index % 5 {
             0 => {
                 volume.link(ino, dir, format!("{name}-link").as_bytes()).expect("linked");
                 references += 1;
             }
-            1 => volume.unlink(dir, name.as_bytes()).expect("gone"),
+            1 => volume.unlink(&Caller::ROOT, dir, name.as_bytes()).expect("gone"),
             2 => {
                 let new_name = format!("{name}-renamed");
                 let mode = RenameMode::Replace;
                 volume
-                    .rename(dir, name.as_bytes(), ROOT, new_name.as_bytes(), mode)
+                    .rename(&Caller::ROOT, dir, name.as_bytes(), ROOT, new_name.as_bytes(), mode)
                     .expect("moved");
             }
             _ => {}
@@ -104,9 +104,9 @@ fn a_volume_in_use_is_sound_at_every_moment() {
 fn a_file_without_a_name_is_no_problem() {
     let (_device, volume) = volume();
     let ino = make(&volume, ROOT, "open", NewKind::Regular);
-    volume.write(ino, 0, &[1; 50_000]).expect("written");
+    volume.write(&Caller::ROOT, ino, 0, &[1; 50_000]).expect("written");
     volume.sync().expect("synced");
-    volume.unlink(ROOT, b"open").expect("gone");
+    volume.unlink(&Caller::ROOT, ROOT, b"open").expect("gone");
     assert!(look(&volume).problems.is_empty());
     volume.release(ino, 1);
     let report = look(&volume);
@@ -118,7 +118,7 @@ fn a_file_without_a_name_is_no_problem() {
 fn damage_is_found_and_left_alone() {
     let (device, volume) = volume();
     let ino = make(&volume, ROOT, "file", NewKind::Regular);
-    volume.write(ino, 0, &[1; 5000]).expect("written");
+    volume.write(&Caller::ROOT, ino, 0, &[1; 5000]).expect("written");
     assert!(look(&volume).problems.is_empty());
     // The bitmap of the first group, behind the back of the volume.
     let superblock = volume.superblock();

@@ -6,8 +6,8 @@ use cffs::clock::TestClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{FragRun, InodeNo};
-use cffs::vfs::Volume;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+use cffs::vfs::{Caller, Volume};
 
 const DIRECTORIES: usize = 12;
 const FILES: usize = 10;
@@ -20,8 +20,8 @@ fn tree() -> (Volume, Vec<Vec<InodeNo>>) {
     let clock = Arc::new(TestClock::default());
     let volume = Volume::open(device, clock, OpenOptions::default()).expect("opened");
     let make = |dir, name: String, kind| {
-        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-        volume.make(dir, name.as_bytes(), &new).expect("made").ino
+        let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+        volume.make(&Caller::ROOT, dir, name.as_bytes(), &new).expect("made").ino
     };
     let files = |d: usize| {
         let dir = make(InodeNo::ROOT, format!("directory {d}"), NewKind::Directory);
@@ -34,7 +34,7 @@ fn tree() -> (Volume, Vec<Vec<InodeNo>>) {
 
 fn write<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) {
     for file in files {
-        volume.write(*file, 0, &[7; FILE_BYTES]).expect("written");
+        volume.write(&Caller::ROOT, *file, 0, &[7; FILE_BYTES]).expect("written");
     }
     volume.sync().expect("durable");
 }
@@ -72,7 +72,7 @@ fn files_rewritten_by_an_fsync_are_adjacent_and_leave_their_holes_to_the_next() 
     let (volume, tree) = tree();
     let again = |i: usize| {
         for files in &tree {
-            volume.write(files[i], 0, &[8; FILE_BYTES]).expect("written");
+            volume.write(&Caller::ROOT, files[i], 0, &[8; FILE_BYTES]).expect("written");
             volume.sync_file(files[i], false).expect("durable");
         }
         places(&volume, tree.iter().map(|files| &files[i]))

@@ -9,7 +9,7 @@ use cffs::format::superblock::Incompat;
 use cffs::fsck::{self, CheckOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime,
+    AllocateMode, Caller, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime,
     Unprivileged, Volume, XattrMode, read_superblock,
 };
 
@@ -38,9 +38,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
 
 /// Everything that changes a file, but what may append to it; and its names.
 fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
-    refused(volume.write(ino, 1, b"x"), "overwriting");
-    refused(volume.allocate(ino, 0, 10, AllocateMode::PunchHole), "a hole");
-    refused(volume.allocate(ino, 0, 10_000, AllocateMode::Reserve), "space");
+    refused(volume.write(&Caller::ROOT, ino, 1, b"x"), "overwriting");
+    refused(volume.allocate(&Caller::ROOT, ino, 0, 10, AllocateMode::PunchHole), "a hole");
+    refused(volume.allocate(&Caller::ROOT, ino, 0, 10_000, AllocateMode::Reserve), "space");
     for changes in [
         SetAttr { permissions: Some(0o600), ..SetAttr::default() },
         SetAttr { uid: Some(7), ..SetAttr::default() },
@@ -48,25 +48,36 @@ fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
         SetAttr { size: Some(1 << 20), ..SetAttr::default() },
         SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() },
     ] {
-        refused(volume.set_attr(ino, &changes), "attributes");
+        refused(volume.set_attr(&Caller::ROOT, ino, &changes), "attributes");
     }
-    refused(volume.set_xattr(ino, b"user.new", b"1", XattrMode::Any), "an attribute");
+    refused(
+        volume.set_xattr(&Caller::ROOT, ino, b"user.new", b"1", XattrMode::Any),
+        "an attribute",
+    );
     refused(volume.remove_xattr(ino, b"user.old"), "an attribute less");
     refused(volume.link(ino, ROOT, b"another name"), "a link");
-    refused(volume.unlink(dir, name), "its name");
-    let other = volume.make(ROOT, b"other", &FILE).expect("made").ino;
+    refused(volume.unlink(&Caller::ROOT, dir, name), "its name");
+    let other = volume.make(&Caller::ROOT, ROOT, b"other", &FILE).expect("made").ino;
     for mode in
         [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Whiteout { no_replace: true }]
     {
-        refused(volume.rename(dir, name, ROOT, b"new name", mode), "a new name");
+        refused(volume.rename(&Caller::ROOT, dir, name, ROOT, b"new name", mode), "a new name");
     }
-    refused(volume.rename(ROOT, b"other", dir, name, RenameMode::Replace), "being replaced");
-    refused(volume.rename(ROOT, b"other", dir, name, RenameMode::Exchange), "an exchange");
     refused(
-        volume.copy((other, 0), (ino, 0), 10).and_then(|_| volume.write(ino, 0, b"x")),
+        volume.rename(&Caller::ROOT, ROOT, b"other", dir, name, RenameMode::Replace),
+        "being replaced",
+    );
+    refused(
+        volume.rename(&Caller::ROOT, ROOT, b"other", dir, name, RenameMode::Exchange),
+        "an exchange",
+    );
+    refused(
+        volume
+            .copy(&Caller::ROOT, (other, 0), (ino, 0), 10)
+            .and_then(|_| volume.write(&Caller::ROOT, ino, 0, b"x")),
         "a copy",
     );
-    volume.unlink(ROOT, b"other").expect("removed");
+    volume.unlink(&Caller::ROOT, ROOT, b"other").expect("removed");
     volume.release(other, 1);
     assert_eq!(volume.lookup(dir, name).expect("there").ino, ino);
 }
@@ -76,9 +87,9 @@ fn protected_files_stay_as_they_are() {
     let device = made(32 << 20);
     let volume = open(&device);
     for (name, size) in [(&b"tiny"[..], 100), (b"large", 300_000)] {
-        let ino = volume.make(ROOT, name, &FILE).expect("made").ino;
-        volume.write(ino, 0, &vec![5; size]).expect("written");
-        volume.set_xattr(ino, b"user.old", b"1", XattrMode::Any).expect("set");
+        let ino = volume.make(&Caller::ROOT, ROOT, name, &FILE).expect("made").ino;
+        volume.write(&Caller::ROOT, ino, 0, &vec![5; size]).expect("written");
+        volume.set_xattr(&Caller::ROOT, ino, b"user.old", b"1", XattrMode::Any).expect("set");
         for protection in [IMMUTABLE, APPEND_ONLY] {
             volume.protect(ino, protection).expect("protected");
             assert_eq!(volume.attr(ino).expect("known").protection, protection);
@@ -86,16 +97,16 @@ fn protected_files_stay_as_they_are() {
             nothing_changes(&volume, ROOT, name, ino);
             let end = before.size;
             if protection == IMMUTABLE {
-                refused(volume.write(ino, end, b"more"), "appending");
+                refused(volume.write(&Caller::ROOT, ino, end, b"more"), "appending");
                 assert_eq!(volume.attr(ino).expect("attr"), before);
             } else {
-                assert_eq!(volume.write(ino, end, b"more").expect("appended"), 4);
+                assert_eq!(volume.write(&Caller::ROOT, ino, end, b"more").expect("appended"), 4);
                 assert_eq!(volume.attr(ino).expect("attr").size, end + 4);
             }
         }
         volume.protect(ino, NONE).expect("free");
-        volume.write(ino, 0, b"changed").expect("written");
-        volume.unlink(ROOT, name).expect("removed");
+        volume.write(&Caller::ROOT, ino, 0, b"changed").expect("written");
+        volume.unlink(&Caller::ROOT, ROOT, name).expect("removed");
         volume.release(ino, 1);
     }
     volume.close().expect("closed");
@@ -114,8 +125,10 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
     let clear_privileges = Some(Unprivileged::Stranger);
     let program = NewFile { permissions: 0o6755, ..FILE };
     for (name, new) in [(&b"log"[..], program), (b"logs", DIRECTORY)] {
-        let ino = volume.make(ROOT, name, &new).expect("made").ino;
-        volume.set_attr(ino, &SetAttr { mtime: past, ..touch }).expect("not protected");
+        let ino = volume.make(&Caller::ROOT, ROOT, name, &new).expect("made").ino;
+        volume
+            .set_attr(&Caller::ROOT, ino, &SetAttr { mtime: past, ..touch })
+            .expect("not protected");
         volume.protect(ino, APPEND_ONLY).expect("protected");
         for times in [
             SetAttr { mtime: past, ..touch },
@@ -124,15 +137,15 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
             SetAttr { atime: None, ..touch },
             SetAttr { uid: Some(7), ..touch },
         ] {
-            refused(volume.set_attr(ino, &times), "other changes than a touch");
+            refused(volume.set_attr(&Caller::ROOT, ino, &times), "other changes than a touch");
         }
-        let touched = volume.set_attr(ino, &touch).expect("touched");
+        let touched = volume.set_attr(&Caller::ROOT, ino, &touch).expect("touched");
         assert_ne!(touched.mtime.seconds, 7);
         let cleared = SetAttr { clear_privileges, ..SetAttr::default() };
-        volume.set_attr(ino, &cleared).expect("as an append does");
+        volume.set_attr(&Caller::ROOT, ino, &cleared).expect("as an append does");
         volume.protect(ino, IMMUTABLE).expect("protected");
-        refused(volume.set_attr(ino, &touch), "a touch of what is immutable");
-        refused(volume.set_attr(ino, &cleared), "a change of what is immutable");
+        refused(volume.set_attr(&Caller::ROOT, ino, &touch), "a touch of what is immutable");
+        refused(volume.set_attr(&Caller::ROOT, ino, &cleared), "a change of what is immutable");
     }
     assert_eq!(volume.lookup(ROOT, b"log").expect("found").permissions, 0o755);
     volume.close().expect("closed");
@@ -143,33 +156,47 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
 fn a_protected_directory_keeps_its_names() {
     let device = made(32 << 20);
     let volume = open(&device);
-    let dir = volume.make(ROOT, b"dir", &DIRECTORY).expect("made").ino;
-    let file = volume.make(dir, b"file", &FILE).expect("made").ino;
-    volume.make(dir, b"below", &DIRECTORY).expect("made");
-    volume.make(ROOT, b"outside", &FILE).expect("made");
+    let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &DIRECTORY).expect("made").ino;
+    let file = volume.make(&Caller::ROOT, dir, b"file", &FILE).expect("made").ino;
+    volume.make(&Caller::ROOT, dir, b"below", &DIRECTORY).expect("made");
+    volume.make(&Caller::ROOT, ROOT, b"outside", &FILE).expect("made");
     for protection in [IMMUTABLE, APPEND_ONLY] {
         volume.protect(dir, protection).expect("protected");
-        refused(volume.unlink(dir, b"file"), "a name");
-        refused(volume.remove_dir(dir, b"below"), "a directory");
-        refused(volume.rename(dir, b"file", dir, b"new", RenameMode::Replace), "a new name");
-        refused(volume.rename(dir, b"file", ROOT, b"new", RenameMode::Replace), "a move");
+        refused(volume.unlink(&Caller::ROOT, dir, b"file"), "a name");
+        refused(volume.remove_dir(&Caller::ROOT, dir, b"below"), "a directory");
         refused(
-            volume.rename(ROOT, b"outside", dir, b"file", RenameMode::Replace),
+            volume.rename(&Caller::ROOT, dir, b"file", dir, b"new", RenameMode::Replace),
+            "a new name",
+        );
+        refused(
+            volume.rename(&Caller::ROOT, dir, b"file", ROOT, b"new", RenameMode::Replace),
+            "a move",
+        );
+        refused(
+            volume.rename(&Caller::ROOT, ROOT, b"outside", dir, b"file", RenameMode::Replace),
             "a replacement",
         );
-        refused(volume.rename(ROOT, b"dir", ROOT, b"new", RenameMode::Replace), "its own name");
-        refused(volume.remove_dir(ROOT, b"dir"), "itself");
+        refused(
+            volume.rename(&Caller::ROOT, ROOT, b"dir", ROOT, b"new", RenameMode::Replace),
+            "its own name",
+        );
+        refused(volume.remove_dir(&Caller::ROOT, ROOT, b"dir"), "itself");
         // The files in it are another matter.
-        assert_eq!(volume.write(file, 0, b"contents").expect("written"), 8);
+        assert_eq!(volume.write(&Caller::ROOT, file, 0, b"contents").expect("written"), 8);
     }
     volume.protect(dir, IMMUTABLE).expect("protected");
-    refused(volume.make(dir, b"new", &FILE), "a file");
-    refused(volume.make_unnamed(dir, &FILE), "a file without a name");
+    refused(volume.make(&Caller::ROOT, dir, b"new", &FILE), "a file");
+    refused(volume.make_unnamed(&Caller::ROOT, dir, &FILE), "a file without a name");
     refused(volume.link(file, dir, b"new"), "a link");
-    refused(volume.rename(ROOT, b"outside", dir, b"new", RenameMode::Replace), "a name more");
+    refused(
+        volume.rename(&Caller::ROOT, ROOT, b"outside", dir, b"new", RenameMode::Replace),
+        "a name more",
+    );
     volume.protect(dir, APPEND_ONLY).expect("protected");
-    volume.make(dir, b"new", &FILE).expect("names come");
-    volume.rename(ROOT, b"outside", dir, b"came", RenameMode::Replace).expect("moved in");
+    volume.make(&Caller::ROOT, dir, b"new", &FILE).expect("names come");
+    volume
+        .rename(&Caller::ROOT, ROOT, b"outside", dir, b"came", RenameMode::Replace)
+        .expect("moved in");
     volume.close().expect("closed");
     assert_sound(&*device);
 }
@@ -179,7 +206,7 @@ fn a_protected_directory_keeps_its_names() {
 fn protection_lasts() {
     let device = made(32 << 20);
     let volume = open(&device);
-    let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, ROOT, b"file", &FILE).expect("made").ino;
     assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
     volume.protect(ino, NONE).expect("nothing to do");
     assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
@@ -190,9 +217,9 @@ fn protection_lasts() {
     let volume = open(&device);
     let ino = volume.lookup(ROOT, b"file").expect("there").ino;
     assert_eq!(volume.attr(ino).expect("known").protection, IMMUTABLE);
-    refused(volume.write(ino, 0, b"x"), "a write");
+    refused(volume.write(&Caller::ROOT, ino, 0, b"x"), "a write");
     let link = NewFile { kind: NewKind::Symlink(b"target"), ..FILE };
-    let link = volume.make(ROOT, b"link", &link).expect("made").ino;
+    let link = volume.make(&Caller::ROOT, ROOT, b"link", &link).expect("made").ino;
     assert!(matches!(volume.protect(link, IMMUTABLE), Err(Error::NotSupported)));
     volume.close().expect("closed");
 }
@@ -202,7 +229,7 @@ fn protection_lasts() {
 fn a_crash_leaves_no_flag_without_the_feature() {
     let device = made(32 << 20);
     let volume = open(&device);
-    let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, ROOT, b"file", &FILE).expect("made").ino;
     volume.close().expect("closed");
     for seed in 0..4 {
         let crashing = Arc::new(CrashingDevice::new(device.snapshot(), 6, seed));

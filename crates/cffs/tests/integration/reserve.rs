@@ -10,16 +10,16 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, AsUser, MaySetGid, NewFile, NewKind, OpenOptions, SetAttr, SetVolume, Volume,
-    XattrMode,
+    AllocateMode, Caller, NewFile, NewKind, OpenOptions, SetAttr, SetVolume, Volume, XattrMode,
 };
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
 const USER: u32 = 1000;
 const GROUP: u32 = 100;
+const CALLER: Caller<'static> = Caller { uid: USER, gid: GROUP, ..Caller::ROOT };
 const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: USER, gid: GROUP };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: USER, gid: GROUP, times: None };
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
     let options = OpenOptions { cache_bytes: MIB, ..OpenOptions::default() };
@@ -41,8 +41,8 @@ fn close(volume: &Volume, device: &Arc<MemoryDevice>) {
 }
 
 /// Writes a file until there is no space; returns how many bytes it has then.
-fn fill(volume: &Volume, user: AsUser<'_>, name: &str) -> u64 {
-    let ino = match user.make(ROOT, name.as_bytes(), &FILE, ANY_GROUP) {
+fn fill(volume: &Volume, user: &Caller<'_>, name: &str) -> u64 {
+    let ino = match volume.make(user, ROOT, name.as_bytes(), &FILE) {
         Ok(attr) => attr.ino,
         Err(Error::NoSpace) => return 0,
         Err(error) => panic!("{error}"),
@@ -50,7 +50,7 @@ fn fill(volume: &Volume, user: AsUser<'_>, name: &str) -> u64 {
     let piece = vec![7; 64 << 10];
     let mut at = 0;
     loop {
-        match user.write(ino, at, &piece) {
+        match volume.write(user, ino, at, &piece) {
             Ok(len) => at += len as u64,
             Err(Error::NoSpace) => break,
             Err(error) => panic!("{error}"),
@@ -60,9 +60,6 @@ fn fill(volume: &Volume, user: AsUser<'_>, name: &str) -> u64 {
     at
 }
 
-/// The user may give every group's rights: files here have no set-group-ID bit.
-const ANY_GROUP: MaySetGid<'static> = &|_| true;
-
 fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
     assert!(matches!(result, Err(Error::NoSpace)), "{what}: {result:?}");
 }
@@ -70,7 +67,7 @@ fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
 #[test]
 fn users_leave_the_reserve_and_root_uses_it() {
     let (volume, device) = volume(16 * MIB);
-    let user = volume.as_user(USER, GROUP);
+    let user = &CALLER;
     let filled = fill(&volume, user, "user");
     let full = volume.stat_fs();
     let bytes = |fragments: u64| fragments * u64::from(full.fragment_bytes);
@@ -79,44 +76,47 @@ fn users_leave_the_reserve_and_root_uses_it() {
     assert!(bytes(full.free_fragments) >= 16 * MIB, "{full:?}");
 
     // Nothing that takes space.
-    is_refused(user.make(ROOT, b"more", &FILE, ANY_GROUP), "a file");
-    is_refused(user.make_unnamed(ROOT, &FILE, ANY_GROUP), "a file without a name");
+    is_refused(volume.make(user, ROOT, b"more", &FILE), "a file");
+    is_refused(volume.make_unnamed(user, ROOT, &FILE), "a file without a name");
     let long = NewFile { kind: NewKind::Symlink(&[b'x'; 3000]), ..FILE };
-    is_refused(user.make(ROOT, b"link", &long, ANY_GROUP), "a symbolic link");
+    is_refused(volume.make(user, ROOT, b"link", &long), "a symbolic link");
     let ino = volume.lookup(ROOT, b"user").expect("there").ino;
-    is_refused(user.allocate(ino, 60 * MIB, MIB, AllocateMode::Reserve), "space ahead");
-    is_refused(user.copy((ino, 0), (ino, 60 * MIB), MIB), "a copy");
-    let other = volume.make(ROOT, b"other", &FILE).expect("made").ino;
+    is_refused(volume.allocate(user, ino, 60 * MIB, MIB, AllocateMode::Reserve), "space ahead");
+    is_refused(volume.copy(user, (ino, 0), (ino, 60 * MIB), MIB), "a copy");
+    let other = volume.make(&Caller::ROOT, ROOT, b"other", &FILE).expect("made").ino;
     let value = [1; 60_000];
     let mut set = Ok(());
     for name in ["user.a", "user.b", "user.c", "user.d"] {
-        set = set.and(user.set_xattr(other, name.as_bytes(), &value, XattrMode::Any));
+        set = set.and(volume.set_xattr(user, other, name.as_bytes(), &value, XattrMode::Any));
     }
     is_refused(set, "attributes");
 
     // What lies where it stays can be changed, and what is there can go.
-    assert_eq!(user.write(ino, 5 * MIB, b"overwritten").expect("in place"), 11);
-    let root = volume.as_user(0, 0);
-    let taken = fill(&volume, root, "root");
+    assert_eq!(volume.write(user, ino, 5 * MIB, b"overwritten").expect("in place"), 11);
+    let taken = fill(&volume, &Caller::ROOT, "root");
     assert!(taken > 14 * MIB, "{taken}");
     assert!(bytes(volume.stat_fs().free_fragments) < 2 * MIB);
-    is_refused(user.make(ROOT, b"more", &FILE, ANY_GROUP), "a file");
-    volume.rename(ROOT, b"user", ROOT, b"mine", cffs::vfs::RenameMode::Replace).expect("renamed");
+    is_refused(volume.make(user, ROOT, b"more", &FILE), "a file");
+    volume
+        .rename(&Caller::ROOT, ROOT, b"user", ROOT, b"mine", cffs::vfs::RenameMode::Replace)
+        .expect("renamed");
     let size = Some(MIB);
-    volume.set_attr(ino, &SetAttr { size, ..SetAttr::default() }).expect("truncated");
+    volume
+        .set_attr(&Caller::ROOT, ino, &SetAttr { size, ..SetAttr::default() })
+        .expect("truncated");
     volume.release(ino, 1);
-    assert_eq!(user.write(other, 0, &[3; 9000]).expect("there is space again"), 9000);
-    volume.unlink(ROOT, b"mine").expect("removed");
-    user.make(ROOT, b"more", &FILE, ANY_GROUP).expect("there is space again");
+    assert_eq!(volume.write(user, other, 0, &[3; 9000]).expect("there is space again"), 9000);
+    volume.unlink(&Caller::ROOT, ROOT, b"mine").expect("removed");
+    volume.make(user, ROOT, b"more", &FILE).expect("there is space again");
     close(&volume, &device);
 }
 
 #[test]
 fn a_user_and_a_group_may_have_it_too() {
     let (volume, device) = volume(16 * MIB);
-    fill(&volume, volume.as_user(USER, GROUP), "user");
+    fill(&volume, &CALLER, "user");
     let reserve = volume.superblock().reserve;
-    is_refused(volume.as_user(USER, GROUP).make(ROOT, b"more", &FILE, ANY_GROUP), "a user");
+    is_refused(volume.make(&CALLER, ROOT, b"more", &FILE), "a user");
     for (uid, gid, expected) in
         [(USER, 0, [true, true, false]), (0, GROUP, [true, false, true]), (0, 0, [false; 3])]
     {
@@ -124,10 +124,10 @@ fn a_user_and_a_group_may_have_it_too() {
         volume.tune(&SetVolume { reserve, ..SetVolume::default() }).expect("tuned");
         let users = [(USER, GROUP), (USER, 1), (USER + 1, GROUP)];
         for ((uid, gid), expected) in users.into_iter().zip(expected) {
-            let made = volume.as_user(uid, gid).make(ROOT, b"more", &FILE, ANY_GROUP);
+            let made = volume.make(&Caller { uid, gid, ..CALLER }, ROOT, b"more", &FILE);
             assert_eq!(made.is_ok(), expected, "{uid} {gid}: {made:?}");
             if made.is_ok() {
-                volume.unlink(ROOT, b"more").expect("removed");
+                volume.unlink(&Caller::ROOT, ROOT, b"more").expect("removed");
             }
         }
     }
@@ -147,11 +147,11 @@ fn it_can_be_set_later_and_stays() {
     close(&volume, &device);
     let volume = open(&device);
     assert_eq!(volume.stat_fs().available_fragments, after.available_fragments);
-    let filled = fill(&volume, volume.as_user(USER, GROUP), "user");
+    let filled = fill(&volume, &CALLER, "user");
     assert!((36 * MIB..44 * MIB).contains(&filled), "{filled}");
     let reserve = Some(Reserve::default());
     volume.tune(&SetVolume { reserve, ..SetVolume::default() }).expect("tuned");
-    assert!(fill(&volume, volume.as_user(USER, GROUP), "more") > 18 * MIB);
+    assert!(fill(&volume, &CALLER, "more") > 18 * MIB);
     close(&volume, &device);
 }
 

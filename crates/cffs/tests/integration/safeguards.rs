@@ -9,7 +9,7 @@ use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 use crate::setup::{FILE, make_with};
 
@@ -51,7 +51,7 @@ fn contents_that_the_device_changed_are_not_read() {
         let read = volume.read(file, offset, &mut bytes);
         assert!(matches!(read, Err(Error::Corruption(_))), "at {offset}: {read:?}");
     }
-    let changed = volume.write(file, 1, b"part");
+    let changed = volume.write(&Caller::ROOT, file, 1, b"part");
     assert!(matches!(changed, Err(Error::Corruption(_))), "a new checksum over it: {changed:?}");
     assert_eq!(volume.read(other, 0, &mut bytes).expect("read"), bytes.len());
     assert_eq!(bytes, [8; 100]);
@@ -69,7 +69,7 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     // What an epoch has placed takes less than was promised, so there may be room again.
     loop {
         let before = size;
-        while let Ok(len) = volume.write(large, size, &[3; 1024]) {
+        while let Ok(len) = volume.write(&Caller::ROOT, large, size, &[3; 1024]) {
             size += len as u64;
         }
         volume.sync().expect("sync");
@@ -79,7 +79,7 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     }
     device.take_images();
     let place = volume.explain(small).expect("explained").pieces;
-    assert_eq!(volume.write(small, 0, &[2; 9000]).expect("write"), 9000);
+    assert_eq!(volume.write(&Caller::ROOT, small, 0, &[2; 9000]).expect("write"), 9000);
     volume.sync().expect("sync");
     assert_eq!(volume.explain(small).expect("explained").pieces, place, "overwritten in place");
     let images = device.take_images();
@@ -104,12 +104,12 @@ fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
     let volume = open(Arc::new(blank(64 << 20)));
     let make_and_remove = || {
         let ino = make_with(&volume, "a", b"");
-        volume.unlink(ROOT, b"a").expect("unlink");
+        volume.unlink(&Caller::ROOT, ROOT, b"a").expect("unlink");
         ino
     };
     let kept = make_with(&volume, "kept", b"");
     volume.sync().expect("sync");
-    volume.unlink(ROOT, b"kept").expect("unlink");
+    volume.unlink(&Caller::ROOT, ROOT, b"kept").expect("unlink");
     let mut seen = HashSet::from([kept]);
     // More than a block of the table has, so that the search comes by again.
     for _ in 0..2000 {
@@ -145,9 +145,9 @@ fn an_inode_moves_once_in_an_epoch() {
     let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
     let volume = open(volatile.clone());
     let directory = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
-    let dir = volume.make(ROOT, b"dir", &directory).expect("make").ino;
+    let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &directory).expect("make").ino;
     let file = make_with(&volume, "file", b"moves");
-    let other = volume.make(dir, b"taken", &FILE).expect("make").ino;
+    let other = volume.make(&Caller::ROOT, dir, b"taken", &FILE).expect("make").ino;
     volume.release(other, 1);
     volume.sync().expect("sync");
     let device_has = |dir, name: &[u8]| {
@@ -155,9 +155,13 @@ fn an_inode_moves_once_in_an_epoch() {
         volume.lookup(dir, name).is_ok_and(|attr| attr.ino == file)
     };
 
-    volume.rename(ROOT, b"file", dir, b"taken", RenameMode::Replace).expect("rename");
+    volume
+        .rename(&Caller::ROOT, ROOT, b"file", dir, b"taken", RenameMode::Replace)
+        .expect("rename");
     assert!(device_has(ROOT, b"file"), "one move waits for the next epoch");
-    volume.rename(dir, b"taken", ROOT, b"last", RenameMode::Replace).expect("rename");
+    volume
+        .rename(&Caller::ROOT, dir, b"taken", ROOT, b"last", RenameMode::Replace)
+        .expect("rename");
     assert!(device_has(dir, b"taken"), "the second move ends the epoch of the first");
     volume.sync().expect("sync");
     assert!(device_has(ROOT, b"last") && !device_has(dir, b"taken"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cffs::device::{BlockDevice, MemoryDevice};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewKind, OpenOptions, XattrMode};
-use cffs::vfs::{ScrubProgress, Volume};
+use cffs::vfs::{Caller, ScrubProgress, Volume};
 
 use crate::setup::{made, make, open, recover, small_cache};
 
@@ -24,7 +24,7 @@ fn volume() -> (Arc<MemoryDevice>, Arc<Volume>) {
 fn write(volume: &Volume, dir: InodeNo, name: &str, len: usize) -> InodeNo {
     let ino = make(volume, dir, name, NewKind::Regular);
     let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 3) as u8 ^ len as u8).collect();
-    volume.write(ino, 0, &bytes).expect("written");
+    volume.write(&Caller::ROOT, ino, 0, &bytes).expect("written");
     ino
 }
 
@@ -49,10 +49,12 @@ fn each_kind_of_loss_is_found_where_it_is() {
     let small = write(&volume, dir, "contents", 5000);
     let pieces = make(&volume, dir, "pieces", NewKind::Regular);
     for piece in 0..40 {
-        volume.write(pieces, piece << 20, b"a piece").expect("written");
+        volume.write(&Caller::ROOT, pieces, piece << 20, b"a piece").expect("written");
     }
     let attributes = write(&volume, dir, "attributes", 10);
-    volume.set_xattr(attributes, b"user.large", &[7; 9000], XattrMode::Any).expect("set");
+    volume
+        .set_xattr(&Caller::ROOT, attributes, b"user.large", &[7; 9000], XattrMode::Any)
+        .expect("set");
     let linked = write(&volume, dir, "linked", 300);
     volume.link(linked, ROOT, b"other name").expect("linked");
     volume.sync().expect("written");
@@ -98,10 +100,12 @@ fn attributes_outside_the_inode_are_scrubbed() {
     let before = device.snapshot();
     let pieces = make(&volume, ROOT, "pieces", NewKind::Regular);
     for piece in 0..40 {
-        volume.write(pieces, piece << 20, b"a piece").expect("written");
+        volume.write(&Caller::ROOT, pieces, piece << 20, b"a piece").expect("written");
     }
     let attributes = make(&volume, ROOT, "attributes", NewKind::Regular);
-    volume.set_xattr(attributes, b"user.large", &[7; 9000], XattrMode::Any).expect("set");
+    volume
+        .set_xattr(&Caller::ROOT, attributes, b"user.large", &[7; 9000], XattrMode::Any)
+        .expect("set");
     volume.sync().expect("written");
     let after = device.snapshot();
     let magics: Vec<u64> = (0..64 << 10)
@@ -135,14 +139,16 @@ fn a_volume_in_use_is_not_taken_for_a_damaged_one() {
                 for index in 0..200 {
                     let ino = write(&volume, dir, &format!("f{index}"), index * 41 % 9000);
                     if index % 3 == 0 {
-                        volume.write(ino, 0, &[round as u8; 5000]).expect("written");
+                        volume.write(&Caller::ROOT, ino, 0, &[round as u8; 5000]).expect("written");
                     }
                     if index % 50 == 0 {
                         volume.sync().expect("synced");
                     }
                 }
                 for index in (0..200).step_by(2) {
-                    volume.unlink(dir, format!("f{index}").as_bytes()).expect("removed");
+                    volume
+                        .unlink(&Caller::ROOT, dir, format!("f{index}").as_bytes())
+                        .expect("removed");
                 }
                 round += 1;
             }

@@ -6,7 +6,7 @@ use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, MemoryDevice};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
 /// A regular file of root's.
 pub const FILE: NewFile<'static> = new(NewKind::Regular);
@@ -15,7 +15,7 @@ pub const DIRECTORY: NewFile<'static> = NewFile { permissions: 0o755, ..new(NewK
 
 /// A file of root's.
 pub const fn new(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }
 }
 
 /// A device in memory with a new volume.
@@ -42,13 +42,16 @@ pub fn recover(device: Arc<dyn BlockDevice>, options: OpenOptions) -> cffs::erro
 
 /// Makes a file.
 pub fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
-    volume.make(dir, name.as_bytes(), &new(kind)).expect("made").ino
+    volume.make(&Caller::ROOT, dir, name.as_bytes(), &new(kind)).expect("made").ino
 }
 
 /// Makes a regular file in the root directory with these contents, and gives up the reference to it.
 pub fn make_with(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
-    let attr = volume.make(InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
-    assert_eq!(volume.write(attr.ino, 0, contents).expect("written"), contents.len());
+    let attr = volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
+    assert_eq!(
+        volume.write(&Caller::ROOT, attr.ino, 0, contents).expect("written"),
+        contents.len()
+    );
     volume.release(attr.ino, 1);
     attr.ino
 }

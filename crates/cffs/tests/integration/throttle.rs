@@ -8,8 +8,8 @@ use cffs::clock::TestClock;
 use cffs::device::{HoldDevice, MemoryDevice, RequestKind};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+use cffs::vfs::{Caller, Volume};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 8 * MIB;
@@ -22,11 +22,14 @@ fn a_writer_waits_at_the_limit_and_not_before() {
     let options = OpenOptions { dirty_bytes_max: LIMIT, ..OpenOptions::default() };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("opened");
-    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    let file = volume.make(InodeNo::ROOT, b"file", &new).expect("made").ino;
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"file", &new).expect("made").ino;
     let write = |mib: u64| {
         let piece = vec![mib as u8; MIB as usize];
-        assert_eq!(volume.write(file, mib * MIB, &piece).expect("written"), piece.len());
+        assert_eq!(
+            volume.write(&Caller::ROOT, file, mib * MIB, &piece).expect("written"),
+            piece.len()
+        );
     };
     volume.sync().expect("synced");
     let work = || {

@@ -10,7 +10,7 @@ use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{OpenOptions, SetVolume, Volume, read_superblock};
+use cffs::vfs::{Caller, OpenOptions, SetVolume, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -26,8 +26,8 @@ fn made() -> Image {
     let options = MkfsOptions { cg_blocks: 512, label: b"old".to_vec(), ..MkfsOptions::default() };
     mkfs::make(&*device, &options).expect("mkfs");
     let volume = open(device.clone());
-    let ino = volume.make(InodeNo::ROOT, b"file", &FILE).expect("made").ino;
-    volume.write(ino, 0, &[5; 20_000]).expect("written");
+    let ino = volume.make(&Caller::ROOT, InodeNo::ROOT, b"file", &FILE).expect("made").ino;
+    volume.write(&Caller::ROOT, ino, 0, &[5; 20_000]).expect("written");
     volume.close().expect("closed");
     device.snapshot()
 }
@@ -170,9 +170,12 @@ fn a_journal_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
 fn a_volume_without_room_for_a_journal_gets_none() {
     let device = Arc::new(MemoryDevice::from_image(made()));
     let volume = open(device.clone());
-    let ino = volume.make(InodeNo::ROOT, b"large", &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, InodeNo::ROOT, b"large", &FILE).expect("made").ino;
     let mut len = 0;
-    while volume.write(ino, len, &[6; 100_000]).is_ok_and(|written| written == 100_000) {
+    while volume
+        .write(&Caller::ROOT, ino, len, &[6; 100_000])
+        .is_ok_and(|written| written == 100_000)
+    {
         len += 100_000;
     }
     volume.close().expect("closed");

@@ -15,8 +15,8 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{ErrorsPolicy, NewFile, NewKind, OpenOptions};
+use cffs::vfs::{Caller, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILES: u8 = 60;
@@ -88,8 +88,8 @@ impl BlockDevice for Away {
 }
 
 fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> Result<InodeNo> {
-    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    Ok(volume.make(dir, name.as_bytes(), &new)?.ino)
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    Ok(volume.make(&Caller::ROOT, dir, name.as_bytes(), &new)?.ino)
 }
 
 fn open(device: &Arc<Away>, errors: ErrorsPolicy) -> Volume {
@@ -108,7 +108,7 @@ fn sample() -> Arc<MemoryDevice> {
         let dir = make(&volume, ROOT, &format!("{directory}"), NewKind::Directory).expect("made");
         for number in 0..FILES {
             let file = make(&volume, dir, &format!("{number}"), NewKind::Regular).expect("made");
-            volume.write(file, 0, &vec![number; 40_000]).expect("written");
+            volume.write(&Caller::ROOT, file, 0, &vec![number; 40_000]).expect("written");
         }
     }
     volume.close().expect("closed");
@@ -190,9 +190,9 @@ fn reads_for_an_epoch_are_patient() {
     look(&volume).expect("read");
     let dir = volume.lookup(ROOT, b"0").expect("there").ino;
     let file = make(&volume, dir, "new", NewKind::Regular).expect("made");
-    volume.write(file, 0, &[1; 300_000]).expect("written");
+    volume.write(&Caller::ROOT, file, 0, &[1; 300_000]).expect("written");
     let other = volume.lookup(dir, b"7").expect("there").ino;
-    volume.write(other, 0, &[2; 40_000]).expect("written");
+    volume.write(&Caller::ROOT, other, 0, &[2; 40_000]).expect("written");
     device.go(0);
     volume.sync().expect("it waits");
     volume.writer().mark_clean().expect("it waits");

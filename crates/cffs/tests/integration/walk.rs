@@ -11,8 +11,8 @@ use cffs::clock::TestClock;
 use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{AtimeMode, DirEntry, NewFile, NewKind, OpenOptions, XattrMode};
+use cffs::vfs::{Caller, Volume};
 
 const FILE_BYTES: usize = 128 << 10;
 const DIRECTORIES: usize = 32;
@@ -32,8 +32,8 @@ fn formatted() -> Device {
 }
 
 fn make(volume: &Volume, dir: InodeNo, name: String, kind: NewKind<'_>) -> InodeNo {
-    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    volume.make(&Caller::ROOT, dir, name.as_bytes(), &new).expect("made").ino
 }
 
 fn make_directories(volume: &Volume) -> Vec<InodeNo> {
@@ -51,7 +51,9 @@ fn grown_by_turns() -> Device {
         for (d, dir) in dirs.iter().enumerate() {
             for i in turn * 4..turn * 4 + 4 {
                 let file = make(&volume, *dir, format!("f{i:02}"), NewKind::Regular);
-                volume.write(file, 0, &vec![(d * FILES + i) as u8; FILE_BYTES]).expect("written");
+                volume
+                    .write(&Caller::ROOT, file, 0, &vec![(d * FILES + i) as u8; FILE_BYTES])
+                    .expect("written");
             }
         }
         volume.sync().expect("durable");
@@ -127,9 +129,17 @@ fn documents() -> (Device, Vec<InodeNo>) {
             let file = make(&volume, *dir, document_name(document), NewKind::Regular);
             let hint = document_name(document);
             volume
-                .set_xattr(file, b"user.cffs.key", hint.as_bytes(), XattrMode::Create)
+                .set_xattr(
+                    &Caller::ROOT,
+                    file,
+                    b"user.cffs.key",
+                    hint.as_bytes(),
+                    XattrMode::Create,
+                )
                 .expect("hinted");
-            volume.write(file, 0, &vec![document as u8; PART_BYTES]).expect("written");
+            volume
+                .write(&Caller::ROOT, file, 0, &vec![document as u8; PART_BYTES])
+                .expect("written");
         }
     }
     volume.close().expect("closed");

@@ -8,14 +8,14 @@ use cffs::device::fault::{Effect, Fault, FaultDevice, Strike, Target};
 use cffs::error::Error;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
 use crate::runner::pattern;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILES: u8 = 40;
 const NEW: NewFile<'_> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 
 type Device = FaultDevice<MemoryDevice>;
 
@@ -34,8 +34,10 @@ fn filled() -> (Arc<Device>, Volume) {
     mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
     let volume = open(&device, 8 << 20);
     for number in 0..FILES {
-        let ino = volume.make(ROOT, &name(number), &NEW).expect("make").ino;
-        volume.write(ino, 0, &pattern(number, 0, usize::from(number) * 700)).expect("write");
+        let ino = volume.make(&Caller::ROOT, ROOT, &name(number), &NEW).expect("make").ino;
+        volume
+            .write(&Caller::ROOT, ino, 0, &pattern(number, 0, usize::from(number) * 700))
+            .expect("write");
     }
     volume.sync().expect("sync");
     (device, volume)
@@ -53,8 +55,8 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
     for nth in 0..6 {
         for target in [Target::writes(), Target::flushes()] {
             let (device, volume) = filled();
-            let late = volume.make(ROOT, b"late", &NEW).expect("make").ino;
-            volume.write(late, 0, &pattern(9, 0, 50_000)).expect("write");
+            let late = volume.make(&Caller::ROOT, ROOT, b"late", &NEW).expect("make").ino;
+            volume.write(&Caller::ROOT, late, 0, &pattern(9, 0, 50_000)).expect("write");
             device.arm(Fault { target, strike: Strike::Nth(nth), effect: Effect::IO_ERROR });
             let synced = volume.sync();
             if device.struck() == 0 {
@@ -65,8 +67,14 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
             device.disarm();
             assert!(volume.latched().is_some());
             // The device is sound again, but how much of the epoch it has is unknown.
-            assert!(matches!(volume.make(ROOT, b"more", &NEW), Err(Error::Latched(_))));
-            assert!(matches!(volume.write(late, 0, b"more"), Err(Error::Latched(_))));
+            assert!(matches!(
+                volume.make(&Caller::ROOT, ROOT, b"more", &NEW),
+                Err(Error::Latched(_))
+            ));
+            assert!(matches!(
+                volume.write(&Caller::ROOT, late, 0, b"more"),
+                Err(Error::Latched(_))
+            ));
             assert!(matches!(volume.sync(), Err(Error::Latched(_))));
             for number in 0..FILES {
                 let bytes = read(&volume, number).expect("reads go on");
@@ -110,6 +118,6 @@ fn a_failed_read_is_an_error_of_that_read_alone() {
         assert!(bytes == pattern(number, 0, usize::from(number) * 700));
     }
     assert!(volume.latched().is_none(), "a failed read latches nothing");
-    volume.make(ROOT, b"more", &NEW).expect("changes go on");
+    volume.make(&Caller::ROOT, ROOT, b"more", &NEW).expect("changes go on");
     volume.close().expect("close");
 }

@@ -12,8 +12,8 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Attr, NewFile, NewKind, OpenOptions, RenameMode, SeekFor, SetAttr, SetTime,
-    Volume, XattrMode,
+    AllocateMode, Attr, Caller, NewFile, NewKind, OpenOptions, RenameMode, SeekFor, SetAttr,
+    SetTime, Volume, XattrMode,
 };
 
 use super::operations::{MakeKind, Name, Op, Pick};
@@ -71,7 +71,7 @@ fn xattr_name(number: u8) -> Vec<u8> {
 }
 
 fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o644, umask: 0, uid: 7, gid: 8 }
+    NewFile { kind, permissions: 0o644, uid: 7, gid: 8, times: None }
 }
 
 impl<M: Medium> Runner<M> {
@@ -158,7 +158,7 @@ impl<M: Medium> Runner<M> {
             Op::Link(file, name) => self.link(self.file(*file), &self.name(name)),
             Op::Unlink(name) => {
                 let (dir, name) = self.name(name);
-                let got = self.volume.unlink(dir, &name);
+                let got = self.volume.unlink(&Caller::ROOT, dir, &name);
                 let mut next = self.reference.clone();
                 let expected = next.unlink(dir, &name);
                 if self.same(op, got, expected).is_some_and(|result| result.is_ok()) {
@@ -167,7 +167,7 @@ impl<M: Medium> Runner<M> {
             }
             Op::RemoveDir(name) => {
                 let (dir, name) = self.name(name);
-                let got = self.volume.remove_dir(dir, &name);
+                let got = self.volume.remove_dir(&Caller::ROOT, dir, &name);
                 let mut next = self.reference.clone();
                 let expected = next.remove_dir(dir, &name);
                 if self.same(op, got, expected).is_some_and(|result| result.is_ok()) {
@@ -198,7 +198,7 @@ impl<M: Medium> Runner<M> {
                 let mode = u32::from(*mode);
                 let changes =
                     SetAttr { permissions: Some(mode), uid: Some(mode), ..SetAttr::default() };
-                let got = self.volume.set_attr(ino, &changes);
+                let got = self.volume.set_attr(&Caller::ROOT, ino, &changes);
                 let expected = self.reference.node_mut(ino).map(|node| {
                     node.permissions = mode;
                     node.uid = mode;
@@ -213,7 +213,8 @@ impl<M: Medium> Runner<M> {
                     mtime: Some(SetTime::To(time)),
                     ..SetAttr::default()
                 };
-                let attr = self.volume.set_attr(ino, &changes).expect("setting times");
+                let attr =
+                    self.volume.set_attr(&Caller::ROOT, ino, &changes).expect("setting times");
                 assert_eq!((attr.atime, attr.mtime), (time, time));
             }
             Op::Allocate(file, at, len, mode) => self.allocate(self.file(*file), *at, *len, *mode),
@@ -287,7 +288,7 @@ impl<M: Medium> Runner<M> {
             MakeKind::Char(n) => (NewKind::CharDevice(n.into()), FileType::CharDevice, n.into()),
             MakeKind::Block(n) => (NewKind::BlockDevice(n.into()), FileType::BlockDevice, n.into()),
         };
-        let got = self.volume.make(*dir, name, &new_file(new));
+        let got = self.volume.make(&Caller::ROOT, *dir, name, &new_file(new));
         let expected = self.reference.may_make(*dir, name);
         let Some(Ok((attr, ()))) = self.same(&(dir, name, kind), got, expected) else { return };
         self.reference.make(*dir, name, attr.ino, self.new_node(*dir, file_type, device, new));
@@ -326,7 +327,7 @@ impl<M: Medium> Runner<M> {
         let names: Vec<Vec<u8>> = names.into_iter().flat_map(BTreeMap::keys).cloned().collect();
         for name in names.iter().take(count.into()) {
             let expected = self.reference.clone().unlink(dir, name);
-            let got = self.volume.unlink(dir, name);
+            let got = self.volume.unlink(&Caller::ROOT, dir, name);
             if let Some(Ok(_)) = self.same(&("unlink", dir, name), got, expected) {
                 self.reference.unlink(dir, name).expect("it was possible on the copy");
             }
@@ -334,7 +335,7 @@ impl<M: Medium> Runner<M> {
     }
 
     fn make_unnamed(&mut self, dir: InodeNo) {
-        let got = self.volume.make_unnamed(dir, &new_file(NewKind::Regular));
+        let got = self.volume.make_unnamed(&Caller::ROOT, dir, &new_file(NewKind::Regular));
         let expected = match self.reference.node(dir) {
             Ok(node) if !node.is_dir() => Err(Kind::NotDirectory),
             Ok(node) if node.nlink == 0 => Err(Kind::NotFound),
@@ -361,7 +362,7 @@ impl<M: Medium> Runner<M> {
     }
 
     fn rename(&mut self, from: &(InodeNo, Vec<u8>), to: &(InodeNo, Vec<u8>), mode: RenameMode) {
-        let got = self.volume.rename(from.0, &from.1, to.0, &to.1, mode);
+        let got = self.volume.rename(&Caller::ROOT, from.0, &from.1, to.0, &to.1, mode);
         let mut next = self.reference.clone();
         let expected = next.rename((from.0, &from.1), (to.0, &to.1), mode);
         let Some(Ok((said, changed))) = self.same(&("rename", from, to, mode), got, expected)
@@ -380,7 +381,7 @@ impl<M: Medium> Runner<M> {
     }
 
     fn write(&mut self, ino: InodeNo, offset: u64, data: &[u8]) {
-        let got = self.volume.write(ino, offset, data);
+        let got = self.volume.write(&Caller::ROOT, ino, offset, data);
         if data.is_empty() {
             // Nothing is written, whatever the file is.
             assert_eq!(got.ok(), Some(0));
@@ -396,7 +397,7 @@ impl<M: Medium> Runner<M> {
     }
 
     fn copy(&mut self, from: (InodeNo, u64), to: (InodeNo, u64), len: u64) {
-        let got = self.volume.copy(from, to, len);
+        let got = self.volume.copy(&Caller::ROOT, from, to, len);
         let source = self.reference.node(from.0).and_then(Node::bytes).cloned();
         let expected = source.and_then(|source| {
             let len = len.min(source.size().saturating_sub(from.1));
@@ -420,7 +421,7 @@ impl<M: Medium> Runner<M> {
 
     fn truncate(&mut self, ino: InodeNo, size: u64) {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        let got = self.volume.set_attr(ino, &changes);
+        let got = self.volume.set_attr(&Caller::ROOT, ino, &changes);
         let expected = self.reference.node_mut(ino).and_then(Node::bytes_mut);
         let expected = expected.map(|_| ());
         if let Some(Ok((attr, ()))) = self.same(&("truncate", ino, size), got, expected) {
@@ -432,7 +433,7 @@ impl<M: Medium> Runner<M> {
     }
 
     fn allocate(&mut self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) {
-        let got = self.volume.allocate(ino, offset, len, mode);
+        let got = self.volume.allocate(&Caller::ROOT, ino, offset, len, mode);
         let mut after = self.reference.node(ino).and_then(Node::bytes).cloned();
         if len == 0 {
             after = Err(Kind::Invalid);
@@ -500,7 +501,7 @@ impl<M: Medium> Runner<M> {
 
     fn set_xattr(&mut self, ino: InodeNo, name: &[u8], len: usize, mode: XattrMode) {
         let value = pattern(5, 0, len);
-        let got = self.volume.set_xattr(ino, name, &value, mode);
+        let got = self.volume.set_xattr(&Caller::ROOT, ino, name, &value, mode);
         let mut next = self.reference.clone();
         let expected = check_xattr_name(name).and_then(|()| {
             if len > 65_536 {

@@ -12,7 +12,7 @@ use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 use crate::runner::pattern;
 
@@ -33,7 +33,7 @@ impl Random {
 }
 
 fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }
 }
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
@@ -55,22 +55,26 @@ fn change(volume: &Volume, own: InodeNo, shared: InodeNo, seed: u64) -> Files {
         let other = format!("name {}", random.below(30)).into_bytes();
         match random.below(6) {
             0 | 1 if !files.contains_key(&name) => {
-                let ino = volume.make(own, &name, &new_file(NewKind::Regular)).expect("make").ino;
+                let ino = volume
+                    .make(&Caller::ROOT, own, &name, &new_file(NewKind::Regular))
+                    .expect("make")
+                    .ino;
                 let bytes = pattern(step as u8, 0, random.below(9000) as usize);
-                volume.write(ino, 0, &bytes).expect("write");
+                volume.write(&Caller::ROOT, ino, 0, &bytes).expect("write");
                 files.insert(name, (ino, bytes));
             }
             0..=2 => {
                 let Some((ino, bytes)) = files.get_mut(&name) else { continue };
                 let at = random.below(bytes.len() as u64 + 1) as usize;
                 let piece = pattern(step as u8, 0, 1 + random.below(3000) as usize);
-                volume.write(*ino, at as u64, &piece).expect("write");
+                volume.write(&Caller::ROOT, *ino, at as u64, &piece).expect("write");
                 bytes.resize(bytes.len().max(at + piece.len()), 0);
                 bytes[at..at + piece.len()].copy_from_slice(&piece);
             }
             3 => {
                 let known = files.remove(&name);
-                let found = volume.rename(own, &name, own, &other, RenameMode::Replace);
+                let found =
+                    volume.rename(&Caller::ROOT, own, &name, own, &other, RenameMode::Replace);
                 assert_eq!(found.is_ok(), known.is_some(), "{found:?}");
                 let Some(known) = known else { continue };
                 let replaced = files.insert(other, known);
@@ -78,7 +82,7 @@ fn change(volume: &Volume, own: InodeNo, shared: InodeNo, seed: u64) -> Files {
             }
             4 => {
                 let known = files.remove(&name);
-                assert_eq!(volume.unlink(own, &name).is_ok(), known.is_some());
+                assert_eq!(volume.unlink(&Caller::ROOT, own, &name).is_ok(), known.is_some());
                 known.into_iter().for_each(|(ino, _)| volume.release(ino, 1));
             }
             _ => change_shared(volume, shared, &name, &other, &mut random),
@@ -94,12 +98,16 @@ fn change(volume: &Volume, own: InodeNo, shared: InodeNo, seed: u64) -> Files {
 
 fn change_shared(volume: &Volume, shared: InodeNo, name: &[u8], other: &[u8], random: &mut Random) {
     let result = match random.below(6) {
-        0 => volume.make(shared, name, &new_file(NewKind::Regular)).map(|attr| {
+        0 => volume.make(&Caller::ROOT, shared, name, &new_file(NewKind::Regular)).map(|attr| {
             volume.release(attr.ino, 1);
         }),
-        1 => volume.unlink(shared, name),
-        2 => volume.rename(shared, name, shared, other, RenameMode::Replace).map(drop),
-        3 => volume.rename(shared, name, shared, other, RenameMode::Exchange).map(drop),
+        1 => volume.unlink(&Caller::ROOT, shared, name),
+        2 => {
+            volume.rename(&Caller::ROOT, shared, name, shared, other, RenameMode::Replace).map(drop)
+        }
+        3 => volume
+            .rename(&Caller::ROOT, shared, name, shared, other, RenameMode::Exchange)
+            .map(drop),
         4 => volume.lookup(shared, name).and_then(|attr| {
             let linked = volume.link(attr.ino, shared, other).map(|attr| {
                 volume.release(attr.ino, 1);
@@ -135,7 +143,10 @@ fn run(options: &MkfsOptions, seed: u64) {
     mkfs::make(&*device, options).expect("mkfs");
     let volume = open(&device);
     let make_dir = |name: &[u8]| {
-        volume.make(ROOT, name, &new_file(NewKind::Directory)).expect("a directory").ino
+        volume
+            .make(&Caller::ROOT, ROOT, name, &new_file(NewKind::Directory))
+            .expect("a directory")
+            .ino
     };
     let shared = make_dir(b"shared");
     let own: Vec<InodeNo> =
@@ -206,14 +217,16 @@ fn a_name_that_is_taken_as_soon_as_it_is_given_takes_its_file_along() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                match volume.unlink(ROOT, b"name") {
+                match volume.unlink(&Caller::ROOT, ROOT, b"name") {
                     Ok(()) | Err(Error::NotFound) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
         });
         for _ in 0..20_000 {
-            let made = volume.make_unnamed(ROOT, &new_file(NewKind::Regular)).expect("made");
+            let made = volume
+                .make_unnamed(&Caller::ROOT, ROOT, &new_file(NewKind::Regular))
+                .expect("made");
             match volume.link(made.ino, ROOT, b"name") {
                 Ok(_) => volume.release(made.ino, 2),
                 Err(Error::Exists) => volume.release(made.ino, 1),
@@ -222,7 +235,7 @@ fn a_name_that_is_taken_as_soon_as_it_is_given_takes_its_file_along() {
         }
         done.store(true, Ordering::Release);
     });
-    let _ = volume.unlink(ROOT, b"name");
+    let _ = volume.unlink(&Caller::ROOT, ROOT, b"name");
     assert_eq!(volume.stat_fs().inodes, inodes, "inodes without a name are left");
     volume.close().expect("close");
 }

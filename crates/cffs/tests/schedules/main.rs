@@ -27,7 +27,7 @@ use cffs::lock::Rule;
 use cffs::lock::schedule::{self, Body, Ran};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewKind, OpenOptions, Volume};
 
 use device::SlowDevice;
 use files::Files;
@@ -81,7 +81,7 @@ fn start(options: &MkfsOptions) -> Start {
     let volume = open(&device, 64 << 10);
     let make = |name: String| {
         let new = work::new(NewKind::Directory);
-        volume.make(InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino
+        volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino
     };
     let shared = [make("shared".into()), make("shared too".into())];
     let own = (0..CHANGERS).map(|number| make(format!("own {number}"))).collect();

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use cffs::error::Error;
 use cffs::lock::schedule::random;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewFile, NewKind, RenameMode, SetAttr, Volume, XattrMode};
+use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, RenameMode, SetAttr, Volume, XattrMode};
 
 use crate::files::{File, Files, allow_races, is_uniform};
 
@@ -23,7 +23,7 @@ const CONTENT_BYTES: [usize; 5] = [0, 30, 700, 5000, 13_000];
 const SHARED_BYTES: usize = 9000;
 
 pub fn new(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }
 }
 
 fn pick<T: Copy>(from: &[T]) -> T {
@@ -56,7 +56,8 @@ pub fn change(volume: &Volume, own: InodeNo, shared: [InodeNo; 2], files: &mut F
 fn change_own(volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
     let name = name();
     let Some(ino) = files.names.get(&name).copied() else {
-        let made = volume.make(own, &name, &new(NewKind::Regular)).expect("made").ino;
+        let made =
+            volume.make(&Caller::ROOT, own, &name, &new(NewKind::Regular)).expect("made").ino;
         volume.release(made, 1);
         files.names.insert(name, made);
         files.files.insert(made, File::default());
@@ -64,12 +65,14 @@ fn change_own(volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
     };
     match random(8) {
         0 => {
-            volume.unlink(own, &name).expect("unlinked");
+            volume.unlink(&Caller::ROOT, own, &name).expect("unlinked");
             files.unlink(&name);
         }
         1 => {
             let other = self::name();
-            volume.rename(own, &name, own, &other, RenameMode::Replace).expect("renamed");
+            volume
+                .rename(&Caller::ROOT, own, &name, own, &other, RenameMode::Replace)
+                .expect("renamed");
             if files.names.get(&other) != Some(&ino) {
                 files.unlink(&other);
                 files.names.remove(&name);
@@ -95,7 +98,7 @@ fn change_file(volume: &Volume, ino: InodeNo, files: &mut Files, fill: u8) {
     match random(6) {
         0 | 1 => {
             let value = vec![fill; pick(&ATTRIBUTE_BYTES)];
-            volume.set_xattr(ino, &attribute, &value, XattrMode::Any).expect("set");
+            volume.set_xattr(&Caller::ROOT, ino, &attribute, &value, XattrMode::Any).expect("set");
             file.attributes.insert(attribute, value);
         }
         2 => {
@@ -105,17 +108,17 @@ fn change_file(volume: &Volume, ino: InodeNo, files: &mut Files, fill: u8) {
         3 => {
             let size = pick(&CONTENT_BYTES);
             let changes = SetAttr { size: Some(size as u64), ..SetAttr::default() };
-            volume.set_attr(ino, &changes).expect("cut off");
+            volume.set_attr(&Caller::ROOT, ino, &changes).expect("cut off");
             file.bytes.resize(size, 0);
         }
         4 if file.bytes.len() > 4096 => {
-            volume.allocate(ino, 0, 4096, AllocateMode::PunchHole).expect("punched");
+            volume.allocate(&Caller::ROOT, ino, 0, 4096, AllocateMode::PunchHole).expect("punched");
             file.bytes[..4096].fill(0);
         }
         _ => {
             let at = random(file.bytes.len() as u64 + 1) as usize;
             let piece = vec![fill + 1; pick(&CONTENT_BYTES)];
-            volume.write(ino, at as u64, &piece).expect("written");
+            volume.write(&Caller::ROOT, ino, at as u64, &piece).expect("written");
             file.bytes.resize(file.bytes.len().max(at + piece.len()), 0);
             file.bytes[at..at + piece.len()].copy_from_slice(&piece);
         }
@@ -144,14 +147,14 @@ fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
     let (name, other) = (name(), name());
     let fill = random(200) as u8 + 1;
     let done = match random(10) {
-        0 | 1 => volume.make(shared, &name, &new(NewKind::Regular)).map(|made| {
-            allow_races(volume.write(made.ino, 0, &[fill; SHARED_BYTES]));
+        0 | 1 => volume.make(&Caller::ROOT, shared, &name, &new(NewKind::Regular)).map(|made| {
+            allow_races(volume.write(&Caller::ROOT, made.ino, 0, &[fill; SHARED_BYTES]));
             volume.release(made.ino, 1);
         }),
-        2 => volume.unlink(shared, &name),
+        2 => volume.unlink(&Caller::ROOT, shared, &name),
         3 | 4 => {
             let mode = pick(&[RenameMode::Replace, RenameMode::Exchange]);
-            let renamed = volume.rename(shared, &name, other_dir, &other, mode);
+            let renamed = volume.rename(&Caller::ROOT, shared, &name, other_dir, &other, mode);
             // A file that was found stays where it is while its name is changed.
             assert!(!matches!(renamed, Err(Error::Stale)), "a file that was found is gone");
             renamed.map(drop)
@@ -164,8 +167,14 @@ fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
         }),
         6 => volume.lookup(shared, &name).map(|found| {
             let value = vec![fill; pick(&ATTRIBUTE_BYTES)];
-            allow_races(volume.set_xattr(found.ino, b"user.shared", &value, XattrMode::Any));
-            allow_races(volume.write(found.ino, 0, &[fill; SHARED_BYTES]));
+            allow_races(volume.set_xattr(
+                &Caller::ROOT,
+                found.ino,
+                b"user.shared",
+                &value,
+                XattrMode::Any,
+            ));
+            allow_races(volume.write(&Caller::ROOT, found.ino, 0, &[fill; SHARED_BYTES]));
             volume.release(found.ino, 1);
         }),
         7 => look_at_shared(volume, shared),

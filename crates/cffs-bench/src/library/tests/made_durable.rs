@@ -40,7 +40,7 @@ impl Tree {
     fn write(&self, volume: &Volume) {
         for some in self.files.chunks(AT_ONCE) {
             for file in some {
-                volume.write(*file, 0, &[7; FILE_BYTES]).unwrap();
+                volume.write(&Caller::ROOT, *file, 0, &[7; FILE_BYTES]).unwrap();
             }
             volume.sync_files(some, false).unwrap();
         }

@@ -20,7 +20,7 @@ const PAUSE_MS: f64 = 2000.0;
 const FILE_MS: f64 = 50.0;
 
 /// A program that reads files at random; one call in ten changes a file and makes it durable.
-struct Caller<'a> {
+struct User<'a> {
     volume: &'a Volume,
     disk: &'a Disk,
     files: Vec<InodeNo>,
@@ -30,11 +30,11 @@ struct Caller<'a> {
     waits: Vec<Nanos>,
 }
 
-impl<'a> Caller<'a> {
-    fn new(volume: &'a Volume, disk: &'a Disk) -> Result<Caller<'a>> {
+impl<'a> User<'a> {
+    fn new(volume: &'a Volume, disk: &'a Disk) -> Result<User<'a>> {
         let files = files_of(volume, |_| true)?;
         let (random, buffer) = (Random::new(7), vec![0; 64 << 10]);
-        Ok(Caller { volume, disk, files, random, buffer, waits: Vec::new() })
+        Ok(User { volume, disk, files, random, buffer, waits: Vec::new() })
     }
 
     /// Makes a call that came at this moment.
@@ -42,7 +42,7 @@ impl<'a> Caller<'a> {
         let file = self.files[self.random.index(self.files.len())];
         if self.waits.len().is_multiple_of(10) {
             let at = self.random.below(8000);
-            self.volume.write(file, at, &self.buffer[..1000]).unwrap();
+            self.volume.write(&Caller::ROOT, file, at, &self.buffer[..1000]).unwrap();
             self.volume.sync_file(file, false).unwrap();
         } else {
             read_all(self.volume, file, &mut self.buffer).unwrap();
@@ -87,7 +87,7 @@ fn scattered(directories: usize, files_each: usize) -> Result<Disk> {
             for (number, dir) in dirs.iter().enumerate() {
                 let made = make(volume, *dir, &name(file), NewKind::Regular)?;
                 let bytes = 2000 + (file * 7 + number * 13) % 30 * 1000;
-                volume.write(made, 0, contents.of(file as u64, bytes))?;
+                volume.write(&Caller::ROOT, made, 0, contents.of(file as u64, bytes))?;
                 volume.release(made, 1);
             }
             volume.sync()?;
@@ -96,7 +96,14 @@ fn scattered(directories: usize, files_each: usize) -> Result<Disk> {
             for (number, dir) in dirs.iter().enumerate() {
                 let to = dirs[(number * 7 + file * 3) % directories];
                 let (from, moved) = (name(file), format!("m{number:02}-{file:03}"));
-                volume.rename(*dir, from.as_bytes(), to, moved.as_bytes(), RenameMode::Replace)?;
+                volume.rename(
+                    &Caller::ROOT,
+                    *dir,
+                    from.as_bytes(),
+                    to,
+                    moved.as_bytes(),
+                    RenameMode::Replace,
+                )?;
             }
         }
         dirs.iter().for_each(|dir| volume.release(*dir, 1));
@@ -121,7 +128,7 @@ fn look(volume: &Volume) {
 fn regroup_until(
     arrival: Nanos,
     idle: &mut IdleRegrouping,
-    caller: &Caller<'_>,
+    caller: &User<'_>,
     moved: &mut RegroupProgress,
 ) -> bool {
     while caller.disk.now() < arrival {
@@ -145,7 +152,7 @@ fn regroup_until(
 fn bursts(given: Option<u64>) -> Result<(u64, f64, f64)> {
     let disk = scattered(40, 150)?;
     let volume = opened(&disk)?;
-    let mut caller = Caller::new(&volume, &disk)?;
+    let mut caller = User::new(&volume, &disk)?;
     let mut idle = IdleRegrouping::new(Duration::ZERO);
     let mut moved = RegroupProgress::default();
     let mut bursts = 0;
@@ -186,7 +193,7 @@ fn a_regrouping_in_idle_time_keeps_no_hundredth_of_calls_waiting() {
 fn steady(given: Option<usize>) -> Result<(usize, f64)> {
     let disk = scattered(12, 100)?;
     let volume = opened(&disk)?;
-    let mut caller = Caller::new(&volume, &disk)?;
+    let mut caller = User::new(&volume, &disk)?;
     for _ in 0..given.unwrap_or(0) {
         caller.call(disk.now());
     }

@@ -10,8 +10,8 @@ use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::files::{File, Files, Node};
 use cffs::format::inode::FileType;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
+use cffs::vfs::{Caller, Volume};
 use tar_wire::{Archive, Entry, Kind};
 
 use super::rights;
@@ -213,7 +213,7 @@ impl Extract<'_> {
             // Each of the two is the same file already.
             Err(Error::Exists) if dir.lookup(name)?.ino() == first.ino() => {}
             Err(Error::Exists) => {
-                self.files.volume().unlink(dir.ino(), name)?;
+                self.files.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
                 dir.link(&first, name)?;
             }
             linked => drop(linked?),
@@ -233,7 +233,7 @@ impl Extract<'_> {
         let new = new_file(dir, kind, permissions & 0o777)?;
         match dir.make(name, &new) {
             Err(Error::Exists) => {
-                self.files.volume().unlink(dir.ino(), name)?;
+                self.files.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
                 dir.make(name, &new)
             }
             made => made,
@@ -292,15 +292,17 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
 /// A file with its directory's owner.
 fn new_file<'k>(dir: &Node, kind: NewKind<'k>, permissions: u32) -> Result<NewFile<'k>, Error> {
     let attr = dir.attr()?;
-    Ok(NewFile { kind, permissions, umask: 0, uid: attr.uid, gid: attr.gid })
+    Ok(NewFile { kind, permissions, uid: attr.uid, gid: attr.gid, times: None })
 }
 
 /// Sets what can be set, and fails with the first that could not. The owner comes first, since changing it
 /// takes capabilities away, and ACLs after the mode, which they decide. An ACL that the archive does not
 /// have goes: the file inherited it from its directory, or had it before.
 fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
-    let mut outcome =
-        volume.set_attr(node.ino(), &attributes.changes).map(drop).map_err(Into::into);
+    let mut outcome = volume
+        .set_attr(&Caller::ROOT, node.ino(), &attributes.changes)
+        .map(drop)
+        .map_err(Into::into);
     if attributes.has_acls {
         let is_set = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name == acl);
         for acl in rights::XATTRS.into_iter().filter(|acl| !is_set(acl)) {
@@ -308,7 +310,7 @@ fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<
         }
     }
     for (name, value) in &attributes.xattrs {
-        let set = volume.set_xattr(node.ino(), name, value, XattrMode::Any);
+        let set = volume.set_xattr(&Caller::ROOT, node.ino(), name, value, XattrMode::Any);
         let set = set.with_context(|| OsStr::from_bytes(name).display().to_string());
         outcome = outcome.and(set);
     }

@@ -1,14 +1,15 @@
 //! Changes: the caller of each, since some users have a reserve of space, and notifications of the kernel.
 
 use cffs::error::Error;
-use cffs::vfs::AsUser;
+use cffs::vfs::{Caller, Groups, NewKind, Volume};
 use fuse_ring::Errno;
-use fuse_ring::protocol::{Context, NodeId, UNKNOWN_ID};
+use fuse_ring::protocol::{Context, Entry, NodeId, UNKNOWN_ID};
 
 use super::{Adapter, Result};
 use crate::fuse::credentials;
 use crate::fuse::panic_guard::PanicGuard;
-use crate::fuse::translate::{errno, ino};
+use crate::fuse::privileges;
+use crate::fuse::translate::{self, errno, ino};
 use crate::shared::{Change, Observer};
 
 impl Adapter {
@@ -18,19 +19,57 @@ impl Adapter {
         &self,
         cx: &Context<'_>,
         what: &'static str,
-        act: impl Fn(&AsUser<'_>) -> cffs::error::Result<T>,
+        act: impl Fn(&Volume, &Caller<'_>) -> cffs::error::Result<T>,
     ) -> Result<T> {
         let volume = self.volume.to_write().ok_or(Errno::ROFS)?;
-        let guarded = |uid, gid| PanicGuard::new(volume.as_user(uid, gid), &self.closing);
-        let done = match act(&guarded(cx.uid, cx.gid)) {
+        let volume = PanicGuard::new(&**volume, &self.closing);
+        let may_set_gid = privileges::may_set_gid(cx);
+        let caller = Caller { groups: Groups::Asked(&may_set_gid), ..privileges::caller(cx) };
+        let done = match act(&volume, &caller) {
             // Only a full volume needs the caller's identity.
             Err(Error::NoSpace) if cx.uid == UNKNOWN_ID => {
-                let caller = guarded(credentials::uid(cx), credentials::gid(cx));
-                if caller.has_reserve() { act(&caller) } else { Err(Error::NoSpace) }
+                let (uid, gid) = (credentials::uid(cx), credentials::gid(cx));
+                let caller = Caller { uid, gid, ..caller };
+                if volume.has_reserve(&caller) {
+                    act(&volume, &caller)
+                } else {
+                    Err(Error::NoSpace)
+                }
             }
             done => done,
         };
         done.map_err(errno(what))
+    }
+
+    /// Makes a file with a name.
+    pub(super) fn make(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        kind: NewKind<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        let new = translate::new_file(cx, kind, mode);
+        let made = self.as_caller(cx, "create", |volume, caller| {
+            volume.make(&Caller { umask, ..*caller }, ino(parent), name, &new)
+        });
+        Ok(self.entry(&made?))
+    }
+
+    /// Takes set-id bits from a file whose contents change. The kernel does not ask for the mode again after
+    /// that, and would go on to honour the bits.
+    pub(super) fn clear_privileges(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        clear: fn(&Volume, &Context<'_>, NodeId) -> Result<bool>,
+    ) -> Result<()> {
+        if clear(&self.volume(), cx, node)? {
+            self.attributes_changed(node);
+        }
+        Ok(())
     }
 
     /// Makes the kernel ask again for the attributes of a file.

@@ -4,13 +4,14 @@ use cffs::clock::SystemClock;
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{BlockDevice, FaultDevice, MemoryDevice};
 use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::Caller;
 use cffs::vfs::types::{NewFile, NewKind, RenameMode};
 
 use super::*;
 use crate::shared::NoObserver;
 
 const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 
 /// How many files are made at most until one of them gets a number that was free.
 const NUMBERS: u32 = 10_000;
@@ -108,19 +109,19 @@ fn attr(following: &Following, ino: InodeNo) -> Result<Attr> {
 #[test]
 fn a_number_that_another_file_has_is_stale() {
     let (device, volume) = written();
-    let first = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made");
+    let first = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made");
     volume.release(first.ino, 1);
     let following = following(version(&device, &volume));
     assert_eq!(look_up(&following, InodeNo::ROOT, b"f").expect("there").ino, first.ino);
 
-    volume.unlink(InodeNo::ROOT, b"f").expect("removed");
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"f").expect("removed");
     volume.close().expect("closed");
     let volume = open(&device);
     let make = || {
-        let made = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made");
+        let made = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made");
         volume.release(made.ino, 1);
         if made.ino != first.ino {
-            volume.unlink(InodeNo::ROOT, b"f").expect("removed");
+            volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"f").expect("removed");
         }
         made
     };
@@ -142,13 +143,13 @@ fn a_number_that_another_file_has_is_stale() {
 fn a_file_that_moved_is_found_by_its_new_name() {
     let (device, volume) = written();
     let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
-    let from = volume.make(InodeNo::ROOT, b"from", &dir).expect("made").ino;
-    let file = volume.make(from, b"f", &FILE).expect("made").ino;
+    let from = volume.make(&Caller::ROOT, InodeNo::ROOT, b"from", &dir).expect("made").ino;
+    let file = volume.make(&Caller::ROOT, from, b"f", &FILE).expect("made").ino;
     let following = following(version(&device, &volume));
     look_up(&following, InodeNo::ROOT, b"from").expect("there");
     look_up(&following, from, b"f").expect("there");
     volume
-        .rename(InodeNo::ROOT, b"from", InodeNo::ROOT, b"to", RenameMode::Replace)
+        .rename(&Caller::ROOT, InodeNo::ROOT, b"from", InodeNo::ROOT, b"to", RenameMode::Replace)
         .expect("renamed");
     following.show(version(&device, &volume));
     assert!(matches!(attr(&following, file), Err(Error::Stale)));
@@ -156,7 +157,7 @@ fn a_file_that_moved_is_found_by_its_new_name() {
     assert_eq!(attr(&following, file).expect("there").ino, file);
 
     volume
-        .rename(InodeNo::ROOT, b"to", InodeNo::ROOT, b"again", RenameMode::Replace)
+        .rename(&Caller::ROOT, InodeNo::ROOT, b"to", InodeNo::ROOT, b"again", RenameMode::Replace)
         .expect("renamed");
     assert!(volume.writer().mark_clean().expect("reached"));
     following.show(version(&device, &volume));
@@ -167,19 +168,19 @@ fn a_file_that_moved_is_found_by_its_new_name() {
 #[test]
 fn contents_are_kept_while_they_are_the_same() {
     let (device, volume) = written();
-    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
-    volume.write(file, 0, b"one").expect("written");
+    let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    volume.write(&Caller::ROOT, file, 0, b"one").expect("written");
     let following = following(version(&device, &volume));
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
     assert!(!keeps(&following, file), "nothing is known of what the kernel has");
-    volume.make(InodeNo::ROOT, b"other", &FILE).expect("made");
+    volume.make(&Caller::ROOT, InodeNo::ROOT, b"other", &FILE).expect("made");
     following.show(version(&device, &volume));
     assert_eq!(following.open(file).expect("opened"), None);
-    volume.write(file, 0, b"two").expect("written");
+    volume.write(&Caller::ROOT, file, 0, b"two").expect("written");
     following.show(version(&device, &volume));
     assert!(keeps(&following, file), "dropped when the version came");
     following.close(file, FileHandle(0));
-    volume.write(file, 0, b"six").expect("written");
+    volume.write(&Caller::ROOT, file, 0, b"six").expect("written");
     following.show(version(&device, &volume));
     assert!(!keeps(&following, file));
     following.forget(file, 1);
@@ -191,11 +192,11 @@ fn contents_are_kept_while_they_are_the_same() {
 #[test]
 fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
     let (device, volume) = written();
-    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made").ino;
     let following = following(version(&device, &volume));
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
     assert!(!keeps(&following, file));
-    volume.write(file, 0, b"one").expect("written");
+    volume.write(&Caller::ROOT, file, 0, b"one").expect("written");
     following.show(version(&device, &volume));
     let first = following.open(file).expect("opened").expect("contents are dropped");
     let second = following.open(file).expect("opened").expect("the first is in flight");
@@ -212,14 +213,14 @@ fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
 #[test]
 fn contents_are_not_kept_before_a_version_has_dropped_them() {
     let (device, volume) = written();
-    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made").ino;
     let kernel = OpensFirst::default();
     let following = Arc::new(notifying(version(&device, &volume), kernel.clone()));
     assert!(kernel.following.set(Arc::clone(&following)).is_ok());
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
     let open = following.open(file).expect("opened");
     following.used(file, open.expect("nothing is known of what the kernel has"));
-    volume.write(file, 0, b"one").expect("written");
+    volume.write(&Caller::ROOT, file, 0, b"one").expect("written");
     following.show(version(&device, &volume));
     assert_eq!(*kernel.kept.lock().expect("no panic"), [false]);
     assert!(keeps(&following, file), "the notification has returned");
@@ -230,7 +231,7 @@ fn contents_are_not_kept_before_a_version_has_dropped_them() {
 #[test]
 fn contents_of_a_file_that_cannot_be_read_are_dropped() {
     let (device, volume) = written();
-    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made").ino;
     let dropped = Arc::new(Mutex::new(Vec::new()));
     let following = notifying(version(&device, &volume), Records(Arc::clone(&dropped)));
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
@@ -248,7 +249,7 @@ fn contents_of_a_file_that_cannot_be_read_are_dropped() {
     assert!(store.struck() > 0);
     assert_eq!(*dropped.lock().expect("no panic"), [file]);
 
-    volume.unlink(InodeNo::ROOT, b"f").expect("removed");
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"f").expect("removed");
     following.show(version(&device, &volume));
     assert_eq!(*dropped.lock().expect("no panic"), [file]);
 }

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use cffs::units::InodeNo;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{SetAttr, SetTime};
 
 use super::durability::Counting;
@@ -196,7 +197,7 @@ fn ino(served: &Served, file: &nfs_fh3) -> InodeNo {
 /// A change by somebody else.
 fn touch(volume: &Volume, ino: InodeNo) {
     let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    volume.set_attr(ino, &now).expect("set");
+    volume.set_attr(&Caller::ROOT, ino, &now).expect("set");
 }
 
 /// While a call waits for the device, another changes one of the files that it is about.

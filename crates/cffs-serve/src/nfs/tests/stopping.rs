@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use super::durability::Counting;
 use super::*;
 use crate::shared::Companion;
+use cffs::vfs::Caller;
 
 const ALL: &str = "/:insecure,no_root_squash";
 
@@ -110,7 +111,7 @@ fn a_server_whose_calls_do_not_end_serves_on() {
     let root = service.exported().first_handle(peer.address, 1, b"/").expect("exported");
     let mut stream = TcpStream::connect(address).expect("connected");
     let everybody = cffs::vfs::types::SetAttr { permissions: Some(0o777), ..Default::default() };
-    volume.set_attr(cffs::units::InodeNo::ROOT, &everybody).expect("set");
+    volume.set_attr(&Caller::ROOT, cffs::units::InodeNo::ROOT, &everybody).expect("set");
     // MKDIR by nobody in particular, which is answered when it is durable.
     let mut call = null().0[4..40].to_vec();
     call[20..24].copy_from_slice(&9_u32.to_be_bytes());

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::{Layout, survey};
-use crate::caller::set_process;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::files::Files;
@@ -12,7 +11,7 @@ use crate::format::inode::FileType;
 use crate::format::superblock::Policy;
 use crate::mkfs::{self, MkfsOptions};
 use crate::units::InodeNo;
-use crate::vfs::{NewFile, NewKind, OpenOptions};
+use crate::vfs::{Caller, NewFile, NewKind, OpenOptions};
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 
@@ -176,21 +175,23 @@ fn made_by_turns(policy: Policy) -> Layout {
     let clock = Arc::new(Hands::default());
     let options = OpenOptions::default();
     let volume = crate::open(device.clone(), clock.clone(), options).expect("it opens");
-    let new = |kind, uid| NewFile { kind, permissions: 0o755, umask: 0, uid, gid: 0 };
-    let make = |dir, name: String, kind, uid| {
-        volume.make(dir, name.as_bytes(), &new(kind, uid)).expect("made").ino
+    let new = |kind, uid| NewFile { kind, permissions: 0o755, uid, gid: 0, times: None };
+    let make = |process, dir, name: String, kind, uid| {
+        let caller = Caller { process, ..Caller::ROOT };
+        volume.make(&caller, dir, name.as_bytes(), &new(kind, uid)).expect("made").ino
     };
     let root = InodeNo::ROOT;
     let dirs: Vec<InodeNo> =
-        (0..4).map(|dir| make(root, format!("d{dir}"), NewKind::Directory, 0)).collect();
+        (0..4).map(|dir| make(0, root, format!("d{dir}"), NewKind::Directory, 0)).collect();
     for time in 0..4 {
         for file in 0..100 {
             for user in 0..4 {
                 let dir = dirs[(file + user as usize + time) % 4];
-                set_process(5000 + user);
                 let name = format!("f{time}-{file}-{user}");
-                let ino = make(dir, name, NewKind::Regular, 1000 + user);
-                volume.write(ino, 0, &vec![1; size(user as usize, file)]).expect("written");
+                let ino = make(5000 + user, dir, name, NewKind::Regular, 1000 + user);
+                volume
+                    .write(&Caller::ROOT, ino, 0, &vec![1; size(user as usize, file)])
+                    .expect("written");
             }
             if file % 40 == 39 {
                 volume.sync().expect("durable");
@@ -198,7 +199,6 @@ fn made_by_turns(policy: Policy) -> Layout {
         }
         clock.0.fetch_add(90, Ordering::Relaxed);
     }
-    set_process(0);
     volume.close().expect("durable");
     survey(device, root).expect("surveyed")
 }

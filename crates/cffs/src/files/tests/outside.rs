@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::vfs::Caller;
 use crate::vfs::types::{SetAttr, XattrMode};
 
 /// Does something when a file was copied that has this name.
@@ -180,7 +181,7 @@ fn copies_without_their_owner_give_no_rights() {
     let ino = files.stat("/first").expect("there").ino;
     // As setcap(8) writes cap_net_raw=ep.
     let value = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    files.volume().set_xattr(ino, capability, &value, XattrMode::Any).expect("set");
+    files.volume().set_xattr(&Caller::ROOT, ino, capability, &value, XattrMode::Any).expect("set");
     let options = CopyOptions { owner: false, ..CopyOptions::default() };
     let summary = export(&files, b"/", &target, &options, &()).expect("exported");
     assert_eq!(summary.failures, 0);

@@ -14,7 +14,7 @@ use super::volumes::{ROOT, contents, make, new_file, open, run};
 use crate::device::{BlockDevice, Image, MemoryDevice};
 use crate::fsck::Repair;
 use crate::mkfs::MkfsOptions;
-use crate::vfs::{NewKind, read_superblock};
+use crate::vfs::{Caller, NewKind, read_superblock};
 
 const DIRS: u64 = 4;
 const FILES: u64 = 20;
@@ -28,11 +28,17 @@ fn sample() -> (Image, u64) {
     let volume = open(&device);
     for dir in 0..DIRS {
         let name = format!("dir-{dir}");
-        let ino = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Directory)).unwrap().ino;
+        let ino = volume
+            .make(&Caller::ROOT, ROOT, name.as_bytes(), &new_file(NewKind::Directory))
+            .unwrap()
+            .ino;
         for file in 0..FILES {
             let name = format!("file-{file}");
-            let file = volume.make(ino, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
-            volume.write(file, 0, &contents(dir * FILES + file.0, 100)).unwrap();
+            let file = volume
+                .make(&Caller::ROOT, ino, name.as_bytes(), &new_file(NewKind::Regular))
+                .unwrap()
+                .ino;
+            volume.write(&Caller::ROOT, file, 0, &contents(dir * FILES + file.0, 100)).unwrap();
         }
     }
     volume.sync().unwrap();

@@ -12,7 +12,7 @@ use crate::fsck::walk::Walk;
 use crate::fsck::{CheckOptions, Report};
 use crate::mkfs::MkfsOptions;
 use crate::units::InodeNo;
-use crate::vfs::{NewKind, Volume, XattrMode};
+use crate::vfs::{Caller, NewKind, Volume, XattrMode};
 
 /// The file at a path: mode, link count, contents or target, attributes.
 pub(super) type Seen = (u32, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>);
@@ -60,11 +60,17 @@ impl Image {
 
 fn fill(volume: &Volume) {
     let dir = |parent, name: &str| {
-        volume.make(parent, name.as_bytes(), &new_file(NewKind::Directory)).unwrap().ino
+        volume
+            .make(&Caller::ROOT, parent, name.as_bytes(), &new_file(NewKind::Directory))
+            .unwrap()
+            .ino
     };
     let file = |parent, name: &str, bytes: &[u8]| {
-        let ino = volume.make(parent, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
-        volume.write(ino, 0, bytes).unwrap();
+        let ino = volume
+            .make(&Caller::ROOT, parent, name.as_bytes(), &new_file(NewKind::Regular))
+            .unwrap()
+            .ino;
+        volume.write(&Caller::ROOT, ino, 0, bytes).unwrap();
         ino
     };
     let outer = dir(ROOT, "dir");
@@ -75,13 +81,17 @@ fn fill(volume: &Volume) {
     file(outer, "tiny", b"tiny");
     file(inner, "deep", &contents(3, 3000));
     file(deeper, "deepest", &contents(4, 30));
-    volume.make(ROOT, b"symlink", &new_file(NewKind::Symlink(&[b'x'; 900]))).unwrap();
-    volume.make(ROOT, b"long", &new_file(NewKind::Symlink(&[b'y'; 4000]))).unwrap();
-    volume.make(ROOT, b"pipe", &new_file(NewKind::Fifo)).unwrap();
+    volume
+        .make(&Caller::ROOT, ROOT, b"symlink", &new_file(NewKind::Symlink(&[b'x'; 900])))
+        .unwrap();
+    volume.make(&Caller::ROOT, ROOT, b"long", &new_file(NewKind::Symlink(&[b'y'; 4000]))).unwrap();
+    volume.make(&Caller::ROOT, ROOT, b"pipe", &new_file(NewKind::Fifo)).unwrap();
     let small = file(ROOT, "small", &contents(5, 300));
-    volume.set_xattr(small, b"user.in", b"the inode", XattrMode::Any).unwrap();
+    volume.set_xattr(&Caller::ROOT, small, b"user.in", b"the inode", XattrMode::Any).unwrap();
     let attributes = file(ROOT, "attributes", &contents(6, 6000));
-    volume.set_xattr(attributes, b"user.block", &contents(7, 9000), XattrMode::Any).unwrap();
+    volume
+        .set_xattr(&Caller::ROOT, attributes, b"user.block", &contents(7, 9000), XattrMode::Any)
+        .unwrap();
     let links = dir(ROOT, "links");
     let hard = file(links, "one", &contents(8, 5000));
     volume.link(hard, ROOT, b"two").unwrap();
@@ -89,7 +99,7 @@ fn fill(volume: &Volume) {
     volume.link(other, ROOT, b"four").unwrap();
     let tree = file(ROOT, "tree", b"");
     for index in 0..700u64 {
-        volume.write(tree, index * 16_384, &contents(index, 1000)).unwrap();
+        volume.write(&Caller::ROOT, tree, index * 16_384, &contents(index, 1000)).unwrap();
     }
     let big = dir(ROOT, "big");
     for index in 0..900 {

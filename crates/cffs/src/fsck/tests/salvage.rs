@@ -9,7 +9,7 @@ use crate::device::{BlockDevice, MemoryDevice};
 use crate::fsck::{CheckOptions, Code, Repair, Report, check};
 use crate::mkfs::MkfsOptions;
 use crate::units::InodeNo;
-use crate::vfs::NewKind;
+use crate::vfs::{Caller, NewKind};
 
 pub(super) fn salvage(device: &MemoryDevice, repair: Repair) -> Report {
     let options = CheckOptions { repair, salvage: true, contents: true, ..CheckOptions::default() };
@@ -75,16 +75,19 @@ fn directories_are_found_without_root_and_locator_table() {
 fn a_deleted_directory_comes_back() {
     let device = make(&MkfsOptions::default());
     let volume = open(&device);
-    let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).expect("made").ino;
-    let inner = volume.make(dir, b"inner", &new_file(NewKind::Directory)).expect("made").ino;
-    let file = volume.make(inner, b"file", &new_file(NewKind::Regular)).expect("made").ino;
-    volume.write(file, 0, &contents(1, 9000)).expect("written");
+    let dir =
+        volume.make(&Caller::ROOT, ROOT, b"dir", &new_file(NewKind::Directory)).expect("made").ino;
+    let inner =
+        volume.make(&Caller::ROOT, dir, b"inner", &new_file(NewKind::Directory)).expect("made").ino;
+    let file =
+        volume.make(&Caller::ROOT, inner, b"file", &new_file(NewKind::Regular)).expect("made").ino;
+    volume.write(&Caller::ROOT, file, 0, &contents(1, 9000)).expect("written");
     volume.close().expect("closed");
 
     let volume = open(&device);
-    volume.unlink(inner, b"file").expect("gone");
-    volume.remove_dir(dir, b"inner").expect("gone");
-    volume.remove_dir(ROOT, b"dir").expect("gone");
+    volume.unlink(&Caller::ROOT, inner, b"file").expect("gone");
+    volume.remove_dir(&Caller::ROOT, dir, b"inner").expect("gone");
+    volume.remove_dir(&Caller::ROOT, ROOT, b"dir").expect("gone");
     volume.close().expect("closed");
     assert_clean(&device);
 

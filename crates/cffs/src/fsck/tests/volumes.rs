@@ -13,12 +13,12 @@ use crate::format::superblock::Policy;
 use crate::fsck::{CheckOptions, Repair, Report, check};
 use crate::mkfs::{self, MkfsOptions};
 use crate::units::{CgIndex, InodeNo};
-use crate::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume, XattrMode};
+use crate::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume, XattrMode};
 
 pub(super) const ROOT: InodeNo = InodeNo::ROOT;
 
 pub(super) fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
-    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+    NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
 pub(super) fn contents(seed: u64, len: usize) -> Vec<u8> {
@@ -74,42 +74,65 @@ pub(super) fn populate(volume: &Volume, files: usize) {
     for d in 0..4 {
         let parent = dirs[d / 2];
         let name = format!("dir{d}");
-        dirs.push(volume.make(parent, name.as_bytes(), &new_file(NewKind::Directory)).unwrap().ino);
+        dirs.push(
+            volume
+                .make(&Caller::ROOT, parent, name.as_bytes(), &new_file(NewKind::Directory))
+                .unwrap()
+                .ino,
+        );
     }
     for index in 0..files {
         let dir = dirs[index % dirs.len()];
         let name = format!("file-{index}");
-        let ino = volume.make(dir, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
+        let ino = volume
+            .make(&Caller::ROOT, dir, name.as_bytes(), &new_file(NewKind::Regular))
+            .unwrap()
+            .ino;
         let len = [0, 5, 300, 700, 1500, 5000, 20_000, 70_000][index % 8];
-        volume.write(ino, 0, &contents(index as u64, len)).unwrap();
+        volume.write(&Caller::ROOT, ino, 0, &contents(index as u64, len)).unwrap();
         if index % 10 == 3 {
             let name = format!("link-{index}");
             volume.link(ino, dirs[(index + 1) % dirs.len()], name.as_bytes()).unwrap();
         }
         if index % 10 == 4 {
-            volume.set_xattr(ino, b"user.a", &contents(3, 20), XattrMode::Any).unwrap();
+            volume
+                .set_xattr(&Caller::ROOT, ino, b"user.a", &contents(3, 20), XattrMode::Any)
+                .unwrap();
         }
         if index % 10 == 5 {
-            volume.set_xattr(ino, b"user.b", &contents(4, 9000), XattrMode::Any).unwrap();
+            volume
+                .set_xattr(&Caller::ROOT, ino, b"user.b", &contents(4, 9000), XattrMode::Any)
+                .unwrap();
         }
         if index % 10 == 6 {
-            volume.write(ino, 1 << 30, b"behind a hole").unwrap();
+            volume.write(&Caller::ROOT, ino, 1 << 30, b"behind a hole").unwrap();
         }
         if index % 10 == 7 {
             let new = format!("moved-{index}");
             let to = dirs[(index + 2) % dirs.len()];
-            volume.rename(dir, name.as_bytes(), to, new.as_bytes(), RenameMode::Replace).unwrap();
+            volume
+                .rename(
+                    &Caller::ROOT,
+                    dir,
+                    name.as_bytes(),
+                    to,
+                    new.as_bytes(),
+                    RenameMode::Replace,
+                )
+                .unwrap();
         }
         if index % 10 == 8 {
-            volume.unlink(dir, name.as_bytes()).unwrap();
+            volume.unlink(&Caller::ROOT, dir, name.as_bytes()).unwrap();
         }
         volume.release(ino, 1);
     }
     let target = contents(1, 900).iter().map(|b| b | 1).collect::<Vec<u8>>();
-    volume.make(dirs[1], b"short", &new_file(NewKind::Symlink(b"a/b"))).unwrap();
-    volume.make(dirs[1], b"long", &new_file(NewKind::Symlink(&target))).unwrap();
-    volume.make(dirs[2], b"pipe", &new_file(NewKind::Fifo)).unwrap();
-    volume.make(dirs[2], b"device", &new_file(NewKind::CharDevice(1 << 32 | 3))).unwrap();
+    volume.make(&Caller::ROOT, dirs[1], b"short", &new_file(NewKind::Symlink(b"a/b"))).unwrap();
+    volume.make(&Caller::ROOT, dirs[1], b"long", &new_file(NewKind::Symlink(&target))).unwrap();
+    volume.make(&Caller::ROOT, dirs[2], b"pipe", &new_file(NewKind::Fifo)).unwrap();
+    volume
+        .make(&Caller::ROOT, dirs[2], b"device", &new_file(NewKind::CharDevice(1 << 32 | 3)))
+        .unwrap();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::mkfs::{self, MkfsOptions};
 use crate::vfs::OpenOptions;
 
 const FILE: NewFile<'static> =
-    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 
 fn device() -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(16 << 20);
@@ -45,17 +45,17 @@ fn read(volume: &Volume, ino: InodeNo) -> Result<Vec<u8>> {
 fn files_without_a_name_outlive_the_volume_that_had_them_open() {
     let device = device();
     let volume = open(&device);
-    let kept = volume.make(InodeNo::ROOT, b"kept", &FILE).expect("made").ino;
+    let kept = volume.make(&Caller::ROOT, InodeNo::ROOT, b"kept", &FILE).expect("made").ino;
     volume.sync().expect("synced");
     let free = volume.stat_fs().free_fragments;
-    let tiny = volume.make(InodeNo::ROOT, b"tiny", &FILE).expect("made").ino;
-    let long = volume.make(InodeNo::ROOT, b"long", &FILE).expect("made").ino;
-    let unnamed = volume.make_unnamed(InodeNo::ROOT, &FILE).expect("made").ino;
+    let tiny = volume.make(&Caller::ROOT, InodeNo::ROOT, b"tiny", &FILE).expect("made").ino;
+    let long = volume.make(&Caller::ROOT, InodeNo::ROOT, b"long", &FILE).expect("made").ino;
+    let unnamed = volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &FILE).expect("made").ino;
     for (ino, contents) in [(tiny, &b"tiny"[..]), (long, &[7; 20_000]), (unnamed, b"no name")] {
-        volume.write(ino, 0, contents).expect("written");
+        volume.write(&Caller::ROOT, ino, 0, contents).expect("written");
     }
-    volume.unlink(InodeNo::ROOT, b"tiny").expect("unlinked");
-    volume.unlink(InodeNo::ROOT, b"long").expect("unlinked");
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"tiny").expect("unlinked");
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"long").expect("unlinked");
     let mtime = volume.attr(InodeNo::ROOT).expect("there").mtime;
     let handover = volume.close_for_successor().expect("closed");
     assert!(handover.has_nameless);
@@ -74,7 +74,7 @@ fn files_without_a_name_outlive_the_volume_that_had_them_open() {
     }
     successor.sync().expect("synced");
     assert_eq!(successor.stat_fs().free_fragments, free);
-    successor.unlink(InodeNo::ROOT, b"kept").expect("unlinked");
+    successor.unlink(&Caller::ROOT, InodeNo::ROOT, b"kept").expect("unlinked");
     assert_eq!(read(&successor, kept).expect("in use"), b"");
     successor.release(kept, 1);
     assert!(matches!(read(&successor, kept), Err(Error::Stale)));
@@ -86,8 +86,8 @@ fn a_removed_directory_is_gone_after_a_handover() {
     let device = device();
     let volume = open(&device);
     let new = NewFile { kind: NewKind::Directory, ..FILE };
-    let gone = volume.make(InodeNo::ROOT, b"d", &new).expect("made").ino;
-    volume.remove_dir(InodeNo::ROOT, b"d").expect("removed");
+    let gone = volume.make(&Caller::ROOT, InodeNo::ROOT, b"d", &new).expect("made").ino;
+    volume.remove_dir(&Caller::ROOT, InodeNo::ROOT, b"d").expect("removed");
     let handover = volume.close_for_successor().expect("closed");
     let successor = open(&device);
     successor.succeed(&handover).expect("taken over");
@@ -104,7 +104,7 @@ fn what_an_unfinished_handover_left_goes_with_the_next() {
     for round in 0..3 {
         let volume = open(&device);
         assert_eq!(names(&volume, InodeNo::ROOT).len(), usize::from(round > 0));
-        volume.make_unnamed(InodeNo::ROOT, &FILE).expect("made");
+        volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &FILE).expect("made");
         volume.close_for_successor().expect("closed");
         let volume = open(&device);
         let directory = volume.lookup(InodeNo::ROOT, DIRECTORY).expect("there").ino;
@@ -118,9 +118,9 @@ fn a_directory_of_a_user_is_not_taken_for_one_of_a_handover() {
     let device = device();
     let volume = open(&device);
     let new = NewFile { kind: NewKind::Directory, ..FILE };
-    volume.make(InodeNo::ROOT, DIRECTORY, &new).expect("made");
-    volume.make_unnamed(InodeNo::ROOT, &FILE).expect("made");
+    volume.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new).expect("made");
+    volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &FILE).expect("made");
     assert!(matches!(volume.close_for_successor(), Err(Error::Exists)));
-    volume.make(InodeNo::ROOT, b"still open", &FILE).expect("made");
+    volume.make(&Caller::ROOT, InodeNo::ROOT, b"still open", &FILE).expect("made");
     volume.close().expect("closed");
 }

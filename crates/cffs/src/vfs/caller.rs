@@ -1,0 +1,75 @@
+//! The process on whose behalf a volume is changed: [`Caller`].
+//!
+//! Calls whose outcome depends on the caller take one. The library's own user owns the image and passes
+//! [`Caller::ROOT`].
+
+use super::{Attr, Volume};
+use crate::error::{Error, Result};
+use crate::inode::VnodeState;
+
+/// The process on whose behalf a volume is changed, as the front end knows it.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Its user. Some users may use the [reserve](crate::format::superblock::Reserve).
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its other groups.
+    pub groups: Groups<'a>,
+    /// The permissions that it does not give to new files; 0 if the front end has taken them away already.
+    pub umask: u32,
+    /// Its number, 0 if that is not known: a volume can place the files of one process together.
+    pub process: u32,
+    /// A condition of a change of attributes or names. A call whose condition does not hold changes nothing
+    /// and fails with [`Unmet`](Error::Unmet).
+    pub condition: Option<&'a Condition<'a>>,
+}
+
+/// A condition on a file that is about to change, and on the directory from which a change takes a name of
+/// it. A rename asks about the old name and then about the file that it replaces.
+///
+/// It is asked with the files locked, so it holds in the moment of the change. It must not call the volume,
+/// and may be asked more than once.
+pub type Condition<'a> = dyn Fn(&Attr, Option<&Attr>) -> bool + 'a;
+
+/// The groups of a caller.
+#[derive(Clone, Copy)]
+pub enum Groups<'a> {
+    /// It may act for every group, as root may.
+    All,
+    /// These groups.
+    Listed(&'a [u32]),
+    /// Asked where it matters, since a front end may have to look it up: whether the caller may act for a
+    /// group, as a member or by privilege.
+    Asked(&'a dyn Fn(u32) -> bool),
+}
+
+impl Caller<'_> {
+    /// Root, to which nothing is refused.
+    pub const ROOT: Caller<'static> =
+        Caller { uid: 0, gid: 0, groups: Groups::All, umask: 0, process: 0, condition: None };
+
+    /// Whether it may give a program the rights of a group.
+    pub(super) fn may_act_for(&self, gid: u32) -> bool {
+        self.gid == gid
+            || match self.groups {
+                Groups::All => true,
+                Groups::Listed(groups) => groups.contains(&gid),
+                Groups::Asked(may_act_for) => may_act_for(gid),
+            }
+    }
+}
+
+impl Volume {
+    /// Fails if the caller's condition does not hold for a file and the directory from which it loses a name.
+    pub(super) fn check_condition(
+        &self,
+        caller: &Caller<'_>,
+        file: &VnodeState,
+        dir: Option<&VnodeState>,
+    ) -> Result<()> {
+        let Some(condition) = caller.condition else { return Ok(()) };
+        let dir = dir.map(|dir| self.attr_of(dir));
+        if condition(&self.attr_of(file), dir.as_ref()) { Ok(()) } else { Err(Error::Unmet) }
+    }
+}
