@@ -162,8 +162,8 @@ fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Reports to the monitor that all is well, and lets go of the caller's terminal and directory. What is
-/// written to standard error from now on goes to the monitor.
+/// Reports success to the monitor, and releases the caller's terminal and directory. Standard error goes to
+/// the monitor from now on.
 pub fn ready() -> anyhow::Result<()> {
     say_ready()?;
     rustix::stdio::dup2_stderr(io::stdout())?;
@@ -174,7 +174,7 @@ pub fn ready() -> anyhow::Result<()> {
 fn say_ready() -> io::Result<()> {
     let said = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     match said {
-        // The caller was killed meanwhile. Nobody waits, but the volume is mounted.
+        // The caller was killed meanwhile, but the volume is mounted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         said => said,
     }

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// umount(8) has returned.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Opens an image or a device, alone (or, to read, beside other readers).
+/// Opens an image or a device, exclusively, or shared with other readers for reading.
 ///
 /// Where it is mounted, in whichever mount namespace, this fails at once and says where. Where it is written
 /// otherwise, the server is about to close it or another command is at work: that is waited for, with a note.
@@ -121,7 +121,7 @@ pub fn open_with_journal(
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     let Some(location) = location(target)? else {
         let device = Arc::new(open_device(target, access)?);
-        return beside(target, device, access, journal_device);
+        return with_its_journal(target, device, access, journal_device);
     };
     let read_only = access == Access::ReadOnly;
     let options = cffs_object::OpenOptions { read_only, ..command_options(take_over) };
@@ -130,9 +130,9 @@ pub fn open_with_journal(
     Ok(Arc::new(device))
 }
 
-/// Puts the device of the journal beside that of the volume, if it is another and can be found. What is
-/// missing is said by whatever needs it.
-fn beside(
+/// Pairs the volume's device with that of its journal, if that is a separate one and can be found. If it is
+/// missing, the code that needs it reports that.
+fn with_its_journal(
     path: &Path,
     device: Arc<dyn BlockDevice>,
     access: Access,
@@ -209,7 +209,7 @@ fn open_journaled_volume(
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = beside(path, Arc::new(device), access, journal_device)?;
+    let device = with_its_journal(path, Arc::new(device), access, journal_device)?;
     options.host.get_or_insert_with(|| Arc::new(SystemHost));
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)
@@ -232,8 +232,8 @@ pub fn open_served_volume(
     open_journaled_volume(path, recorded, journal_device, OpenOptions { recorder, ..options })
 }
 
-/// Says that what is read may be changing: by another host, which no lock keeps away, or beside a copy of
-/// this volume.
+/// Warns that the volume may change while it is read: through another host, which no lock covers, or because
+/// this is a copy of a volume in use.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
     if let Some(user) = mark::user(superblock, &SystemHost, true) {
         note!("cffs: {}: {user}; what is read may not fit together", path.display());

@@ -56,9 +56,9 @@ pub fn to_stderr() {
     let _ = builder.finish().with(recent()).try_init();
 }
 
-/// Sends messages about a volume to `file` or, without one, to the system's log; where nobody listens
-/// there, to a file of our own. A log that cannot be written is no reason not to serve the volume: that
-/// is said on standard error, if `is_said`, and there is no log.
+/// Sends messages about a volume to `file` or, without one, to the system's log; if no system log listens, to
+/// a file of our own. If no log can be written, the volume is served without one, with a message on standard
+/// error if `is_said`.
 pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     let volume = volume.to_path_buf();
     if file.is_none()

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel lists it in `/proc/PID/mountinfo`.
+//! The mounts that the kernel lists in `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +24,7 @@ use walk::walk;
 pub struct Mounted {
     /// The image or device; the image, too, where a loop device over it is mounted.
     pub source: PathBuf,
-    /// What the kernel shows as the source: the image, a block device, or the loop device.
+    /// The source that the kernel shows: the image, a block device, or the loop device.
     pub shown_source: PathBuf,
     /// The directory that it is mounted on.
     pub directory: PathBuf,
@@ -275,7 +275,7 @@ fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     }
     let shown = attribute("backing_file").ok()?;
     let path = shown.strip_suffix(b"\n").unwrap_or(&shown);
-    // What the kernel says of a file that lost its name while it was in use.
+    // The kernel's mark of a file that lost its name while it was in use.
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     Some(PathBuf::from(OsString::from_vec(path.to_vec())))
 }

@@ -1,7 +1,7 @@
 //! Standard output: lines, tables, JSON, and what becomes of a write that fails there.
 //!
-//! What a command prints is its result: where that cannot be written, the command fails. Notes on standard
-//! error go beside it: where they cannot be written, no reader is left.
+//! Standard output is a command's result: if it cannot be written, the command fails. Notes on standard error
+//! are extra: if they cannot be written, nobody reads them.
 
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -38,7 +38,7 @@ impl Write for Stdout {
     }
 }
 
-/// Says where it was, so that nobody takes "no space left" for the volume's.
+/// Names standard output in the error, so that "no space left" is not taken for the volume's.
 fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
@@ -55,14 +55,14 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// What [`say!`] calls.
+/// Called by [`say!`].
 pub fn line(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
-/// What [`note!`] calls.
+/// Called by [`note!`].
 pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

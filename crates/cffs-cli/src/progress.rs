@@ -1,4 +1,4 @@
-//! Progress of long work on standard error; nothing where nobody watches.
+//! Progress of long work on standard error, if that is a terminal.
 
 use std::time::Duration;
 

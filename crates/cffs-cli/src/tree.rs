@@ -71,7 +71,7 @@ impl Tree {
             let file = rustix::fs::openat(&directory, &*name, itself, Mode::empty())?;
             Ok(DirItem { attr: attr(&fs::File::from(file).metadata()?), name })
         };
-        // What was removed meanwhile is not there.
+        // Files removed meanwhile are skipped.
         let items = names.into_iter().map(item).filter(|item: &io::Result<DirItem>| {
             !item.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         });
@@ -130,7 +130,7 @@ impl Tree {
     }
 }
 
-/// Writes what is read, from offset 0 on, until nothing is.
+/// Copies the whole input, from offset 0 on.
 fn copy_all(
     mut read: impl FnMut(u64, &mut [u8]) -> anyhow::Result<usize>,
     out: &mut impl Write,

@@ -1,4 +1,4 @@
-//! The page of a volume that is served: its options, and what is printed of it.
+//! The page of a served volume: its options, and its messages.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -81,8 +81,8 @@ impl WebOptions {
         Ok(Bound(Some(server)))
     }
 
-    /// The same for a program that took the place of another one. That must not fail for a page, and
-    /// tokens that were printed are known to nobody any more.
+    /// The same for a program that took the place of another one. A takeover must not fail because of the
+    /// page, and nobody knows tokens that were printed earlier.
     pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
         if self.web.is_some() && self.web_token.is_none() {
             tracing::warn!("there is no page any more: with --web-token it would go on");

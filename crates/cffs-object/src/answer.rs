@@ -60,7 +60,8 @@ pub fn lacks_bucket(error: &StoreError) -> bool {
     }
 }
 
-/// Whether the answer is that there is no such object. A server that is no store may answer 404 with a page.
+/// Whether the answer means that the object does not exist. A server that is not a store may answer 404 with
+/// a page.
 pub fn lacks_object(error: &StoreError) -> bool {
     let StoreError::NotFound { .. } = error else { return false };
     let text = error.to_string();

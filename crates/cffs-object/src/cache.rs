@@ -98,7 +98,7 @@ impl DiskCache {
         })
     }
 
-    /// Whether there is a file of that chunk.
+    /// Whether the chunk has a file.
     pub fn has(&self, volume: &[u8; 16], key: Key) -> bool {
         self.path(volume, key).exists()
     }

@@ -29,8 +29,8 @@ const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
 const CHUNKS_READ_ON: u64 = 7 * CHUNKS_AFTER;
 /// Bytes of chunks that are kept in memory.
 const CACHE_BYTES: u64 = 64 << 20;
-/// The part of it for chunks that were used more than once. The rest keeps what is read ahead until it is
-/// used, of several readers.
+/// The part of it for chunks that were used more than once. The rest holds the read-ahead of several readers
+/// until it is used.
 const CACHE_PART_USED: f64 = 0.5;
 
 /// Bytes of an object, and where in a buffer they belong.
@@ -76,7 +76,7 @@ fn cache_of_chunks() -> Cache<Key, Bytes, ByLength> {
         .estimated_items_capacity((CACHE_BYTES / CHUNK_BYTES) as usize)
         .weight_capacity(CACHE_BYTES)
         .hot_allocation(CACHE_PART_USED)
-        // What is read ahead is kept together, however the keys would be spread.
+        // One shard, so that read-ahead is kept no matter how its keys hash.
         .shards(1)
         .build()
         .expect("capacities are given");
@@ -115,7 +115,7 @@ impl Chunks {
         }
     }
 
-    /// Keeps a record that was written, or what was read of it for its head; a long one is not kept.
+    /// Keeps a record that was written, or the part that was read for its head. A long one is not kept.
     pub fn keep_record(&self, slot: u64, bytes: &[u8]) {
         if bytes.len() as u64 <= REQUEST_BYTES {
             for (chunk, piece) in (0..).zip(bytes.chunks(CHUNK_BYTES as usize)) {
@@ -183,7 +183,7 @@ impl Chunks {
                     GuardResult::Timeout => awaited = awaited.or(Some(index)),
                     GuardResult::Guard(guard) => match self.kept_here(*key)? {
                         Some(chunk) => {
-                            // Only what was removed meanwhile is refused, here and below.
+                            // Only chunks that were removed meanwhile are refused, here and below.
                             let _ = guard.insert(chunk.clone());
                             found[index] = Some(chunk);
                         }

@@ -99,7 +99,7 @@ impl Mark {
     }
 }
 
-/// Deletes what is dead, and looks what is nearly so.
+/// Deletes dead objects, and examines nearly dead ones.
 ///
 /// # Errors
 ///

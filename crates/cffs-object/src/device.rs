@@ -56,8 +56,8 @@ enum Role {
 }
 
 impl LogDevice {
-    /// Makes an empty device of that size at a place where there is none, and claims it. What is written to
-    /// it fails after a minute's outage ([`COMMAND_PATIENCE`]).
+    /// Makes an empty device of this size at an unused place, and claims it. Its writes fail after an outage
+    /// of a minute ([`COMMAND_PATIENCE`]).
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl LogDevice {
         let origins = Vec::new();
         let format = Format { uuid, sector_bytes: geometry.sector_bytes, origins };
         if let Err(error) = store.create("format", format.encode()) {
-            // The answer may be lost of what was created.
+            // The object may have been created and only the answer lost.
             let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
             if !is_ours {
                 return Err(match error.is_taken() {
@@ -292,7 +292,7 @@ impl BlockDevice for LogDevice {
         self.put_pending(offset, len, Piece::Memory(Bytes::from(data)))
     }
 
-    /// Nothing: what is written between two syncs becomes part of the volume at once.
+    /// Nothing: writes between two syncs become part of the volume together.
     fn barrier(&self) -> io::Result<()> {
         Ok(())
     }

@@ -95,7 +95,7 @@ pub enum Error {
         /// How many tried.
         tried: usize,
     },
-    /// There is no version of that name.
+    /// No version has this name.
     #[error("{url} has no version {name}; cffs snapshot ls lists its versions")]
     NoVersion {
         /// The volume, as a URL.
@@ -109,7 +109,7 @@ pub enum Error {
         /// The URL.
         url: String,
     },
-    /// There is a version of that name already.
+    /// A version has this name already.
     #[error(
         "there is a version {name} already; choose another name, or remove it: cffs snapshot rm"
     )]

@@ -5,10 +5,10 @@
 //!                 └─ a record: GET n + 2 … none ─▶ the device after the last record
 //! ```
 //!
-//! Objects never change, so what is kept in memory of them serves the next device, too. A record in a slot
-//! that was asked for is there until its contents are dead and an hour has passed, or somebody has the volume
-//! collected at once. So a slot that is found empty may have been collected while nobody looked: that shows
-//! in a listing, which is asked for now and then and when something that is read is gone.
+//! Objects never change, so their cached contents serve the next device, too. A record stays in its slot
+//! until its contents are dead and an hour has passed, or until an immediate collection. So an empty slot may
+//! have been collected since the last look. A listing shows that; it is requested now and then, and when an
+//! object is missing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// Those of the store; [`Error::Damaged`]. What was opened before can be read as well as before, and the
-    /// next call tries again.
+    /// Those of the store; [`Error::Damaged`]. Devices that were opened before remain readable, and the next
+    /// call tries again.
     pub fn read_on(&mut self) -> Result<bool, Error> {
         let is_lost = self.chunks.take_collected();
         let read = match is_lost || self.listed.elapsed() >= LIST_EVERY {
@@ -66,7 +66,7 @@ impl Follower {
         }
     }
 
-    /// The device as of what was read, to be read itself. It stays as it is.
+    /// A readable device with the state that was read last. It does not change.
     pub fn device(&self) -> LogDevice {
         LogDevice::to_read(Arc::clone(&self.store), Arc::clone(&self.chunks), self.history.clone())
     }

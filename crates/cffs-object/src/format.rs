@@ -163,7 +163,7 @@ impl Source for Place {
     }
 }
 
-/// Applies what a record changes to the map of what is committed. What reads as zeros is not in that.
+/// Applies a record's changes to the map of committed data. Ranges that read as zeros are not in the map.
 pub fn apply(committed: &mut Extents<Place>, changes: &Extents<Place>) {
     for (start, len, place) in changes.iter() {
         match place {
@@ -178,7 +178,7 @@ pub fn apply(committed: &mut Extents<Place>, changes: &Extents<Place>) {
 pub enum Kind {
     /// Makes its creator the writer. Its slot is the writer's term.
     Claim = 1,
-    /// Commits what was written since the record before.
+    /// Commits all writes since the record before.
     Epoch = 2,
     /// Ends the term.
     Release = 3,

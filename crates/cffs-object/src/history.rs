@@ -53,8 +53,8 @@ impl History {
 
     /// Reads what the store has: from a map on, if there is one, and record by record from there.
     ///
-    /// A hint may be old, and what it leads to collected. So what does not fit together is wrong only if
-    /// there is no newer map: of that, and of what follows it, nothing has been collected yet.
+    /// A hint may be old and its objects collected. So a contradiction is an error only if there is no newer
+    /// map: nothing that the newest map or its successors need has been collected.
     pub fn read(store: &Store) -> Result<History, Error> {
         let format = read_format(store)?;
         let start = Self::from_hint(store, &format)?;

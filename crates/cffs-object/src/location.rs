@@ -171,13 +171,13 @@ impl Location {
         &self.service
     }
 
-    /// The same place, with a cache on a local disk for what is read of objects.
+    /// The same place, with a cache of its objects on a local disk.
     pub fn with_cache(mut self, cache: DiskCache) -> Location {
         self.client.cache = Some(Arc::new(cache));
         self
     }
 
-    /// The same place, with a directory of a local disk in which what is synced waits to be sent.
+    /// The same place, with a directory on a local disk in which syncs wait to be sent.
     pub fn with_staging(mut self, staging: Arc<Staging>) -> Location {
         self.client.staging = Some(staging);
         self

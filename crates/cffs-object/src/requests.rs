@@ -136,7 +136,7 @@ impl Counter {
         }
     }
 
-    /// Counts what was added to it.
+    /// Counts bytes that were added to it.
     pub(crate) fn added(&self, bytes: u64) {
         self.0.cache_written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -146,7 +146,7 @@ impl State {
         self.pending_bytes >= self.pending_bytes_max
     }
 
-    /// Whether there is anything that no record has.
+    /// Whether any write is in no record yet.
     pub fn has_uncommitted(&self) -> bool {
         let has_any = !self.staged.is_empty() || self.in_memory().any(|layer| !layer.is_empty());
         has_any || self.is_resized
@@ -186,7 +186,7 @@ impl State {
         self.in_flight.pop_front();
     }
 
-    /// A record has what was staged and in flight.
+    /// Staged and in-flight writes are in a record now.
     pub fn commit(&mut self, record: &Record) {
         format::apply(&mut self.committed, &record.extents);
         self.staged = Extents::default();

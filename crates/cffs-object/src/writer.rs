@@ -120,7 +120,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         };
         let (bytes, checksum) = claim.encode();
         match commit::settle(store, slot, claim.nonce, &bytes.into(), options.patience)? {
-            // Its writer was quicker. What it committed is part of what is claimed.
+            // The old writer was quicker. Its commit is part of the claimed state.
             Owner::Another => {
                 lost += 1;
                 if lost > 1 {
@@ -215,7 +215,7 @@ impl Claimed {
 }
 
 impl Writer {
-    /// Commits what was written.
+    /// Commits all writes.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.wait_for_ahead(0)?;
         let object = Object::record(self.slot + 1);

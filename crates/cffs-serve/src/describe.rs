@@ -290,7 +290,7 @@ pub struct CheckReport {
     pub skipped: bool,
     /// The volume was not left clean.
     pub recovery: bool,
-    /// A crash explains what was recovered; otherwise it follows from the damage.
+    /// Whether a crash explains the recovery; otherwise damage does.
     #[serde(default)]
     pub crashed: bool,
     /// The losses by the damage, or by its repair.

@@ -76,7 +76,7 @@ impl Kind {
     const CHARGED: usize = 5;
 }
 
-/// The part of `cache_bytes` that what is known of inodes may take besides.
+/// The additional memory for inodes, as a part of `cache_bytes`.
 const INODES_CACHE_PART: u64 = 4;
 /// The lower bound of the limit for inodes. Schedules are explored with inodes that come and go.
 const INODE_BYTES_MIN: u64 = if cfg!(feature = "schedules") { 4 << 10 } else { 1 << 20 };

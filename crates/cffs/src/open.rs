@@ -129,15 +129,15 @@ fn check_fits(volume: &Volume) -> Result<()> {
 
 /// Checks the whole of an open volume as [`fsck::check`] does, and changes nothing.
 ///
-/// First everything is made durable, with what is derived. Then reads and changes go on in memory,
-/// but nothing is written until the check is complete: calls that make something durable wait for
-/// it, as do changes when they take all the memory that they may.
+/// First everything is made durable, including derived state. Then reads and changes go on in memory, but
+/// nothing is written until the check is complete: calls that make something durable wait for it, as do
+/// changes when they take all the memory that they may.
 ///
 /// The memory of the check is bounded as the cache is: it fails for a volume with more inodes than fit in
 /// it.
 ///
-/// While files without a name are in use, differences in what is derived are only counted (in
-/// [`Report::recovered`]): nothing on the device says whose the space of such files is.
+/// While files without a name are in use, differences in derived state are only counted (in
+/// [`Report::recovered`]): nothing on the device shows the owner of their space.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
     check_fits(volume)?;
     let report = volume.freeze(|device, has_unnamed| {

@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     Reply(Result<usize, Errno>),
 }
 
-/// A handler together with what was agreed with the kernel.
+/// A handler, and the features negotiated with the kernel.
 pub(crate) struct Dispatcher<H> {
     pub(crate) handler: H,
     pub(crate) granted: Granted,
@@ -252,7 +252,7 @@ fn created(out: &mut [u8], (entry, opened): (Entry, Opened)) -> Result<usize, Er
     Ok(encode::created(out, &entry, &opened))
 }
 
-/// The front of the buffer, no longer than what is asked for.
+/// The front of the buffer, at most as long as the request.
 fn sized(out: &mut [u8], size: u32) -> &mut [u8] {
     let len = out.len().min(size as usize);
     &mut out[..len]

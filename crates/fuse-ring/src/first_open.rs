@@ -1,11 +1,11 @@
 //! The first opening of a file, which the session does itself.
 //!
-//! Where opening is [elided](crate::protocol::Granted::elide_open), the kernel learns so from the answer
-//! to the first `OPEN`. From then on it sends no `RELEASE` either, on Linux 6.18 also for files that
-//! `CREATE` opened. Up to then each new file leaves one behind that nobody waits for: it wakes a thread of
-//! the server beside the caller that goes on, on the same core, and takes turns with it. So the session
-//! opens a file before programs do: one that is looked up under a name that only the session knows, with a
-//! node of its own, and that is gone when it is closed. The handler sees nothing of it.
+//! Where opening is [elided](crate::protocol::Granted::elide_open), the kernel learns so from the answer to
+//! the first `OPEN`. From then on it sends no `RELEASE` either, on Linux 6.18 also for files that `CREATE`
+//! opened. Before that, each new file causes one that no caller waits for: it wakes a thread of the server on
+//! the caller's core, which competes with the caller. So the session opens a file before programs do: one
+//! that is looked up under a name that only the session knows, with a node of its own, and that is gone when
+//! it is closed. The handler sees nothing of it.
 
 use std::ffi::CString;
 use std::io;

@@ -187,8 +187,8 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Reads into the buffer, which is as long as what is asked for, and returns how much it read:
-    /// less only at the end of the file. The buffer's old contents are another request's.
+    /// Reads into the buffer, whose length is that of the request, and returns the number of bytes read:
+    /// fewer only at the end of the file. The buffer contains old data of another request.
     fn read(
         &self,
         cx: &Context<'_>,

@@ -38,7 +38,7 @@ pub enum CachedData {
 pub enum CachedName {
     /// Drop it.
     Invalidate,
-    /// Look it up again before its next use, and keep what is mounted below it.
+    /// Look it up again before its next use, and keep mounts below it.
     Expire,
 }
 

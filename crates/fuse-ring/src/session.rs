@@ -70,10 +70,10 @@ pub const SPARES: usize = 8;
 /// How many threads serve each core on io_uring, at least, if the configuration does not say.
 pub const THREADS_PER_CORE_MIN: usize = 4;
 
-/// How many threads serve on io_uring over all cores, at least, if the configuration does not say: so
-/// many requests may wait for a disk at once, and as many `FSYNC`s share what makes them durable. A
-/// thread that has nothing to do takes no time, since the kernel gives a request to the one that was busy
-/// last; but its buffer stays in memory once it was filled.
+/// The least number of threads that serve io_uring on all cores, unless the configuration sets it: as many
+/// requests may wait for a disk at once, and as many `FSYNC`s may share one flush. An idle thread takes no
+/// time, since the kernel gives a request to the thread that was active last, but its buffer stays in memory
+/// once it was filled.
 pub const RING_THREADS_MIN: usize = 16;
 
 /// Notes that the request which this thread serves is about to wait for a device, or for somebody who
@@ -190,8 +190,8 @@ impl<H: Handler> Session<H> {
                 drop(device);
                 let _ = mounted.unmount(Unmount::Lazy);
                 return Err(match error.raw_os_error() {
-                    // A block device that is mounted already gets the same mount once more, and
-                    // nobody talks to us.
+                    // A block device that is mounted already gets the same mount once more, and the kernel
+                    // sends us nothing.
                     Some(code) if options.block_device && code == Errno::PERM.raw_os_error() => {
                         io::Error::new(io::ErrorKind::ResourceBusy, "the device is mounted already")
                     }
@@ -390,7 +390,7 @@ impl<H: Handler> Session<H> {
             hold.end();
             signal(&stop);
         };
-        // What comes beside the rings is served until they are held.
+        // Requests outside of the rings are served until the rings are held.
         let coordinate = || {
             if hold.coordinate(threads) {
                 signal(&stop);

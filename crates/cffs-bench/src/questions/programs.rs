@@ -60,7 +60,7 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
     let words: Vec<OsString> = ["sh", "-c", silenced.as_str()].map(OsString::from).into();
     let mut opened = Vec::new();
     let note = |path: &Path| -> io::Result<()> {
-        // What is gone by now, such as a temporary file, was hardly on a disk.
+        // A file that is gone by now, such as a temporary one, was hardly ever on a disk.
         if let Ok(metadata) = fs::metadata(path)
             && metadata.is_file()
         {

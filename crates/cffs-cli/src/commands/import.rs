@@ -60,7 +60,7 @@ pub struct CopyFlags {
     /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was copied as JSON.
+    /// Print the counts of copied files as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -131,7 +131,7 @@ impl CopyFlags {
         self.quiet || self.json
     }
 
-    /// Prints what was copied; fails if something was not.
+    /// Prints the counts; fails if a file was not copied.
     pub fn print(&self, summary: &Summary) -> anyhow::Result<ExitCode> {
         if self.json {
             output::json(&as_json(summary))?;

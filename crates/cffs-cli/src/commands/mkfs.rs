@@ -22,7 +22,7 @@ use crate::output::{self, say};
 use crate::size::Portion;
 use crate::{image, signatures, size};
 
-/// What a store writes whole, at the least.
+/// The smallest unit that a store writes atomically.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
 
 /// Make a volume in an image file or on a block device
@@ -231,9 +231,9 @@ impl Mkfs {
         }
     }
 
-    /// What another host has open is not overwritten, --force or not.
+    /// Refuses a volume that another host has open, even with --force.
     fn check_mark(&self, device: &FileDevice) -> Result<(), Error> {
-        // What cannot be read is no volume that anybody has open.
+        // A superblock that cannot be read is not of an open volume.
         let Ok(superblock) = read_superblock(device) else { return Ok(()) };
         match mark::user(&superblock, &SystemHost, device.hints().is_exclusive) {
             Some(user) if !self.take_over => Err(Error::InUse(user)),

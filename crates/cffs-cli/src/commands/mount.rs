@@ -83,8 +83,8 @@ pub struct Mount {
     pub cache: Option<String>,
     /// For a volume in an object store, let fsync return when the changes are in this directory of a local
     /// disk, which is created if it does not exist; they are then sent to the store, in order. If the server
-    /// ends before all are sent, mount again with the same directory to send the rest. Until they are sent
-    /// nobody else sees them, and if another program takes the volume over, they are rejected.
+    /// ends before all are sent, mount again with the same directory to send the rest. Until they are sent,
+    /// other readers do not see them, and if another program takes the volume over, they are rejected.
     #[arg(long, value_name = "DIR")]
     pub staging: Option<PathBuf>,
     /// The page.
@@ -139,7 +139,7 @@ impl Mount {
         }
     }
 
-    /// What comes before the mount; the exit code if there is to be none.
+    /// Prepares the mount; returns an exit code if there is nothing to mount.
     fn prepare(&self, options: &MountOptions) -> anyhow::Result<Option<ExitCode>> {
         if !self.fake && !options.remount {
             self.take_dead_mounts_away()?;
@@ -435,7 +435,7 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
-        // In a store there is no file that another program could go on with.
+        // A volume in a store has no file that a successor could take over.
         program: device.as_ref().and_then(|_| std::env::current_exe().ok()),
         device,
         block_device: options.block_device,

@@ -46,7 +46,7 @@ pub struct Path {
     json: bool,
 }
 
-/// What is looked for, and what was found of it.
+/// The inodes to find, and the names found so far.
 struct Search {
     wanted: BTreeMap<u64, Names>,
     is_complete: bool,

@@ -247,7 +247,7 @@ impl Interrupt {
         self.0.load(Ordering::Acquire)
     }
 
-    /// What failed because the volume is being closed is no failure, and that ends the program.
+    /// Errors that come from closing the volume after an interrupt do not count, and the program ends.
     fn end_if_set(&self) {
         while self.is_set() {
             thread::park();
@@ -255,7 +255,7 @@ impl Interrupt {
     }
 }
 
-/// Shows what is copied, and what fails until there is an interrupt.
+/// Shows copied files, and failures until an interrupt.
 struct Uninterrupted<'a> {
     watcher: &'a Watcher,
     interrupt: &'a Interrupt,
@@ -273,7 +273,7 @@ impl Observer for Uninterrupted<'_> {
     }
 }
 
-/// What is published.
+/// The source: a directory or a volume.
 enum From {
     Directory(Directory),
     Image(Image),

@@ -71,7 +71,7 @@ pub struct Regroup {
 }
 
 impl Regroup {
-    /// Regroups, and says what was moved.
+    /// Regroups, and prints the counts of moved files.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let status = self.regroup().with_context(|| self.target.display().to_string())?;
         if self.json {

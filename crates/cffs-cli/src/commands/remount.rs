@@ -19,8 +19,8 @@ use crate::mounts::{self, Mounted};
 /// `MS_NOSYMFOLLOW` (Linux 5.10).
 const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 
-/// Gives the mount on this directory other options. If it becomes read-only or writable, what was
-/// written before is durable when this returns.
+/// Changes the options of the mount on this directory. If it becomes read-only or writable, earlier writes
+/// are durable when this returns.
 pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     let Some(mounted) = mounts::on(directory)? else {
         bail!("no C-FFS volume is mounted on {}", directory.display());
@@ -53,7 +53,7 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     control::sync(&mounted.directory)?;
     change(flags)?;
     if read_only {
-        // What was written between the two.
+        // Writes between the two.
         control::sync(&mounted.directory)?;
     }
     Ok(())

@@ -18,7 +18,7 @@ use crate::ending::{self, INTERVAL, NOTICE, Waiting};
 use crate::mounts::{self, Mounted};
 use crate::output;
 
-/// This command, in what is printed about its waiting.
+/// The name of this command in messages about its waiting.
 const NAME: &str = "umount";
 /// The name of a process that runs one of these commands.
 const OWN_NAME: &str = "cffs";

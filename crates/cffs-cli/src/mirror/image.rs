@@ -18,7 +18,7 @@ pub struct Image {
     dirs: Vec<Node>,
 }
 
-/// What cannot be read of it is its failure, and not that of the volume that is written.
+/// Read errors belong to the source, not to the volume that is written.
 fn unread(error: Error) -> CopyCause {
     match error {
         Error::Io(error) => CopyCause::Host(error),

@@ -101,7 +101,7 @@ pub struct Mirror<'a> {
     watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
     /// The path of the file in work, for `watch`.
     path: Vec<u8>,
-    /// What the files with several names became.
+    /// The copies of files with several names, by their source.
     links: HashMap<(u64, u64), Node>,
     done: Done,
 }

@@ -87,8 +87,8 @@ fn the_next_writer_is_followed() {
     assert_eq!(contents(&files_to_read(device), "/by-the-next").expect("there"), b"next");
 }
 
-/// Somebody collects at once, so that the slot that comes next is empty though the log goes on. What is
-/// read of the old device is gone, and the follower finds its way.
+/// An immediate collection empties the next slot although the log continues. The old device's objects are
+/// gone, and the follower recovers.
 #[test]
 fn a_follower_that_was_left_behind_finds_the_log_again() {
     let store = Arc::new(InMemory::new());

@@ -317,8 +317,8 @@ fn as_mounted(device: Arc<LogDevice>) -> Files {
     Files::new(Arc::new(volume))
 }
 
-/// A discard takes as much as there is in its range, however large that is; after one of nothing a sync sends
-/// nothing.
+/// A discard costs as much as its range contains, however large the range is; after a discard of an empty
+/// range, a sync sends nothing.
 #[test]
 fn a_discard_of_a_huge_volume() {
     const HUGE_BYTES: u64 = 1 << 50;

@@ -60,8 +60,8 @@ fn a_volume_that_was_closed_is_released() {
     LogDevice::open(&at(store.clone()), TAKE_OVER).map(drop).expect("taken over");
 }
 
-/// The first writer was paused when the second took over; what it then says is acknowledged to nobody,
-/// however often it tries, and changes nothing.
+/// The first writer was paused when the second took over. None of its later writes is acknowledged or changes
+/// anything, however often it tries.
 #[test]
 fn a_writer_that_was_taken_over_writes_no_more() {
     let store = Arc::new(FaultStore::new());

@@ -1,9 +1,9 @@
 //! A loop device over an image, for the kernel to mount.
 //!
-//! The mount needs a block device to stand on; what is read and written goes to the image all the
-//! same. So the loop device carries no requests of ours, and its size, which is the image's rounded
-//! down to 512 bytes, does not matter. It clears itself when the mount goes (*autoclear*), however that
-//! goes, and holds no lock: an image whose server has died can be opened again.
+//! The mount needs a block device, although all reads and writes go to the image directly. So the loop device
+//! carries no requests of ours, and its size, which is the image's rounded down to 512 bytes, does not
+//! matter. It clears itself when the mount goes (*autoclear*), however that goes, and holds no lock: an image
+//! whose server has died can be opened again.
 
 use std::fs::File;
 use std::io;

@@ -55,9 +55,9 @@ pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32) -> NewFile<'
     NewFile { kind, permissions, uid: cx.uid, gid: cx.gid, times: None }
 }
 
-/// A file that is made to be written is written past the page cache: its bytes are copied once
-/// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
-/// handle that cannot read; a reader has a handle of its own, with a cache.
+/// A file that is made to be written is written past the page cache: its bytes are copied once less, and the
+/// kernel does not ask for capabilities before it writes. A handle that cannot read is never mapped; a reader
+/// has its own handle, with a cache.
 pub fn opened(create: &Create) -> Opened {
     match create.flags & O_ACCMODE {
         O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },

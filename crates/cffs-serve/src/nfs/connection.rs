@@ -119,7 +119,7 @@ pub(super) type Reply = (Option<Vec<u8>>, Permit);
 #[derive(Clone)]
 struct Replies {
     output: Arc<Output>,
-    /// It ends when there is nobody left who could send.
+    /// It ends with the last sender.
     writer: Sender<Reply>,
 }
 
@@ -146,8 +146,8 @@ impl Replies {
 }
 
 impl Output {
-    /// Sends what the peer has room for, without waiting for anybody. What is left for the writer to send, it
-    /// returns; if that is a part of the reply, nothing, and the writer finds it.
+    /// Sends as much as the peer has room for, without waiting. Returns a reply that the writer must send; a
+    /// partly sent one is left where the writer finds it.
     fn send_at_once(&self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let Some(mut rest) = self.rest.try_lock().filter(|rest| rest.is_empty()) else {
             return Err(bytes);

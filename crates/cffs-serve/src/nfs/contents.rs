@@ -124,8 +124,8 @@ impl Request<'_> {
             Ok(file) => file,
             Err(status) => return reply::written(w, Err(status), &Default::default()),
         };
-        // Before the write: a client that has it from after a restart must not take what was written
-        // before for safe.
+        // Taken before the write: with a verifier from after a restart, a client would take earlier writes
+        // for safe.
         let verifier = self.exported.verifier();
         let outcome = self.write_to(&file, offset, stability, data);
         let outcome = outcome.map(|count| Written { count, stability, verifier });

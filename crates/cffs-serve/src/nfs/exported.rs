@@ -151,7 +151,8 @@ impl Exported {
     /// changes from then on is of no use to them here.
     pub fn durable(&self, files: &[InodeNo], data_only: bool) -> Result<(), Status> {
         match self.volume.sync_files(files, data_only) {
-            // Somebody has removed one of them meanwhile; what is left of it is names, which all syncs take.
+            // One of them was removed meanwhile. Only the change of names is left to sync, which every sync
+            // includes.
             Err(Error::Stale) => self.volume.sync(),
             other => other,
         }

@@ -18,7 +18,7 @@ const PORTS_OF_ROOT: u16 = 1024;
 /// The users whose requests are carried out as the anonymous user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// Nobody's.
+    /// No identity.
     None,
     /// Root's.
     Root,

@@ -39,9 +39,9 @@ impl File<'_> {
         Some(translate::attributes(&attr, self.exported.fsid))
     }
 
-    /// Attributes before and after the call. Those from before are sent only if the change counter has
-    /// risen by what the call itself did: then nobody else changed the file in between, and what a client
-    /// has cached of it is true up to its own change.
+    /// Attributes before and after the call. Those from before are sent only if the change counter has risen
+    /// by what the call itself did: then no other caller changed the file in between, and a client's cache is
+    /// valid up to its own change.
     pub fn wcc<T>(&self, outcome: &Result<T, Status>) -> Wcc {
         self.wcc_of(u64::from(outcome.is_ok()))
     }

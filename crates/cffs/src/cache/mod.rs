@@ -7,12 +7,11 @@
 //! takes its physical identity (thesis 3; DESIGN: placement at write-back). [`WriteSet`] carries an
 //! epoch to the device in its phases.
 //!
-//! What is read before it is asked for comes from three places: a miss brings the rest of its segment
-//! (group read); segments that are read one after the other bring the next ones (`streams`); a region in
-//! which readers at random miss again and again is read as a whole (`density`). A layer that knows more,
-//! as `readahead` does from names, uses three calls: [`BufferCache::prefetch`] brings runs into memory,
-//! [`BufferCache::resident`] says whether a block is there, [`BufferCache::claims`] whether it is there or
-//! in flight (`run_queue`).
+//! Three mechanisms read ahead of requests: a miss reads the rest of its segment (group read); segments that
+//! are read in sequence bring the next ones (`streams`); a region with repeated random misses is read as a
+//! whole (`density`). A layer that knows more, such as `readahead` with its names, uses three calls:
+//! [`BufferCache::prefetch`] reads runs into memory, [`BufferCache::resident`] tells whether a block is
+//! there, [`BufferCache::claims`] whether it is there or in flight (`run_queue`).
 //!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
@@ -128,7 +127,7 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What the device had in a run, and how often a write had replaced blocks of its segments before.
+/// The contents of a run, and the counts of writes to its segments before it was read.
 struct Fetched<'a> {
     first: BlockNo,
     versions: Vec<u64>,
@@ -200,7 +199,7 @@ impl BufferCache {
         &self.layout
     }
 
-    /// What the cache did so far.
+    /// Counters of the cache.
     pub fn stats(&self) -> CacheStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheStats {

@@ -198,7 +198,7 @@ impl RunQueue {
         self.queued.notify_all();
     }
 
-    /// What is in flight from the first block on has arrived, up to the second.
+    /// The runs in flight between these two blocks have arrived.
     pub(super) fn done(&self, from: u64, to: u64) {
         let mut state = self.state.lock();
         let end = state.in_flight.remove(&from);

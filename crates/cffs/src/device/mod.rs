@@ -61,7 +61,7 @@ pub use paired::PairedDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
 pub use volatile::VolatileDevice;
 
-/// What a device is: its size, and the unit that it writes atomically.
+/// The geometry of a device: its size, and the unit that it writes atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     /// The size in bytes.
@@ -123,7 +123,7 @@ pub trait BlockDevice: Send + Sync {
         self.below().map_or_else(Hints::default, BlockDevice::hints)
     }
 
-    /// What the lowest device can do in addition.
+    /// The additional abilities of the lowest device.
     fn control(&self) -> &dyn Control {
         self.below().map_or(&NoControl, BlockDevice::control)
     }
@@ -165,7 +165,7 @@ impl Default for Hints {
     }
 }
 
-/// What some devices can do in addition to reading and writing. The defaults do nothing.
+/// Abilities of some devices besides reading and writing. The defaults do nothing.
 pub trait Control: Send + Sync {
     /// Makes an image file this long; of another device, looks up its current length.
     /// [`geometry`](BlockDevice::geometry) shows the outcome. A device never becomes shorter.
@@ -281,7 +281,7 @@ pub enum RequestKind {
 /// A request without its data, as the decorators' rules and models see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What is asked for.
+    /// The kind of request.
     pub kind: RequestKind,
     /// The first byte; 0 for barrier and sync.
     pub offset_bytes: u64,

@@ -1,4 +1,4 @@
-//! A check of everything: the rounds of the walk, and the order of what is written.
+//! A check of everything: the rounds of the walk, and the order of writes.
 
 use std::collections::BTreeSet;
 

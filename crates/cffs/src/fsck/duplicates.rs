@@ -125,7 +125,7 @@ impl Duplicates<'_, '_> {
         }
     }
 
-    /// The second place counts: what is known is set to it.
+    /// The second place counts, so the inventory is set to it.
     fn move_found(
         &mut self,
         ino: InodeNo,
@@ -148,7 +148,7 @@ impl Duplicates<'_, '_> {
             self.walk.claim_record(&record, container.file);
         }
         if !is_directory {
-            // What was read by its number may be another's.
+            // Data that was read by its number may belong to another inode.
             self.walk.meta.inventory.containers.remove(&ino);
         }
         if let Some(file) = self.walk.meta.inventory.containers.get_mut(&ino) {

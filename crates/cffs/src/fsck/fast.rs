@@ -38,7 +38,7 @@ impl<'c> FastRecovery<'_, 'c> {
 }
 
 impl FastRecovery<'_, '_> {
-    /// Writes what was recovered; false if a doubt was raised before anything was written.
+    /// Writes the recovered state; returns false if a doubt was raised before anything was written.
     pub fn run(mut self) -> Result<bool> {
         self.complete_locator()?;
         // A table that grew has left the blocks of its extent tree.

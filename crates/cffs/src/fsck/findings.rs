@@ -37,7 +37,7 @@ impl Findings {
         }
     }
 
-    /// Whether what is derived should be right.
+    /// Whether the derived state should be correct.
     pub fn was_clean(&self) -> bool {
         self.state == State::Clean
     }

@@ -30,7 +30,7 @@ pub(super) struct Journal<'d> {
     journaled: JournaledDevice<&'d dyn BlockDevice>,
     /// The device that has the journal, if it is another.
     medium: Option<Arc<dyn BlockDevice>>,
-    /// What is wrong with the journal. What comes before the damage is used.
+    /// The damage of the journal. Records before it are used.
     doubt: Option<Corruption>,
 }
 
@@ -149,8 +149,8 @@ fn problem(superblock: &Superblock, doubt: &Corruption) -> Problem {
     Problem { code, place: Place::Volume, message, fixed: false }
 }
 
-/// Notes the damage in the superblock: a repair takes what is left of the journal home, and one that is cut
-/// short then must not be taken for a crash that the intent log explains.
+/// Records the damage in the superblock: a repair writes the rest of the journal to its places, and an
+/// interrupted repair must not be taken for a crash that the intent log explains.
 fn remember(
     device: &dyn BlockDevice,
     superblock: &mut Superblock,

@@ -176,9 +176,9 @@ const ROUNDS_MAX: u32 = 12;
 
 /// Checks the volume on the device and repairs it as far as the options allow.
 ///
-/// The device must not change meanwhile. Fails only if the check could not be made: there is no
-/// superblock to be found, the format is not known, changes may be lost with the journal and the
-/// options do not accept that, the device could not be asked, or a write failed.
+/// The device must not change meanwhile. Fails only if the check is impossible: no superblock is found, the
+/// format is unknown, changes may be lost with the journal and the options do not accept that, the device
+/// does not answer, or a write fails.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,

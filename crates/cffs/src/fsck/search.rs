@@ -36,8 +36,7 @@ pub(super) enum Wanted {
     Unknown,
 }
 
-/// What the searches have done so far, in all rounds: each search and each repair by one is tried
-/// once.
+/// The searches of all rounds so far. Each search, and each repair by one, is tried once.
 #[derive(Default)]
 pub(super) struct Tried {
     /// Blocks that an old copy of the system area does not know were searched for.

@@ -1,10 +1,10 @@
-//! In-core inodes: what is known of a file while it is in use.
+//! In-core inodes: the state of a file while it is in use.
 //!
 //! An inode has three types: [`DiskInode`] is the inode in its sector, [`Inode`] is the same decoded, and
 //! [`Vnode`] is the inode in use, with its changed pages and its lock.
 //!
 //! [`InodeCache`] owns all vnodes, the queue of those that differ from the device, and the number of the open
-//! epoch. The rest of the module is types that it lends its fields to, one for each job:
+//! epoch. The other types each do one job with fields borrowed from it:
 //!
 //! | type | job |
 //! | --- | --- |

@@ -31,7 +31,7 @@ pub struct JournaledDevice<D> {
     area: Area,
     /// The blocks of the volume, by the last superblock: it may grow.
     volume_blocks: AtomicU64,
-    /// What the journal has that is not at home yet. Never waited for with I/O under way.
+    /// Images in the journal that are not at their places yet. This lock is never held during I/O.
     live: RwLock<Images>,
     /// Held while the journal is written or drained.
     writer: lock::Mutex<Writer>,

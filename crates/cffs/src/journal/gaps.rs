@@ -40,7 +40,7 @@ impl Candidate {
     }
 }
 
-/// The gaps that a journal may have, with what is known of them.
+/// The possible gaps of a journal, with their measurements.
 pub(super) struct Gaps {
     /// From none to the longest.
     candidates: Vec<Candidate>,

@@ -138,7 +138,7 @@ impl Scan {
         scan
     }
 
-    /// Takes a record in; returns the block behind what is known now.
+    /// Adds a record; returns the block behind the known ones.
     fn take(
         &mut self,
         window: &mut Window<'_>,

@@ -1,32 +1,31 @@
 //! The journal: an epoch is durable after one write in one place (FORMAT: the journal;
 //! decision 008).
 //!
-//! Offers [`JournaledDevice`], a device that does what the one below cannot: write blocks anywhere all
-//! or none. It writes them into the journal, and to their own places, *home*, later: it *drains* the journal
-//! when that is full, and whenever one of the rules below wants it. Until then reads get them from memory.
-//! [`attach`] puts it on a volume that has a journal, [`erase`] makes a journal empty. The journal lies on
-//! the volume itself or on another device, that home [names](BlockDevice::journal_device). Stands on `device`
-//! and `format`.
+//! Offers [`JournaledDevice`], which writes blocks in different places atomically. It writes them into the
+//! journal first, and to their own places, *home*, later: it *drains* the journal when that is full, and when
+//! one of the rules below requires it. Until then reads get them from memory. [`attach`] puts it over a
+//! volume with a journal, [`erase`] empties a journal. The journal is on the volume itself or on another
+//! device, which the home device [names](BlockDevice::journal_device). Stands on `device` and `format`.
 //!
 //! ```text
 //!   journal:   header │ header again │ gap │ record 0 of its era │ gap │ record 1 │ remains of earlier eras
 //!   drain: images go home ─ sync ─ next header, in both places ─ sync: the journal is empty ─ superblock
 //! ```
 //!
-//! Rules, by which a volume may be read with the journal's images over it after any crash:
+//! With these rules, a volume can be read with the journal's images over it after any crash:
 //!
 //! 1. While a block has an image in the journal, only draining writes it at home; any other
 //!    write there drains first.
 //! 2. Before a record is written, everything written past the journal is durable.
-//! 3. The journal is made empty only when what it had is durable at home.
-//! 4. Block 0, the superblock, is in no record, and writing it drains first: so a volume that is
-//!    clean has an empty journal.
-//! 5. After the next header, the superblock notes its number, on another device than the journal durably
-//!    before the first record: so an older copy of the journal, or of the volume, is found out.
+//! 3. The journal is emptied only when its images are durable at home.
+//! 4. Block 0, the superblock, is in no record, and writing it drains first, so a clean volume has an empty
+//!    journal.
+//! 5. After a new header, the superblock records the header's number; if the journal is on another device,
+//!    durably before the first record. So an older copy of the journal, or of the volume, is detected.
 //!
-//! A journal that can no longer be made empty is given up: the superblock says that nothing in it counts,
-//! before anything else is written at home. So it does where a volume is used without its journal. Records
-//! are written again when it says so no more.
+//! A journal that can no longer be emptied is given up: before anything else is written at home, the
+//! superblock says that nothing in it counts. It says the same while a volume is used without its journal.
+//! Records are written again once that mark is removed.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -84,9 +83,9 @@ pub fn noted_header(device: &dyn BlockDevice) -> u64 {
     load::own_state(device).1
 }
 
-/// Makes the journal of a volume empty, whatever lies there, on the device that has the journal, with the
-/// header after the one that the superblock has noted. All its blocks are written, so that those of an image
-/// are allocated by the file system below once and for all.
+/// Empties the journal of a volume, whatever it contains, with the header after the one that the superblock
+/// records. Writes all of its blocks, so that the file system below allocates those of an image once and for
+/// all.
 ///
 /// # Errors
 ///
@@ -150,7 +149,7 @@ pub fn medium(
     }
 }
 
-/// What was refused, and what to do.
+/// An error with the reason and the remedy.
 fn refuse<T>(why: String) -> Result<T> {
     Err(Error::Unsupported(format!(
         "{why}; name the right device with journal-device=DEVICE. If that is lost: a volume that was left \
@@ -159,7 +158,7 @@ fn refuse<T>(why: String) -> Result<T> {
     )))
 }
 
-/// What is wrong with the journal of a volume in use, and what that puts at stake.
+/// A message about a damaged journal of a volume in use, and the possible loss.
 pub fn stake(doubt: &Corruption) -> String {
     format!(
         "{doubt}; the volume was not left clean, so changes that were reported as durable may have been in \
@@ -167,7 +166,7 @@ pub fn stake(doubt: &Corruption) -> String {
     )
 }
 
-/// The error where the journal of a volume in use is lost, or a part of it.
+/// The error for a volume in use whose journal is lost in whole or in part.
 pub fn lost(doubt: &Corruption) -> Error {
     Error::Unsupported(format!(
         "{}. Restore the journal, if you can, or name the right device with journal-device=DEVICE. To give \

@@ -92,20 +92,20 @@ fn opened<D: BlockDevice>(device: D, superblock: &Superblock) -> JournaledDevice
     device
 }
 
-/// What is taken out below the journal, or does not arrive.
+/// An operation that the device below the journal leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     /// A record is not waited for.
     SyncAfterRecord,
-    /// Rule 2: what was written past the journal is in motion with the record.
+    /// Rule 2: writes past the journal may be reordered with the record.
     SyncBeforeRecord,
     /// Rule 3: images are on their way home while the header calls the journal empty.
     SyncBeforeHeader,
-    /// Rules 1 and 3: the header is in motion with what is written past the journal, or over old records.
+    /// Rules 1 and 3: the header may be reordered with writes past the journal, or over old records.
     SyncAfterHeader,
     /// Rules 1 and 4: the journal is never made empty.
     Header,
-    /// What goes home does not arrive.
+    /// Writes to home do not arrive.
     Home,
     /// The images of a record do not arrive.
     Images,
@@ -118,7 +118,7 @@ enum Kind {
     Record,
 }
 
-/// What the journal's user does, and what the journal does for it.
+/// A call of the journal's user, and the resulting operations.
 struct Work {
     mutant: Option<Missing>,
     /// The last write.
@@ -176,7 +176,7 @@ impl BlockDevice for Mutated {
         let is_lost = match work.mutant {
             Some(Missing::SyncAfterRecord) => work.last == Kind::Record,
             Some(Missing::SyncAfterHeader) => work.last == Kind::Header,
-            // What a call of the user writes first, but for a record, goes home to make the journal empty.
+            // The first write of a user's call, except a record, goes home to empty the journal.
             Some(Missing::SyncBeforeHeader) => work.last == Kind::Home && work.writes > 0,
             Some(Missing::SyncBeforeRecord) => {
                 work.last == Kind::Home && work.writes == 0 && work.is_atomic
@@ -195,10 +195,10 @@ impl BlockDevice for Mutated {
     }
 }
 
-/// What may be read after a crash.
+/// The values that may be read after a crash.
 #[derive(Clone, Debug)]
 struct Model {
-    /// Of each block what is durable, and what was written after it.
+    /// For each block the durable value, and the values written after it.
     blocks: [Vec<u64>; HOME.len()],
     mounts: Vec<u32>,
     /// Whether nothing was journaled since the superblock was written.
@@ -337,7 +337,7 @@ fn a_crash_leaves_what_was_journaled_and_whole_records_only() {
     assert!(tried > 10_000, "{tried}");
 }
 
-/// Each of the journal's rules is looked at: without it, what is left is seen to be wrong.
+/// Each rule of the journal is needed: without it, a crash leaves a wrong state, which is detected.
 #[test]
 fn a_device_without_one_of_the_rules_is_found_out() {
     for mutant in [
@@ -537,7 +537,7 @@ fn a_torn_record_ends_the_journal_and_a_damaged_one_puts_it_in_doubt() {
     }
 }
 
-/// What cannot be read may have been promised to be durable.
+/// An unreadable record may have been acknowledged as durable.
 #[test]
 fn a_record_that_cannot_be_read_puts_the_journal_in_doubt() {
     let (device, superblock) = with_records();
@@ -558,7 +558,7 @@ fn a_journal_that_cannot_be_written_is_switched_off_and_nothing_is_lost() {
     let records = (superblock.journal.start + 2) * BLOCK as u64;
     let end = (superblock.journal.start + JOURNAL_BLOCKS) * BLOCK as u64;
     let target = Target::writes().within(records..end);
-    // All of the record arrives, and nobody knows.
+    // The whole record arrives, but its write fails.
     let effect = Effect::Torn { sectors: 3 };
     device.arm(Fault { target, strike: Strike::Always, effect });
     assert!(!put_atomic(&journaled, &HOME[..2], 2).expect("refused"));

@@ -225,8 +225,8 @@ impl Namespace {
                 return Ok(SectorIndex(index));
             }
         }
-        // What was passed over has less room than an entry like this one takes. An entry of
-        // another length may find less than there is, and a removal lowers the mark again.
+        // The skipped sectors have less room than such an entry takes. A shorter entry may miss room in them;
+        // a removal lowers the mark again.
         dir.entries.room_from = to;
         self.inodes.containers().append_sectors(dir)
     }

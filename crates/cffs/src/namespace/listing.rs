@@ -1,9 +1,9 @@
 //! Reading a directory, entry after entry, while others change it.
 //!
-//! A reader goes on after a cookie, which holds the sector and the slot of the last entry, and the end of
-//! the reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the
-//! kernel does not open directories. So a reader does not follow what is appended meanwhile, and an entry
-//! that keeps its place is returned once.
+//! A reader goes on after a cookie, which holds the sector and the slot of the last entry, and the end of the
+//! reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the kernel
+//! does not open directories. So a reader ends before entries that are appended meanwhile, and an entry that
+//! keeps its place is returned once.
 //!
 //! Programs of 32 bits take cookies below 2^31 alone. So a cookie has the first of three forms that has
 //! room for its reading:
@@ -90,7 +90,7 @@ struct Position {
     sector: u32,
     /// The last slot that was seen of the sector.
     slot: u16,
-    /// The end of what is read, in sectors; at least 1.
+    /// The end of the reading, in sectors; at least 1.
     end: u32,
 }
 

@@ -1,12 +1,13 @@
 //! Batches: files of which it is known that they are read next, in the order of the device.
 //!
-//! Nothing has to be guessed here. What the files lack in memory is read in one sweep, with the gaps that are
-//! cheaper to read than to skip, as far as there is room: what is evicted before it is used is read twice.
+//! No guess is needed here. The missing blocks of the files are read in one sweep, with the gaps that are
+//! cheaper to read than to skip, as far as the cache has room: a block that is evicted before it is used is
+//! read twice.
 //!
-//! While the cache still fills, what is guessed evicts nothing, and serves the batches that follow. So until
-//! then a batch is read as if nothing were known of it. Where the cache has room for all that the volume
-//! holds, the directories of the files are read whole instead, or the regions around them, since batches that
-//! follow will want the rest of them: as long as that takes no more than twice what the batch alone would.
+//! While the cache is not full, read-ahead evicts nothing and serves later batches, so until then a batch is
+//! read with the usual read-ahead. If the whole volume fits in the cache, the directories of the files, or
+//! the regions around them, are read whole instead, since later batches will need the rest; but only if that
+//! takes at most twice the time of the batch alone.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -134,8 +134,7 @@ impl Plans {
         listed == Listed::Directories && at.sector.0 < 2 && self.find(at.file, listed).is_none()
     }
 
-    /// How far apart what is planned for a miss may lie. `expected`: it is one of those that were planned, or
-    /// comes after them.
+    /// The extent of the plan for a miss. `expected`: the miss is one of the planned files, or follows them.
     fn way(
         &self,
         survey: &Survey<'_>,

@@ -1,5 +1,4 @@
-//! Read-ahead across directories: what the next directories of a walk have near what is read of this
-//! one.
+//! Read-ahead across directories: data of a walk's next directories that lies near the data of this one.
 //!
 //! A directory that grows little by little lies in a few places, and so do those that grow at the same
 //! time: their first files were made together, and lie side by side. A walk of the tree would come back

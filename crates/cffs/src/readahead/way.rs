@@ -21,8 +21,8 @@ impl Way {
         Way(survey.inodes.layout.segment_blocks().into())
     }
 
-    /// That of the next plan, if this one was of use: an access at least, and at most what the cache has room
-    /// for. What is read beyond that drops what was read before it, and has to be read again.
+    /// The length of the next plan, if this one was useful: at least one access, at most the room in the
+    /// cache. Longer plans would evict blocks before their use.
     pub(super) fn twice(self, survey: &Survey<'_>) -> Way {
         let block_bytes = u64::from(survey.inodes.layout.block_bytes);
         let room = survey.inodes.cache.tuning().plan_room() / block_bytes;

@@ -19,8 +19,8 @@
 //!
 //! `record` writes each as an event of the Trace Event Format, which other programs show and sum up.
 //!
-//! Stands on `device`. Invariants: while nothing is recorded, an operation costs a look at one word, and
-//! a page has an empty list; what is recorded changes no request.
+//! Stands on `device`. Invariants: without a recording, an operation checks one word, and a page has an empty
+//! list; a recording changes no request.
 
 mod causes;
 mod context;

@@ -165,8 +165,8 @@ impl Volume {
         Ok(len)
     }
 
-    /// Brings the contents of a regular file into the cache, as reading all of it does, without looking at
-    /// them: for what is known to be read soon, and to count what reading costs.
+    /// Reads the contents of a regular file into the cache without returning them: for files that will be
+    /// read soon, and to measure the cost of reading.
     ///
     /// # Errors
     ///
@@ -180,9 +180,9 @@ impl Volume {
         self.writer.noted_contents(self.inodes().contents().fetch(&state))
     }
 
-    /// Prefetches the contents of the given files, in the order of the device (by
-    /// [`device_offset`](Volume::device_offset)): those of the first of them, as many as there is room for.
-    /// Returns how many these are: one at least, if there are any. Errors are left to the read that follows.
+    /// Prefetches the contents of the given files, in device order (by
+    /// [`device_offset`](Volume::device_offset)), until the cache is full. Returns how many files were taken:
+    /// at least one unless there are none. Errors are left to the read that follows.
     pub fn fetch_batch(&self, files: impl IntoIterator<Item = InodeNo>) -> usize {
         let mut files = files.into_iter().peekable();
         let Some(first) = files.peek() else { return 0 };

@@ -231,10 +231,9 @@ impl Volume {
         self.writer.change_alone(|| change(&self.names), &hope)
     }
 
-    /// Waits for the deletion of files that have just lost their last name, if there are any. The kernel
-    /// lets go of them by a message that may arrive after the call that removed them has returned, and
-    /// after the next one. They may be deleted but for their epoch, so it is worth another try even if
-    /// none is left.
+    /// Waits for the deletion of files that have just lost their last name. The kernel releases them by a
+    /// message that may arrive after the call that removed them has returned, and after the next call. Even
+    /// if none is left, another try is worthwhile, since they may only be waiting for their epoch.
     fn gains_space_by_removed_files(&self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < LETTING_GO_MAX && self.references.have_orphans_since(LETTING_GO_MAX)

@@ -444,8 +444,8 @@ impl Volume {
         })?;
         unused.map_or(Ok(()), |ino| self.delete(ino))?;
         if moved && matches!(mode, RenameMode::Whiteout { .. }) {
-            // A change of its own: the old name may have to leave the device first, and what is
-            // tried again after that epoch must not be the rename.
+            // A separate change: if the old name must leave the device first, only this part is tried again
+            // after that epoch, and not the rename.
             self.change(|_| self.leave_whiteout(caller, &from, name))?;
         }
         Ok(moved)

@@ -322,9 +322,9 @@ fn a_full_volume_loses_nothing_and_can_be_emptied() {
 
 #[test]
 fn a_whiteout_takes_a_name_that_the_device_still_has() {
-    // A name that leaves the device in the last phase cannot be given again before that epoch is
-    // over. The whiteout met that rule, and what was tried again then was the whole rename, whose
-    // old name was gone: it failed after it had taken place.
+    // A name that leaves the device in the last phase cannot be given again before that epoch is over. The
+    // whiteout met that rule, and then the whole rename was tried again, although its old name was gone: it
+    // failed after it had succeeded.
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
@@ -356,8 +356,8 @@ fn a_whiteout_takes_a_name_that_the_device_still_has() {
 
 #[test]
 fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
-    // A file of size 0 returns into its inode, and with its map went the only record of the blocks
-    // of its extent tree: they were in use by nobody until the next check.
+    // A file of size 0 returns into its inode, and its map was the only record of the blocks of its extent
+    // tree: they were leaked until the next check.
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
@@ -379,9 +379,8 @@ fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
 
 #[test]
 fn attributes_of_a_full_volume_do_not_latch_it() {
-    // Attributes that lie in a block of their own went to a new place in every epoch, whether they
-    // had changed or not, and nobody had promised the space: on a full volume the epoch failed, and
-    // the volume was read-only from then on.
+    // Attributes that lie in a block of their own went to a new place in every epoch, changed or not, without
+    // a promise of the space: on a full volume the epoch failed, and the volume became read-only.
     for options in variants().into_iter().step_by(3) {
         let device = Arc::new(MemoryDevice::new(4 << 20));
         mkfs::make(&*device, &options).unwrap();

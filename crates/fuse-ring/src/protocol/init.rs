@@ -157,8 +157,8 @@ pub fn negotiate(request: &InitRequest, wishes: &Wishes, page_size: u32) -> Nego
     wanted.set(Features::NO_OPEN_SUPPORT, elide_open);
     wanted.set(Features::NO_OPENDIR_SUPPORT, elide_opendir);
     if elide_open {
-        // With `ATOMIC_O_TRUNC` the truncation travels in the `OPEN`. Once that is elided nobody
-        // truncates, and `> file` keeps the old contents. Without it the kernel sends a `SETATTR`.
+        // With `ATOMIC_O_TRUNC` the truncation travels in the `OPEN`. If that is elided, the file is not
+        // truncated, and `> file` keeps the old contents. Without it the kernel sends a `SETATTR`.
         wanted.remove(Features::ATOMIC_O_TRUNC);
     }
     let page_limit = if offered.contains(Features::MAX_PAGES) { u16::MAX.into() } else { 32 };

@@ -88,9 +88,9 @@ pub const fn decode_device(device: u32) -> (u32, u32) {
 
 /// Attributes, and for how long the kernel may believe them.
 ///
-/// A time of zero together with the mount option `default_permissions` makes the kernel ask for
-/// attributes before every operation, which doubles the traffic. Where nobody else changes the
-/// volume, give long times and send [notifications](crate::Notifier) for the exceptions.
+/// A time of zero together with the mount option `default_permissions` makes the kernel ask for attributes
+/// before every operation, which doubles the traffic. If the volume has no other writers, give long times and
+/// send [notifications](crate::Notifier) for the exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrReply {
     /// The attributes.

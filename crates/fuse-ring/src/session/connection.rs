@@ -4,9 +4,9 @@
 //! answers those that it has read. The file system stays mounted: callers wait in the kernel, for the
 //! session that is [resumed](super::Session::resume) on the same connection.
 //!
-//! No request is lost: what was not read stays in the kernel's queue, in its order. Threads that wait in
-//! the kernel for a request are called back, so that an idle file system is suspended, too.
-//! On io_uring, requests are [held](crate::transport::hold) in the rings' entries.
+//! No request is lost: unread requests stay in the kernel's queue, in order. Threads that wait in the kernel
+//! for a request are called back, so that an idle file system is suspended, too. On io_uring, requests are
+//! [held](crate::transport::hold) in the rings' entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -80,7 +80,7 @@ impl Connection {
         self.rings.take()
     }
 
-    /// The descriptor of `/dev/fuse`, the directory, and what was agreed on with the kernel.
+    /// The descriptor of `/dev/fuse`, the directory, and the features negotiated with the kernel.
     pub fn into_parts(self) -> (OwnedFd, PathBuf, Granted) {
         (self.device.into_fd(), self.path, self.granted)
     }

@@ -28,10 +28,10 @@ const HEAD_LEN: usize = 40 + 40;
 
 const PAGE: usize = 4096;
 
-/// How long what arrives beside the rings is gathered, if something came as short a time before. The kernel
-/// puts all `FORGET`s at hand into one message, and nobody waits for them; a thread that took each when it
-/// comes would run once per file that is removed, on the cores of the callers. But a full volume has the
-/// space of a removed file only when it is forgotten, so one alone is not held back, and none for long.
+/// How long requests outside of the rings are collected, if one came within this time before. The kernel puts
+/// all pending `FORGET`s into one message, and no caller waits for them; a thread that took each at once
+/// would run once per removed file, on the callers' cores. But a full volume regains a removed file's space
+/// only when it is forgotten, so a single request is not delayed, and none for long.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// The buffers of one thread, allocated once.

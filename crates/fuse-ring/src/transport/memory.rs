@@ -108,8 +108,8 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has `len` initialised bytes and lives until `drop`; nobody writes to
-        // them while this borrow of `self` lasts.
+        // SAFETY: the mapping has `len` initialised bytes and lives until `drop`; they are not written during
+        // this borrow of `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -221,7 +221,7 @@ fn a_suspended_session_is_resumed(setup: Setup) {
     assert_eq!(tree.seen().destroyed, 1);
 }
 
-/// Its threads wait in the kernel for a request; here nobody has any.
+/// Its threads wait in the kernel for a request that never comes.
 fn a_session_without_callers_is_suspended(mut setup: Setup) {
     for threads in [1, 2, 40] {
         setup.config.threads = NonZeroUsize::new(threads);

@@ -24,7 +24,7 @@ fn what_a_regrouping_did_is_said_in_numbers_that_mean_something() {
     let gain =
         "300 files looked at, nothing to be gained: no move would make reading twice as cheap";
     assert_eq!(summary(&with(Stage::Done, again.clone()), false), gain);
-    // What was not looked at to its end, or could not be moved, says nothing about what is to be gained.
+    // An incomplete run, or files that could not be moved, say nothing about the possible gain.
     let none = "300 files looked at, none moved";
     assert_eq!(summary(&with(Stage::Stopped, again.clone()), false), none);
     let full = RegroupProgress { without_room: 2, ..again.clone() };

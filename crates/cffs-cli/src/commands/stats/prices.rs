@@ -57,7 +57,7 @@ impl Prices {
         let cost = priced.map(|(name, price, unit)| {
             store.get(name).and_then(Value::as_f64).unwrap_or(0.0) / unit * price
         });
-        // Smaller than a millionth of a dollar is nobody's concern, and would be rounding errors.
+        // Amounts below a millionth of a dollar would only be rounding errors.
         let usd = (cost.iter().sum::<f64>() * 1e6).round() / 1e6;
         store.insert(String::from("usd"), Value::from(usd));
     }

@@ -332,7 +332,7 @@ fn contents(node: &Node, input: &mut impl Read, map: Option<Map>) -> anyhow::Res
     Ok(file.set_len(map.size)?)
 }
 
-/// Writes what is read from `at` on, and returns where it ends.
+/// Writes the input from `at` on, and returns its end.
 fn copy(file: &File, mut at: u64, input: &mut impl Read, buf: &mut [u8]) -> anyhow::Result<u64> {
     loop {
         let filled = fill(input, buf).map_err(Input)?;

@@ -128,7 +128,7 @@ impl RecordTrace {
         Ok(Some(started.with_context(|| program.display().to_string())?))
     }
 
-    /// Copies what is recorded until the recording ends.
+    /// Copies the trace until the recording ends.
     fn fetch(
         &self,
         out: &mut dyn Write,

@@ -37,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened")
 }
 
-/// What it is now, for reading. A copy in memory stands for what an object store keeps of each sync.
+/// A read-only volume of the current state. A copy in memory stands for the objects of each sync.
 fn version(device: &MemoryDevice, volume: &Volume) -> Arc<Volume> {
     volume.sync().expect("synced");
     let copy: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_image(device.snapshot()));
@@ -58,7 +58,7 @@ fn notifying(first: Arc<Volume>, caches: impl Observer + 'static) -> Following {
 #[derive(Clone, Default)]
 struct OpensFirst {
     following: Arc<OnceLock<Arc<Following>>>,
-    /// Whether each such opening kept what was cached.
+    /// Whether each such opening kept the cache.
     kept: Arc<Mutex<Vec<bool>>>,
 }
 

@@ -99,7 +99,7 @@ fn what_a_peer_has_no_room_for_holds_no_worker_and_goes_before_the_next_reply() 
     let (stream, mut peer) = pair();
     let (replies, underway, to_write) = way_to(stream);
     let long: Vec<u8> = (0..64 << 20).map(|i: u32| (i % 251) as u8).collect();
-    // Nobody reads, and this returns.
+    // This returns although the peer does not read.
     replies.send((Some(long.clone()), Permit::take(&underway, long.len())));
     let output = Arc::clone(&replies.output);
     assert!(!output.rest.lock().is_empty(), "a part of it was sent");

@@ -49,7 +49,7 @@ pub use open::{Access, OpenError, OpenOptions};
 
 /// From this length on a write is sent to the device at once.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
-/// What the host reads of an image file at once: more than its disk may take, and it knows better.
+/// The longest read of an image file. The host splits it to suit its disk.
 const IMAGE_READ_BYTES: u64 = 1 << 20;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
 const VECTOR_MAX: usize = 1024;
@@ -72,7 +72,7 @@ pub struct FileDevice {
     hold: Hold,
 }
 
-/// What a device is read and written through.
+/// An open file descriptor for reads and writes.
 #[derive(Debug)]
 struct Descriptors {
     file: File,
@@ -302,7 +302,7 @@ impl Control for FileDevice {
 
     fn drop_cached(&self, offset: u64, len: u64) {
         let Ok(open) = self.open_descriptors() else { return };
-        // What waits to be written is not dropped, nor need it be: it is this host's.
+        // Dirty pages are not dropped, and need not be: this host wrote them.
         let _ = rustix::fs::fadvise(&open.file, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 }

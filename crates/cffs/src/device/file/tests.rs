@@ -456,7 +456,7 @@ fn a_released_device_has_no_descriptor_and_is_free_for_others() {
     assert_eq!(bytes, [1; 512]);
 }
 
-/// What was just written, and is in the host's memory alone, too.
+/// Also data that was just written and is only in the host's memory.
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() {
@@ -475,7 +475,7 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     let long = open.long().unwrap();
     assert!(long.read(8192, buffer.bytes()));
     assert!(buffer.bytes() == written);
-    // What does not suit a direct request takes the ordinary way.
+    // Requests that direct I/O does not allow take the ordinary way.
     assert!(!long.read(8192, &mut buffer.bytes()[..4096]), "short");
     assert!(!long.read(8192, &mut buffer.bytes()[1..=1 << 20]), "misaligned");
     device.read_at(8192, &mut buffer.bytes()[1..=1 << 20]).unwrap();

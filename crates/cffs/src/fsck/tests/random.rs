@@ -1,5 +1,5 @@
-//! Random damage to many places: the check ends, the second run finds nothing, and what was not
-//! damaged is there.
+//! Random damage in many places: the check terminates, the second run finds nothing, and undamaged files are
+//! intact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;

@@ -19,7 +19,7 @@ use crate::journal::{JournaledDevice, medium};
 use crate::mkfs::{self, MkfsOptions};
 use crate::vfs::read_superblock;
 
-/// What is taken out below the journal.
+/// An operation that the devices below the journal leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     /// A record, or a header, is not waited for on the device of the journal.
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl World {
-    /// What a crash leaves now: of each device any state that it may be in, whatever the other's.
+    /// A state that a crash could leave now: any possible state of each device, independent of the other.
     fn crash(&self) -> io::Result<(Image, Image)> {
         let next = || random(&mut self.state.lock().chance, 1 << 40);
         Ok((self.home.crash_seeded(next())?, self.journal.crash_seeded(next())?))
@@ -236,7 +236,7 @@ fn run(seed: u64, mutant: Option<Missing>, calls: u64) -> Result<[usize; 2], Str
                     .is_some_and(|journal| journal.stats().state == JournalState::Off)
                 {
                     given_up += 1;
-                    // What is at home is durable, and nothing of the record is there.
+                    // The state at home is durable, and no part of the record is there.
                     let now = world.crash().expect("images");
                     judge(now, &model, &model).map_err(|why| format!("call {value}: {why}"))?;
                     tried += 1;
@@ -289,7 +289,7 @@ fn a_crash_of_two_devices_leaves_what_was_journaled_and_whole_records_only() {
     assert!(tried > 5_000 && given_up > 20, "{tried}, {given_up}");
 }
 
-/// Each order between the two devices is needed: without it, what is left is seen to be wrong.
+/// Each order between the two devices is needed: without it, a crash leaves a wrong state, which is detected.
 #[test]
 fn two_devices_without_one_of_the_rules_are_found_out() {
     for mutant in [Missing::JournalSync, Missing::HomeSync, Missing::Flag] {

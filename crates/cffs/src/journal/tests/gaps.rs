@@ -49,7 +49,7 @@ impl BlockDevice for Slow {
     }
 }
 
-/// A journal of so many blocks with records, and where each begins, in the order of the journal.
+/// A journal of `blocks` blocks with records, and the start of each, in the order of the journal.
 fn with_records(blocks: u64) -> (MemoryDevice, Superblock, Vec<u64>) {
     let device = MemoryDevice::new(8 << 20);
     let options = MkfsOptions {
@@ -93,7 +93,7 @@ fn records_behind_gaps_of_every_length_are_found() {
     assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
 }
 
-/// What is written in a second lap lies before what it overtakes.
+/// A record of the second lap lies before the ones that it overtakes.
 #[test]
 fn of_records_in_laps_the_newest_counts() {
     let (device, superblock, records) = with_records(144);

@@ -98,7 +98,7 @@ impl BlockDevice for Noting {
     }
 }
 
-/// What is written after a journal was given up could otherwise be overwritten from it after a crash.
+/// Otherwise, writes after a journal was given up could be overwritten from it after a crash.
 #[test]
 fn that_a_journal_was_given_up_is_durable_before_anything_else_is_written() {
     let home =

@@ -425,7 +425,7 @@ fn callers_have_their_turn_after_each_step() {
         ControlFlow::Continue(())
     });
     assert!(progress.expect("regrouped").moved_files > 500 && steps > 2, "{steps} steps");
-    // Nobody calls any more: nobody is waited for.
+    // Without callers, nothing waits.
     let mut turns = Turns::new(volume, Duration::from_millis(1));
     files.write("/more", &[1; 9000]).expect("written");
     volume.sync().expect("durable");
