@@ -29,7 +29,7 @@ pub struct Options {
     pub read_only: u32,
     /// 1: reading a file does not set its time of access.
     pub no_atime: u32,
-    /// Bytes of memory for what was read; 0 for 256 MiB.
+    /// Size of the read cache in bytes; 0 for 256 MiB.
     pub cache_bytes: u64,
     /// Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
     pub dirty_bytes: u64,

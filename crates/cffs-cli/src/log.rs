@@ -217,7 +217,7 @@ impl Drop for Message<'_> {
         for line in self.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let mut datagram = format!("<{PRIORITY}>cffs[{}]: ", std::process::id()).into_bytes();
             datagram.extend_from_slice(line);
-            // There is no other place to say that the log itself fails.
+            // No other place is left to report that the log itself fails.
             let _ = self.socket.send(&datagram);
         }
     }

@@ -1,7 +1,7 @@
 //! Standard output: lines, tables, JSON, and what becomes of a write that fails there.
 //!
 //! Standard output is a command's result: if it cannot be written, the command fails. Notes on standard error
-//! are extra: if they cannot be written, nobody reads them.
+//! are extra: if they cannot be written, they are dropped.
 
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};

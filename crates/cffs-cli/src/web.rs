@@ -82,7 +82,7 @@ impl WebOptions {
     }
 
     /// The same for a program that took the place of another one. A takeover must not fail because of the
-    /// page, and nobody knows tokens that were printed earlier.
+    /// page, and tokens that were printed earlier are no longer known.
     pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
         if self.web.is_some() && self.web_token.is_none() {
             tracing::warn!("there is no page any more: with --web-token it would go on");

@@ -88,7 +88,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Reads what there is room for from `offset` on, from a thread that is detached.
+    /// Fills the free room from `offset` on, from a detached thread.
     pub fn fill_from(&mut self, file: &File, offset: u64) -> Result<(), Failure> {
         let found = self.memory.read(file, offset, self.memory.len)?;
         if found < self.memory.len {

@@ -1,9 +1,9 @@
 //! Long calls, which Ctrl-C ends: signals are handled while they are under way.
 //!
 //! Python handles a signal in its main thread, between two steps of the interpreter, so a call that does not
-//! return keeps every handler from running. There are two ways out of that here: a [`Call`] works in a thread
-//! of its own, while the caller waits for it and handles signals; [`Signals`] handles them between the steps
-//! of a call that works in the caller's thread.
+//! return keeps every handler from running. This module has two remedies: a [`Call`] works in a thread of its
+//! own, while the caller waits for it and handles signals; [`Signals`] handles them between the steps of a
+//! call that works in the caller's thread.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError};
 use std::thread;

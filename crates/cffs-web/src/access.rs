@@ -90,8 +90,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether a host's name, with or without a port, is one of this server. An address is: nobody
-    /// else can make it lead here.
+    /// Whether a host's name, with or without a port, is one of this server. An IP address is, since it
+    /// cannot be made to resolve elsewhere.
     fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

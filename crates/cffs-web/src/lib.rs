@@ -98,7 +98,7 @@ impl Target {
 pub struct Forms {
     /// A picture of a layout, with a title, as SVG.
     pub picture: fn(&LayoutReport, &str) -> String,
-    /// Metrics in the text format of Prometheus, from the counters and from what is mounted.
+    /// Metrics in the text format of Prometheus, from the counters and the mounts.
     pub metrics: fn(&Value, &Value) -> String,
 }
 

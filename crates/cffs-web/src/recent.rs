@@ -54,7 +54,7 @@ impl RecentLog {
         }
     }
 
-    /// The text without what is hidden.
+    /// The text with hidden parts replaced.
     pub(crate) fn clear(&self, text: &str) -> String {
         let hidden = &self.0.lock().hidden;
         hidden.iter().fold(text.to_owned(), |text, (path, word)| text.replace(path, word))

@@ -120,7 +120,7 @@ impl Writer {
         self.bytes
     }
 
-    /// Takes back what was appended after the message had `len` bytes.
+    /// Removes data that was appended after the message had `len` bytes.
     pub fn cut(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
@@ -185,7 +185,7 @@ impl Writer {
         }
     }
 
-    /// Writes over what was appended when the message had `at` bytes.
+    /// Overwrites data that was appended when the message had `at` bytes.
     pub fn replace(&mut self, at: usize, other: &Writer) {
         self.bytes[at..at + other.bytes.len()].copy_from_slice(&other.bytes);
     }

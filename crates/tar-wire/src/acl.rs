@@ -140,8 +140,8 @@ impl Acl {
         bytes
     }
 
-    /// The text, with numbers in place of names, which every reader takes. No line end: there are readers
-    /// that take one for the end of the record.
+    /// The text, with numbers in place of names, which every reader takes. No line end, since some readers
+    /// take one for the end of the record.
     pub fn to_text(&self) -> Option<String> {
         let entry = |(tag, id, permissions): &(u16, u32, u16)| {
             let (tag, name) = match *tag {

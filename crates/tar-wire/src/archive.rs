@@ -95,7 +95,7 @@ impl<R: Read> Archive<R> {
         Archive { input, contents: 0, padding: 0, global: Vec::new() }
     }
 
-    /// Skips what is left of the current entry and returns the next one; none at the end.
+    /// Skips the rest of the current entry and returns the next one; `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let mut described = Described::default();
         let mut is_first = true;

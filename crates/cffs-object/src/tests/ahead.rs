@@ -72,7 +72,7 @@ fn contents_that_overtake_others() {
     // Half of it is over what waits.
     write(&**device, PART as u64 / 2, &[2; PART]);
     held.wait_for_contents(1);
-    // What has arrived is noted when something sets out.
+    // Finished requests are recorded when the next one starts.
     write(&**device, 8 * PART as u64, &[3; PART]);
     held.wait_for_contents(2);
     write(&**device, 9 * PART as u64, &[4; PART]);

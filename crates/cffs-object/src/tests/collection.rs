@@ -129,7 +129,7 @@ fn a_slow_store_keeps_a_volume_small() {
     assert!(same(&device, &model));
 }
 
-/// The machine may stop before and after each PUT and each delete; what was synced is there.
+/// The machine may stop before and after each PUT and each delete; all synced data survives.
 #[test]
 fn a_crash_amid_collection_loses_nothing() {
     let store = Arc::new(FaultStore::new());

@@ -1,8 +1,8 @@
 //! The core's crash explorer on volumes in a store: the machine stops at any change of the store, and any
 //! program goes on with what is there.
 //!
-//! The workloads, what is promised of each, and `CFFS_CRASH`, `CFFS_CRASH_SEED` and `CFFS_CRASH_STATES` are
-//! those of the core's own (`crates/cffs/tests/crash`).
+//! The workloads, their promises, and `CFFS_CRASH`, `CFFS_CRASH_SEED` and `CFFS_CRASH_STATES` are those of
+//! the core's own (`crates/cffs/tests/crash`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -95,7 +95,7 @@ fn reads_are_those_of_a_device_in_memory() {
             let len = 1 + numbers.below(if step % 16 == 0 { 1 << 20 } else { 9000 });
             match numbers.below(10) {
                 0 => {
-                    // What is discarded reads as zeros here, so the model has zeros.
+                    // Discarded ranges read as zeros here, so the model has zeros.
                     device.discard(offset, len).expect("discarded");
                     write(&model, offset, &vec![0; len as usize]);
                 }

@@ -1,7 +1,7 @@
-//! The protocol as a model, of which every interleaving of a few steps is tried: a writer that commits,
-//! writes maps and deletes what is dead; a second one that takes the volume over, does the same, and may
-//! find itself taken for dead by the first; a program that keeps a version; and requests that arrive
-//! again, however late. Each rule of the protocol can be left out, and then something is found.
+//! A model of the protocol, which tries every interleaving of a few steps: a writer that commits, writes maps
+//! and deletes dead objects; a second writer that takes the volume over, does the same, and may in turn be
+//! taken for dead by the first; a program that keeps a version; and requests that arrive again, arbitrarily
+//! late. Each rule of the protocol can be left out, and the model then finds a violation.
 //!
 //! Every epoch overwrites the one block of the device. So of a version its last epoch is live, and what
 //! came before is dead.
@@ -64,9 +64,10 @@ enum Step {
     Verifying(History),
     /// The volume is this one's to write.
     Writing(History),
-    /// The same, and what was kept when snapshots were looked for, before there is a map.
+    /// The same, and the records that snapshots kept at the last look, before a map is written.
     Looked(History, Vec<Record>),
-    /// The same, and a map is written; what was kept when snapshots were looked for, if they were.
+    /// The same after a map was written, with the records that snapshots kept at the last look, if there was
+    /// one.
     Collecting(History, Option<Vec<Record>>, u8),
     /// It writes no more.
     Done,
@@ -324,7 +325,7 @@ impl World {
             return Err("the volume cannot be read");
         }
         for map in &self.maps {
-            // A hint that is old leads to the same version, or to what is seen to be none.
+            // An old hint leads to the same version, or to a detectable error.
             if self.read_on(map.clone(), rules).is_some_and(|history| history != now) {
                 return Err("an old map leads elsewhere");
             }

@@ -105,8 +105,8 @@ fn readers_at_once_bring_nothing_twice() {
     }
 }
 
-/// Readers that go on in objects of their own take two requests for each, also when as much was read
-/// before as is kept: what is read ahead stays until it is read.
+/// Readers that continue in objects of their own take two requests for each, also after the cache was filled
+/// by earlier reads: read-ahead stays until it is used.
 #[test]
 fn chunks_read_ahead_stay_until_they_are_read() {
     const READERS: u64 = 4;

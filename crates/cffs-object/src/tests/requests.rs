@@ -149,14 +149,13 @@ fn made_by_many_epochs() -> Arc<InMemory> {
     counted.since();
     files.close().expect("closed");
     let closing = counted.since();
-    // Records, a map that is due, what is gathered, the release, its map and the hint.
+    // Records, a map that is due, the compacted record, the release, its map and the hint.
     assert!(closing.puts <= 9 && closing.gets <= 128, "{closing:?} to close");
     store
 }
 
-/// However many epochs made a volume, its next user needs a few requests, since what was written by
-/// each of them lies in one object. It was 13 for the mount, 120 for the first file in the root, and 26
-/// for the thousand.
+/// Opening a volume takes few requests, however many epochs wrote it, since the data of each epoch is in one
+/// object. It was 13 for the mount, 120 for the first file in the root, and 26 for the thousand.
 #[test]
 fn requests_after_many_epochs() {
     let store = made_by_many_epochs();

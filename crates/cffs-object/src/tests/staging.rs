@@ -70,7 +70,7 @@ fn records(directory: &Path) -> Vec<PathBuf> {
     records
 }
 
-/// A volume whose last syncs wait, and what is left when its machine stops: the store, and the directory.
+/// A volume with waiting syncs, and its remains when the machine stops: the store and the directory.
 fn stopped(syncs: u64, waiting: u64, scratch: &Path) -> (Arc<InMemory>, PathBuf) {
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -411,8 +411,8 @@ fn a_directory_belongs_to_one_program_of_one_user() {
     assert!(error.contains("chmod 700"), "{error}");
 }
 
-/// A local disk that had become full: the next sync went to the store at once, before what was staged. Had
-/// the program ended then, the log would have had a gap.
+/// When the local disk was full, the next sync went to the store at once, before the staged ones. If the
+/// program had ended then, the log would have had a gap.
 #[test]
 fn a_full_local_disk_keeps_the_order() {
     let scratch = tempfile::tempdir().expect("made");

@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// Writes a map, if there is none of a later slot, and deletes what is dead.
+    /// Writes a map, unless a later slot has one, and deletes dead objects.
     fn collect(&mut self, history: &History) {
         if history.len() > self.map.len() {
             self.map.clone_from(history);

@@ -37,7 +37,7 @@ pub enum Fault {
     Slow,
     /// The connection breaks amid the answer, or when the request was applied in part.
     CutShort,
-    /// A listing lacks what was created last.
+    /// A listing lacks the objects that were created last.
     Lagging,
     /// It is not allowed.
     Forbidden,
@@ -166,7 +166,7 @@ impl FaultStore {
         FaultStore { conditions: Conditions::Ignored, ..FaultStore::new() }
     }
 
-    /// A store that keeps apart what is created one after the other, and nothing else.
+    /// A store whose conditional PUTs hold only between sequential requests.
     pub fn with_racing_conditions() -> FaultStore {
         FaultStore { conditions: Conditions::Racing, ..FaultStore::new() }
     }
@@ -214,7 +214,7 @@ impl FaultStore {
         });
     }
 
-    /// From now on listings lack what was created last.
+    /// From now on listings lack the objects that were created last.
     pub fn have_listings_lag(&self) {
         if let Some(chance) = &mut *self.chance.lock().expect("chance") {
             chance.is_lagging = true;

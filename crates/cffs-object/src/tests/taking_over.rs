@@ -167,7 +167,7 @@ fn a_writer_that_syncs_without_pause_is_taken_over() {
         write(&next, 0, b"taken");
         next.sync().expect("the volume is the other's");
         assert!(store_has_no_request(&*store), "the request went with the claim");
-        // What was staged and not sent is set aside.
+        // Staged syncs that were not sent are set aside.
         let _ = writer.release();
     }
 }

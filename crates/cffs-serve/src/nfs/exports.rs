@@ -10,7 +10,7 @@ use crate::access::User;
 #[cfg(test)]
 mod tests;
 
-/// The user and the group of nobody, unless an export names others.
+/// The anonymous user and group (*nobody*), unless an export names others.
 const NOBODY: u32 = 65534;
 /// Ports below this one are for root.
 const PORTS_OF_ROOT: u16 = 1024;

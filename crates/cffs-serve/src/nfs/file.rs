@@ -78,7 +78,7 @@ impl File<'_> {
         if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }
 
-    /// Refuses changes of what is exported to be read.
+    /// Refuses changes on a read-only export.
     pub fn check_writable(&self) -> Result<(), Status> {
         if self.directory.export.read_only { Err(Status::RoFs) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Handles of files: what clients have in their hands, and what nobody else can make.
+//! File handles, which clients hold and cannot forge.
 //!
 //! ```text
 //!   version 1 │ 0 0 0 │ export, 4 │ generation, 4 │ inode, 8 │ authentication code, 16 │  36 bytes

@@ -10,11 +10,10 @@
 //!                                                     ─▶ contents, names: access, Volume, durable
 //! ```
 //!
-//! Invariants: what was answered is durable, but for WRITEs that were asked to be UNSTABLE; of these
-//! the verifier shows whether the server is still the one that had them. Before it is answered, a change is
-//! shown to the [`Observer`], with no lock held. A file is got at by a handle
-//! only, which no client can make. Permissions are checked here, by [`access`](crate::access), since
-//! no kernel has.
+//! Invariants: an answered change is durable, except UNSTABLE WRITEs, whose verifier shows whether the server
+//! has restarted since. Before the answer, a change is shown to the [`Observer`], with no lock held. Files
+//! are reached only by handles, which clients cannot forge. Permissions are checked here, by
+//! [`access`](crate::access), since no kernel has checked them.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

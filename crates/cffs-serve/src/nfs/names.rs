@@ -215,7 +215,7 @@ impl Request<'_> {
         let atime = translate::timestamp(time([a, b, c, d]))?;
         let mtime = translate::timestamp(time([e, f, g, h]))?;
         let volume = &self.exported.volume;
-        // Its owner can write to it all the same, and nobody else before the client has set the mode.
+        // Its owner can write to it anyway, and other users cannot before the client has set the mode.
         let times = Some((atime, mtime));
         let new = NewFile { times, ..new_file(dir, NewKind::Regular, 0) };
         match volume.make(&dir.user.caller(None), dir.ino(), name, &new) {

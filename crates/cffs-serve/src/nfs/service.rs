@@ -66,7 +66,7 @@ impl Service {
         Ok(Service::new(Exported::new(volume, exports, observer)?, Replies::default()))
     }
 
-    /// Answers calls about what is exported, and with these replies those that come again.
+    /// Answers calls about the exports, and repeated calls from these replies.
     pub(super) fn new(exported: Exported, replies: Replies) -> Service {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
         Service { exported, replies, calls, panicked: AtomicBool::new(false) }

@@ -23,7 +23,7 @@ enum Phase {
     Serving,
     /// It takes no further calls, and answers those that it has.
     Pausing,
-    /// All is answered, and nobody is connected. New connections wait in the kernel.
+    /// All calls are answered, and no client is connected. New connections wait in the kernel.
     Paused,
     Ending,
 }

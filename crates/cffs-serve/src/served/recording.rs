@@ -22,7 +22,7 @@ const STOP: &str = "system.cffs.trace.stop";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Start(Detail),
-    /// Returns a byte that says whether more may come, then what was recorded since the last such command.
+    /// Returns a byte that says whether more may come, then the records since the last such command.
     Next,
     Stop,
 }
@@ -53,7 +53,7 @@ impl Ask {
             Ask::Next => {
                 // A caller that asks for the length alone must not consume anything.
                 let Some((head, room)) = buf.split_first_mut() else { return Ok(1) };
-                // Read first: what is taken after the end of the recording is then complete.
+                // Read first, so that data taken after the end of the recording is complete.
                 *head = u8::from(recorder.is_on());
                 let taken = recorder.take(room.len());
                 room[..taken.len()].copy_from_slice(&taken);

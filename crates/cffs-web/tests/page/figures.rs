@@ -21,7 +21,7 @@ fn text(id: &str) -> String {
     format!("document.getElementById('{id}').textContent")
 }
 
-/// The requests of what has ended stay in the figure of the hour, and not in that of now.
+/// Requests of ended operations stay in the figure of the last hour, but not in the current one.
 #[test]
 fn the_hour_keeps_what_now_forgets_and_memory_is_listed_by_kind() {
     let scene = Scene::new();

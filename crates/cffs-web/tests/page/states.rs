@@ -1,7 +1,7 @@
-//! Every state of the page, empty ones and failures among them, held against what WCAG 2.2 (AA) asks for and
-//! a program can see: names, references, headings, sizes of what is pressed, contrasts in light and in dark,
-//! and no scrolling to the side at the width of the smallest telephone. axe-core has a look at each, too,
-//! where scripts/setup.sh could fetch it.
+//! Every state of the page, empty ones and failures among them, compared with the rules of WCAG 2.2 (AA) that
+//! a program can check: names, references, headings, sizes of controls, contrasts in light and in dark, and
+//! no sideways scrolling at the width of the smallest telephone. axe-core checks each state as well, if
+//! scripts/setup.sh could fetch it.
 
 use std::path::Path;
 

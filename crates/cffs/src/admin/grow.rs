@@ -5,9 +5,9 @@
 //!                           sync               sync                       sync      sync      erased
 //! ```
 //!
-//! Invariants: until block 0 is written, the volume has its old size in every respect, and nothing lies
-//! in what it gains: data is placed under the lock of epochs alone, which growing holds. What is
-//! reserved there meanwhile becomes part of the volume only with a later epoch.
+//! Invariants: until block 0 is written, the volume has its old size in every respect, and its new blocks
+//! contain nothing: data is placed only under the lock of epochs, which growing holds. Reservations that are
+//! made there meanwhile are used by a later epoch.
 
 use crate::device::Patient;
 use crate::epoch::{EpochKind, EpochWriter, Progress};

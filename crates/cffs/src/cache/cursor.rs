@@ -49,7 +49,7 @@ impl<P> Cursor<P> {
     }
 }
 
-/// The readers that moved last. When there are too many, the one that moved longest ago is forgotten.
+/// The most recently active readers. Beyond the limit, the one that moved longest ago is forgotten.
 #[derive(Debug)]
 pub struct Cursors<P> {
     /// Each with when it moved last.

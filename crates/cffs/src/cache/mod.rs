@@ -292,8 +292,7 @@ impl BufferCache {
         self.streams.read(run);
     }
 
-    /// Notes that nothing from this block on was ever used. What is written there counts from then
-    /// on.
+    /// Records that no block from here on was ever used. Blocks that are written there later count as used.
     pub fn set_horizon(&self, end_of_used: BlockNo) {
         self.horizon.store(end_of_used.0.min(self.layout.blocks), Ordering::Relaxed);
     }

@@ -273,9 +273,9 @@ impl State {
 }
 
 impl BufferCache {
-    /// Does `work` while threads read what is queued; two of them keep the device busy while one takes
-    /// over what it has read. There are as many as the device answers requests at once, if those are more.
-    /// One call at a time.
+    /// Does `work` while threads read the queued runs. Two threads keep the device busy while one of them
+    /// takes over its data; with a device that answers more requests at once, there are as many threads. One
+    /// call at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
         let threads = threads.max(self.tuning.device.parallel as usize);
         lock::scope(|scope| {
@@ -344,8 +344,8 @@ impl BufferCache {
         self.resident(block) || self.queue.is_in_flight(block.0)
     }
 
-    /// Brings runs into memory, one after the other: queues them if there are threads for that, and else
-    /// reads them, in as few requests as may be. Errors are left to the readers that need the blocks.
+    /// Reads runs into memory: queues them for the prefetch threads, or without those reads them here, in as
+    /// few requests as possible. Errors are left to the readers that need the blocks.
     pub fn prefetch(&self, runs: impl IntoIterator<Item = Range<u64>>, class: Class) {
         for run in runs {
             if self.prefetch_run(run, class).is_err() {
@@ -381,9 +381,9 @@ impl BufferCache {
         self.queue.push(run, short, false, class);
     }
 
-    /// Metadata counts as used, so that it outlasts what is used once: it is little, and the contents
-    /// of all directories before its own are read first. Twice, since the cache takes one use for
-    /// granted when it moves a block to those that stay.
+    /// Metadata counts as used, so that it outlasts blocks that are used once: it is small, and it is read
+    /// before the contents of all directories. It is marked twice, since the cache ignores the first use when
+    /// it promotes a block.
     fn let_stay(&self, run: Range<u64>, class: Class) {
         if class == Class::Metadata {
             for block in run.map(BlockNo) {

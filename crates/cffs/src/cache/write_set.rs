@@ -143,8 +143,8 @@ impl WriteSet {
         self.phases.iter().all(BTreeMap::is_empty)
     }
 
-    /// Writes the first phase ahead of the rest. The cache then has its blocks, but the device may not
-    /// have them before it has what is written later.
+    /// Writes the first phase ahead of the rest. Its blocks are then in the cache, but the device may receive
+    /// them after later writes.
     pub fn write_ahead(mut self, cache: &BufferCache) -> Result<()> {
         let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         let [new, rest @ ..] = self.phases;
@@ -219,9 +219,9 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Writes the set, or all that is not new, as one record of the device's journal, which needs no
-    /// phases; false if it has no journal, or the record would be too long. What is left of the set then is
-    /// still to be written.
+    /// Writes the set, or all that is not new, as one record of the device's journal, which needs no phases;
+    /// returns false if it has no journal, or the record would be too long; the rest of the set is then still
+    /// to be written.
     fn commit_at_once(&mut self, cache: &BufferCache) -> Result<bool> {
         let max = cache.atomic_blocks_max();
         if max == 0 {

@@ -1,4 +1,4 @@
-//! A device in memory that takes only the room of what was written to it.
+//! A device in memory that only takes room for written data.
 //!
 //! The contents are an [`Image`]: chunks that images share until one of them is written. So a
 //! device of 16 TiB costs nothing, and a snapshot costs one pointer per chunk.
@@ -19,7 +19,7 @@ mod tests;
 
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// The contents of a device at one moment. What was never written reads as zeros.
+/// The contents of a device at one moment. Unwritten ranges read as zeros.
 #[derive(Clone)]
 pub struct Image {
     geometry: Geometry,

@@ -174,7 +174,7 @@ pub trait Control: Send + Sync {
         Ok(())
     }
 
-    /// Announces that the user chooses what is read ahead, so that the host need not guess.
+    /// Announces that the user controls read-ahead, so that the host need not guess.
     fn expect_chosen_reads(&self) {}
 
     /// Drops what this host caches of the range, which another host may have written.
@@ -182,8 +182,7 @@ pub trait Control: Send + Sync {
         let _ = (offset, len);
     }
 
-    /// Gives up what keeps others from writing the device, as the last thing that its user does with it:
-    /// later writes may fail. What was synced stays.
+    /// Releases exclusive access, as the user's last call: later writes may fail. Synced data stays.
     fn give_back(&self) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The vnodes of an epoch: those that were changed, in the order in which their files are to lie.
+//! The vnodes of an epoch: the changed ones, in the order in which their files are to be placed.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::inode::Vnode;
 pub(crate) struct Batch(Vec<(Rank, Arc<Vnode>)>);
 
 impl Batch {
-    /// Adds vnodes, of which the batch may have some. They mostly come in the order in which they are to
-    /// lie, for which this sort takes little.
+    /// Adds vnodes, some of which the batch may have. They mostly come in the final order, which makes this
+    /// sort cheap.
     pub(crate) fn add(&mut self, more: Vec<(Rank, Arc<Vnode>)>) {
         if !more.is_empty() {
             self.0.extend(more);

@@ -7,7 +7,7 @@ use crate::lock::Rule;
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
 
-/// Tells whether an epoch may free space for a change that found none.
+/// Whether an epoch may free space for a change that found none.
 type Hope<'a> = &'a dyn Fn() -> bool;
 
 impl EpochWriter {
@@ -46,7 +46,7 @@ impl EpochWriter {
         let own: Hope<'_> = &|| self.may_gain_space();
         let mut hopes = [own, hope].into_iter();
         let mut is_after_epoch = false;
-        // Other threads may undo the effect of the epoch again, but not for ever.
+        // Other threads may undo the effect of the epoch, but not forever.
         for _ in 0..EPOCHS_FORCED_MAX {
             match run() {
                 Err(Error::EpochNeeded) => {

@@ -1,9 +1,9 @@
-//! Clean points: moments at which everything derived on the device matches the truth, and the
-//! superblock says so (FORMAT: state).
+//! Clean points: moments at which all derived state on the device is correct, and the superblock says so
+//! (FORMAT: state).
 //!
-//! Closing a volume ends with one. So does a pause: when nothing was changed for a while, the
-//! background brings the volume to a clean point and marks it, so that a crash of an idle volume
-//! leaves nothing to recover. The mark goes with the next epoch's first phase, before any change.
+//! Closing a volume ends with a clean point. So does a pause: after some time without changes, the background
+//! writes a clean point and marks the volume as clean, so that a crash of an idle volume needs no recovery.
+//! The mark "in use" goes with the first phase of the next epoch, before any change.
 //!
 //! ```text
 //!            first phase of an epoch: mark, barrier, then the changes
@@ -12,9 +12,9 @@
 //!     └── mark, durable ◀── bitmaps ◀── gate closed: nothing changed ◀── epoch with what is derived
 //! ```
 //!
-//! Invariants: the superblock is written under the lock of epochs only, and while it says "clean",
-//! nothing is written where something lies. A volume is not clean while an inode without a
-//! name is in use: nothing on the device points to it.
+//! Invariants: the superblock is written only under the lock of epochs, and while it says "clean", nothing in
+//! use is overwritten. A volume is not clean while an inode without a name is in use: nothing on the device
+//! points to it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ use crate::trace::OpKind;
 use crate::units::{EpochNo, FragRun};
 
 impl EpochWriter {
-    /// Brings the volume to a clean point and marks it, so that it needs no recovery if nothing is
-    /// changed after; false if changes came meanwhile, or an inode without a name is in use.
+    /// Writes a clean point and marks the volume as clean, so that it needs no recovery unless it is changed.
+    /// Returns false if changes came meanwhile, or an inode without a name is in use.
     ///
     /// Earlier changes are durable in either case.
     ///
@@ -81,8 +81,8 @@ impl EpochWriter {
         Ok(true)
     }
 
-    /// Writes everything, marks the volume as clean and gives the device back. `deleted` tells whether the
-    /// files without a name could be deleted: if not, the volume is not clean, but everything is written.
+    /// Writes everything, marks the volume as clean and releases the device. `deleted` says whether the files
+    /// without a name could be deleted: if not, everything is written, but the volume is not marked as clean.
     pub(crate) fn finish_close(&self, deleted: Result<()>) -> Result<()> {
         let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
@@ -131,8 +131,8 @@ impl EpochWriter {
         self.write_derived(writes, &next, false)
     }
 
-    /// Whether the volume has been idle for long enough, and clean points would not take more than
-    /// their share of the time.
+    /// Whether the volume has been idle for long enough, and clean points stay within their share of the
+    /// time.
     pub(crate) fn is_mark_due(&self, progress: &Progress) -> bool {
         let wait = self.options.clean_after;
         let idle = progress.written.elapsed() >= wait;
@@ -143,8 +143,8 @@ impl EpochWriter {
         idle && !spent && self.superblock.lock().state != State::Clean
     }
 
-    /// Whether a volume that is changed all the time needs a clean point, so that a crash leaves
-    /// little to recover: the intent log fills up, or the last one is long ago.
+    /// Whether a volume that is constantly changed needs a clean point to keep recovery short: the intent log
+    /// fills up, or the last clean point is long ago.
     pub(crate) fn is_checkpoint_due(&self, progress: &Progress) -> bool {
         let fill = self.inodes.intent_log.fill();
         let every = if fill.is_high() { Duration::ZERO } else { self.options.clean_every };
@@ -156,8 +156,8 @@ impl EpochWriter {
         !spent && (fill.is_high() || fill.sectors > 0 && began.elapsed() >= every)
     }
 
-    /// Writes an epoch with everything that is derived, and the superblock that makes it the new
-    /// clean point, while changes go on. The volume stays in use.
+    /// Writes an epoch with all derived state, and the superblock that makes it the new clean point, while
+    /// changes go on. The volume stays in use.
     pub(crate) fn run_checkpoint(&self, progress: &mut Progress) -> Result<()> {
         let started = Instant::now();
         self.latch_if_overtaken()?;
@@ -168,8 +168,8 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// With the gate closed, prepares an epoch after which everything that is derived is on the device,
-    /// and the superblock that says so, with a change of it.
+    /// With the gate closed, prepares an epoch that brings all derived state to the device, and the
+    /// superblock that says so, with a change applied to it.
     pub(crate) fn prepare_checkpoint(
         &self,
         progress: &mut Progress,

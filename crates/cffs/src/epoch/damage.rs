@@ -1,5 +1,5 @@
-//! Damage that is met while a volume is in use is remembered, so that it is checked after the volume
-//! is unmounted (FORMAT: error record).
+//! A record of damage that was found while a volume was in use, so that the volume is checked after it is
+//! unmounted (FORMAT: error record).
 //!
 //! ```text
 //!   a call meets a contradiction,
@@ -33,16 +33,16 @@ pub(crate) struct DamageRecord {
 
 #[derive(Default)]
 struct State {
-    /// As it goes with the next superblock.
+    /// The record that the next superblock will contain.
     damage: Option<Damage>,
     /// The first damage since the volume was opened, in words.
     first: Option<String>,
-    /// No superblock on the device says that damage was met since the volume was opened.
+    /// No superblock on the device records damage since the volume was opened yet.
     is_unsaved: bool,
 }
 
 impl DamageRecord {
-    /// The record of a volume that is being opened. Its own policy counts where the caller has none.
+    /// The record of a volume that is being opened, with its own policy unless the caller has one.
     pub fn new(superblock: &Superblock, policy: ErrorsPolicy) -> DamageRecord {
         let policy = match policy {
             ErrorsPolicy::Default => superblock.errors_policy,
@@ -72,7 +72,7 @@ impl DamageRecord {
     fn add(&self, code: u16, ino: InodeNo, now: u64, what: &str) {
         let mut state = self.state.lock();
         state.damage = Some(Damage::met_again(state.damage, code, ino, now));
-        // A program that reads the same bad sector again and again fills neither log nor device.
+        // A program that repeatedly reads the same bad sector fills neither the log nor the device.
         if state.first.is_some() {
             return;
         }
@@ -93,8 +93,8 @@ fn may_be_damage(error: &Error) -> bool {
 }
 
 impl EpochWriter {
-    /// Passes a result on, and remembers the damage that it reports. Metadata that the device failed to
-    /// read counts as damage: the device may have lost more. An answer that did not come does not.
+    /// Passes a result on, and records the damage that it reports. Metadata that the device failed to read
+    /// counts as damage, since the device may have lost more. A missing answer does not.
     #[inline]
     pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {

@@ -1,4 +1,4 @@
-//! Discards: the device learns which blocks are free.
+//! Discards: telling the device which blocks are free.
 //!
 //! Discards the blocks that epochs have freed (`-o discard`), and the blocks that trim names.
 //!
@@ -59,7 +59,7 @@ impl EpochWriter {
         let batch = std::mem::replace(&mut freed.runs, rest);
         for run in batch {
             if let Err(error) = self.discard_still_free(run, trimmed) {
-                // Nothing is lost by it but room on the device.
+                // A failure only costs room on the device.
                 tracing::warn!(%error, "the device failed a discard; no more are sent");
                 *freed = Freed { runs: Vec::new(), has_failed: true };
                 return false;
@@ -68,8 +68,8 @@ impl EpochWriter {
         !freed.runs.is_empty()
     }
 
-    /// Discards the free blocks among those in which a run lies. The run may go beyond the end of a
-    /// group; of its first and its last block others may have had a part that is free by now.
+    /// Discards the free blocks among those in which a run lies. The run may go beyond the end of a group;
+    /// its first and last block may have been shared with other files, whose parts may be free by now.
     fn discard_still_free(&self, run: FragRun, trimmed: &mut Trimmed) -> Result<()> {
         let layout = &self.inodes.layout;
         let per_block = u64::from(layout.block_fragments());

@@ -2,15 +2,15 @@
 
 use crate::units::FragRun;
 
-/// Freed runs that are remembered until they are discarded. More of them are left to the next trim: a volume
-/// that frees faster than its device discards must not fill the memory.
+/// The most freed runs that are remembered until they are discarded. The rest is left to the next trim, so
+/// that a volume that frees faster than its device discards does not fill memory.
 const FREED_RUNS_MAX: usize = 1 << 16;
 
 /// Freed space that has not been discarded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
     pub(crate) runs: Vec<FragRun>,
-    /// The device failed a discard: it is asked for no more of them.
+    /// The device failed a discard, so no more are sent.
     pub(crate) has_failed: bool,
 }
 

@@ -30,7 +30,7 @@ use crate::units::{EpochNo, InodeNo};
 #[cfg(test)]
 mod tests;
 
-/// The files for which an fsync waits.
+/// The files that an fsync waits for.
 pub(crate) type Wanted = HashSet<InodeNo>;
 
 /// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
@@ -47,7 +47,7 @@ pub(crate) struct Callers {
 #[derive(Default)]
 struct State {
     wanted: Wanted,
-    /// If one of the callers leads: how many it leads, and since when.
+    /// The leader, if there is one: the number of callers that it leads, and since when.
     led: Option<(usize, Instant)>,
     reached: Reached,
     last: LastGroup,
@@ -94,7 +94,7 @@ impl Callers {
         std::mem::take(&mut self.state.lock().wanted)
     }
 
-    /// The device has an epoch, without the files that it `left` out.
+    /// Records that the device has an epoch, except the files that it `left` out.
     pub(crate) fn reached(&self, epoch: EpochNo, left: HashSet<InodeNo>) {
         let mut state = self.state.lock();
         state.reached.done = epoch;
@@ -117,8 +117,8 @@ impl Callers {
         self.ended.notify_all();
     }
 
-    /// Asks for files to be made durable as they are in the epoch `since`, and waits until they are, or
-    /// until it falls to the caller to lead: then waits briefly for those that may come too.
+    /// Requests files to be made durable as of the epoch `since`, and waits until they are, or until the
+    /// caller becomes the leader: then waits briefly for other callers.
     ///
     /// With several threads in an fsync loop, the first would get an epoch to itself and the others the
     /// next, so the leader waits for the threads of the last epoch. Those that are in such a loop come
@@ -155,7 +155,7 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// Which files an epoch leaves out.
+/// The choice of files that an epoch leaves out.
 pub(crate) struct Choice {
     /// Files for which an fsync waits.
     pub(crate) wanted: Wanted,
@@ -176,9 +176,9 @@ impl Choice {
             && file.changes.level <= DirtyLevel::Contents
     }
 
-    /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: no fsync waits for
-    /// it, and only its times were changed, or those of a directory in which names came and went.
-    /// An inode in the external table goes, since recovery counts its names.
+    /// Whether an inode waits for a later epoch, independent of the file's pages: no fsync waits for it, and
+    /// only its times were changed, or those of a directory in which names came and went. An inode in the
+    /// external table goes, since recovery counts its names.
     pub(crate) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {
         let is_embedded = file.container.is_some_and(|place| place.file != InodeNo::EXTERNAL);
         is_embedded
@@ -202,7 +202,7 @@ impl EpochWriter {
         let (since, is_taken) = {
             let _gate = self.gate.read();
             let since = self.inodes.epoch();
-            // Names above the file may change without it, and the name that it had before.
+            // Names of directories above the file may change without it, and so may its former name.
             let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
             (since, all_taken && !self.inodes.concerns_unchanged(since))
         };
@@ -252,7 +252,7 @@ impl EpochWriter {
     }
 }
 
-/// Whether an epoch that has begun takes all that was changed of a file, as far as it counts.
+/// Whether an epoch that has begun includes all changes of a file that matter.
 fn is_taken(vnode: &Vnode, data_only: bool) -> bool {
     let file = vnode.state.read();
     let times_alone = data_only && file.changes.level == DirtyLevel::Times;

@@ -1,7 +1,7 @@
-//! Whether an open volume serves changes: it refuses them where it is read-only, after a failed write
-//! of metadata (it is *latched*), and once it is closed.
+//! Whether an open volume accepts changes. It refuses them if it is read-only, after a failed write of
+//! metadata (it is *latched*), and once it is closed.
 //!
-//! Invariants: a volume stays latched until it is opened again; a latched volume writes nothing more but the
+//! Invariants: a volume stays latched until it is opened again; a latched volume writes nothing but the
 //! record of damage.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::device::Failure;
 use crate::error::{Error, Result};
 use crate::lock::{Mutex, Rank};
 
-/// Whether a volume accepts changes, and how much is lost if it stopped to.
+/// Whether a volume accepts changes, and the loss if it no longer does.
 pub(crate) struct Health {
     latched: Mutex<Option<Latched>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
-    /// The device has everything that was changed before.
+    /// The device has all changes before this moment.
     durable_until: Mutex<Instant>,
     refuses_changes: AtomicBool,
     closed: AtomicBool,
@@ -31,7 +31,7 @@ struct Latched {
 }
 
 impl Health {
-    /// That of a volume that is being opened.
+    /// The health of a volume that is being opened.
     pub fn new(read_only: bool) -> Health {
         Health {
             latched: Mutex::new(Rank::Latch, None),
@@ -42,7 +42,7 @@ impl Health {
         }
     }
 
-    /// Notes that everything that was changed before `until` is on the device.
+    /// Records that all changes before `until` are on the device.
     pub fn note_durable(&self, until: Instant) {
         *self.durable_until.lock() = until;
     }
@@ -57,7 +57,7 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Has later calls fail; whether the volume was closed before.
+    /// Makes later calls fail; returns whether the volume was closed before.
     pub fn close(&self) -> bool {
         self.closed.swap(true, Ordering::AcqRel)
     }
@@ -105,7 +105,7 @@ impl EpochWriter {
             let _ = self.save_damage();
         }
         self.health.refuses_changes.store(true, Ordering::Release);
-        // Callers that wait for an epoch wait in vain.
+        // No epoch will come for callers that wait for one, so they are woken.
         self.throttle.let_go();
         self.callers.give_up();
     }

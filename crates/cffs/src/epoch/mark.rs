@@ -11,8 +11,8 @@
 //!               └──────────────────────────────────── left behind ── another host: take over, if asked to
 //! ```
 //!
-//! Nothing is read or written for it while a volume is idle. A writer that was taken over notices before
-//! its next clean point, and before it next writes the superblock, and stops.
+//! An idle volume neither reads nor writes for it. A writer that was taken over notices this before its next
+//! clean point or write of the superblock, and stops.
 
 use super::EpochWriter;
 use super::superblock::read_superblock;
@@ -23,12 +23,12 @@ use crate::format::Superblock;
 use crate::format::superblock::Holder;
 use crate::host::{Host, Standing};
 
-/// Marks a volume as open for writing by this process, before anything else of it is changed.
+/// Marks a volume as open for writing by this process, before any other change.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if another process has it, or may have it, unless `take_over` is set; what the
-/// device and the superblock make impossible.
+/// [`Error::InUse`] if another process has it, or may have it, unless `take_over` is set; errors of the
+/// device and of the superblock.
 pub fn claim(
     device: &dyn BlockDevice,
     host: &dyn Host,
@@ -56,7 +56,7 @@ pub fn claim(
     }
 }
 
-/// Takes the mark of this process away, once everything is on the device.
+/// Removes the mark of this process, once everything is on the device.
 ///
 /// # Errors
 ///
@@ -97,7 +97,7 @@ pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Opt
 }
 
 impl EpochWriter {
-    /// Before much is written: stops the volume for good if another process has taken it over.
+    /// Before longer writes: stops the volume for good if another process has taken it over.
     pub(crate) fn latch_if_overtaken(&self) -> Result<()> {
         let _patient = Patient::begin();
         let checked = self.check_mark();
@@ -107,7 +107,7 @@ impl EpochWriter {
         checked
     }
 
-    /// Fails if another process has taken the volume over: that one owns all that lies there now.
+    /// Fails if another process has taken the volume over: the device belongs to that process now.
     pub(crate) fn check_mark(&self) -> Result<()> {
         let own = self.superblock.lock().holder.clone();
         if own.is_none() {
@@ -133,7 +133,7 @@ fn overtaken(by: Option<&Holder>) -> Error {
     })
 }
 
-/// The superblock as it is on the device now, whatever this host remembers of it.
+/// The superblock on the device now, not a cached copy of this host.
 fn read_now(device: &dyn BlockDevice) -> Result<Superblock> {
     device.control().drop_cached(0, device.geometry().sector_bytes.into());
     read_superblock(device)

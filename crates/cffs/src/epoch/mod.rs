@@ -1,7 +1,7 @@
-//! Epochs: how the changes of an open volume go to its device.
+//! Epochs: writing the changes of an open volume to its device.
 //!
 //! Offers [`EpochWriter`], which runs changes, writes them in epochs, makes them durable on demand, and keeps
-//! the superblock. It knows whether the volume still accepts changes. Stands on `namespace` and what is
+//! the superblock. It knows whether the volume still accepts changes. Stands on `namespace` and the layers
 //! below.
 //!
 //! | module | content |
@@ -116,7 +116,7 @@ impl EpochWriter {
         self.enter(kind, InodeNo::ROOT)
     }
 
-    /// The vnode of a file that callers may use. Damage that is met on the way is remembered.
+    /// The vnode of a file that callers may use. Damage found on the way is recorded.
     pub(crate) fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
         self.check_open()?;
         if ino.is_system() && ino != InodeNo::ROOT {

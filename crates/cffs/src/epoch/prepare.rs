@@ -49,7 +49,8 @@ pub(crate) struct Preparation<'a> {
     pub(crate) inodes: &'a InodeCache,
     pub(crate) write_back: WriteBack<'a>,
     pub(crate) batch: Batch,
-    /// Container pages that were given a block in this epoch, in order: nothing on the device points to them.
+    /// Container pages that got a block in this epoch, in order: nothing on the device points to these blocks
+    /// yet.
     pub(crate) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
     pub(crate) in_flight: InFlight,
     /// The hints of files that were placed ahead of the epoch.
@@ -89,7 +90,7 @@ impl<'a> Preparation<'a> {
 
     /// Takes the changes, and prepares their writes.
     pub(crate) fn run(mut self) -> Result<Prepared> {
-        // These writes belong to the operations that made the changes.
+        // The writes are attributed to the operations that made the changes.
         let _on_behalf = trace::hide();
         self.collect();
         self.with_derived |= self.many_derived();
@@ -108,11 +109,11 @@ impl<'a> Preparation<'a> {
         Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
     }
 
-    /// Lists all that changes in the intent log, ahead of it.
+    /// Records all changes of the epoch in the intent log, ahead of them.
     fn log_intents(&mut self) -> Result<()> {
         let InodeCache { intent_log, alloc, .. } = self.inodes;
         intent_log.space(alloc.take_changes(&intent_log.take_nameless())?);
-        // Bitmaps may be all that the clean point writes: they are listed even so.
+        // A clean point that only writes bitmaps is recorded as well.
         let has_any =
             !self.write_back.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {
@@ -124,7 +125,7 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Takes the queue but for files that wait, in the order in which files are to lie.
+    /// Takes the queue, except files that wait, in the order in which files are to be placed.
     fn collect(&mut self) {
         let mut taken = Vec::new();
         for vnode in self.inodes.take_queue() {
@@ -162,8 +163,8 @@ impl<'a> Preparation<'a> {
         pages as u64 * u64::from(self.inodes.layout.block_bytes) > self.derived_bytes_max
     }
 
-    /// The keys whose small files are urgent and go to one place: callers wait for the epoch, and the disk
-    /// would seek to the place of each key for a few blocks. Empty if there is only one such key.
+    /// The keys whose urgent small files go to one place: callers wait for the epoch, and separate places
+    /// would cost a seek per key for a few blocks. Empty if there is only one such key.
     ///
     /// If a journal takes the epoch, callers do not wait for these seeks, but the checkpoint of the journal
     /// makes them later: only keys with very few pages are joined.
@@ -215,7 +216,7 @@ impl<'a> Preparation<'a> {
             self.new_pages.insert(vnode.ino, new);
         }
         for (parent, run) in std::mem::take(placer.hints()) {
-            // One that was noted ahead of the epoch may be gone.
+            // A file that was recorded ahead of the epoch may be gone.
             let Some(vnode) = self.inodes.peek(parent) else { continue };
             let mut dir = VnodeGuard::new(&vnode);
             if dir.inode.is_dir() && dir.inode.hint.len == 0 && dir.inode.nlink > 0 {

@@ -8,16 +8,16 @@ use super::placing::Hints;
 use crate::inode::Vnode;
 use crate::units::{EpochNo, FileBlock};
 
-/// How far epochs have come.
+/// The progress of epochs.
 pub(crate) struct Progress {
     /// The last epoch that is on the device.
     pub(crate) done: EpochNo,
     /// The last one that left nothing behind.
     pub(crate) complete: EpochNo,
-    /// From when on changes may have waited for the next one: since the last one that left nothing behind
-    /// started, or since nothing waited.
+    /// The earliest time of changes that may wait for the next one: when the last one that left nothing
+    /// behind started, or when nothing waited.
     pub(crate) waited_from: Instant,
-    /// When the last one that wrote anything did; at first, when the volume was opened.
+    /// The time of the last one that wrote anything; at first, when the volume was opened.
     pub(crate) written: Instant,
     /// The last attempt to reach a clean point.
     pub(crate) attempt: Option<Attempt>,
@@ -30,7 +30,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// As it is on a device that has all epochs up to `done`.
+    /// The progress of a device that has all epochs up to `done`.
     pub(crate) fn new(done: EpochNo) -> Progress {
         let now = Instant::now();
         Progress {
@@ -55,7 +55,7 @@ pub(crate) enum EpochKind {
     Plain,
     /// The locator table and the indexes too.
     Derived,
-    /// And all else that is derived: when the epoch is on the device, it is the new clean point.
+    /// And all other derived state: once on the device, the epoch is the new clean point.
     Checkpoint,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Attempt {
 /// The part of the open epoch that was written ahead of it.
 #[derive(Default)]
 pub(crate) struct Early {
-    /// Whether anything was, for which nothing has waited yet.
+    /// Whether any part was, without a flush since.
     pub(crate) is_in_motion: bool,
-    /// The directories of which files were placed.
+    /// The directories whose files were placed.
     pub(crate) hints: Hints,
 }
 

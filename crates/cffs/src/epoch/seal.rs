@@ -43,7 +43,7 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Withdraws blocks that were promised to pages which have a block already, as on a damaged volume.
+    /// Withdraws promised blocks of pages that have a block already, as on a damaged volume.
     fn withdraw_unused_blocks(&self, file: &mut VnodeGuard<'_>) {
         let waiting = file.pages.dirty_count() as u64;
         let unused = file.promised.blocks.saturating_sub(waiting);

@@ -1,6 +1,6 @@
-//! The superblock of an open volume: as it is in memory, and how it is written.
+//! The superblock of an open volume: its state in memory, and writing it.
 //!
-//! Invariant: it is written under the lock of epochs only.
+//! Invariant: it is written only under the lock of epochs.
 
 use std::sync::Arc;
 
@@ -17,9 +17,8 @@ use crate::units::BlockNo;
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] if the device is too short for the volume, or for any;
-/// [`Error::Corruption`] if there is no superblock, or one that contradicts the format;
-/// [`Error::Io`] if the device cannot be read.
+/// [`Error::Unsupported`] if the device is too short for this or any volume; [`Error::Corruption`] if the
+/// superblock is missing or contradicts the format; [`Error::Io`] if the device cannot be read.
 pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let geometry = device.geometry();
     let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
@@ -62,7 +61,7 @@ impl EpochWriter {
             .then_some(Superblock { state: State::InUse, ..superblock })
     }
 
-    /// Notes that the volume is opened for writing, and marks it as in use.
+    /// Records that the volume is opened for writing, and marks it as in use.
     pub(crate) fn mark_mounted(&self) -> Result<()> {
         {
             let mut superblock = self.superblock.lock();
@@ -93,7 +92,7 @@ impl EpochWriter {
 
     pub(crate) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {
         let mut block = Block::zeroed(self.inodes.layout.block_bytes as usize);
-        // Damage may be met while the rest of the superblock was put together.
+        // Damage may have been found while the superblock was put together.
         let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
         if journal::has_journal(&superblock) && self.inodes.cache.device().journal().is_none() {
             // The journal lies on a device that is missing. A journal that is present sets this flag itself.

@@ -1,10 +1,10 @@
-//! Holding back threads that change more than the device takes.
+//! Slowing down threads that make changes faster than the device writes them.
 //!
-//! Changes gather in memory. When there are enough contents for one long write, the background is woken to
+//! Changes collect in memory. Once their contents suffice for one long write, the background is woken to
 //! write them ahead of their epoch (`early`). When changes take half of their memory limit, or nearly all of
 //! it if much is read meanwhile (decision 002), the background is woken to write an epoch, and changes go on;
-//! when they reach the limit, a thread that makes more waits until an epoch has taken them over. So a stream
-//! of changes keeps the device busy and is not stopped for the time of a write. Without a background, the
+//! when they reach the limit, a thread that makes more waits until an epoch has taken over the earlier ones.
+//! So a stream of changes keeps the device busy and does not stop during writes. Without a background, the
 //! thread that reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,9 +15,9 @@ use crate::error::Result;
 use crate::lock::{self, Condvar, Mutex, Rank};
 
 pub(crate) struct Throttle {
-    /// Whether the background is called. Kept outside of the lock, since every change looks.
+    /// Whether the background is called. Outside of the lock, since every change reads it.
     is_called: AtomicBool,
-    /// How many threads wait to be called.
+    /// The number of threads that wait to be called.
     backgrounds: AtomicUsize,
     lock: Mutex<()>,
     called: Condvar,
@@ -29,7 +29,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// For a volume that has no changes in memory.
+    /// The state of a volume without changes in memory.
     pub(crate) fn new(early_bytes: u64) -> Throttle {
         Throttle {
             is_called: AtomicBool::new(false),
@@ -112,8 +112,8 @@ impl EpochWriter {
         self.throttle.backgrounds.load(Ordering::Acquire) > 0
     }
 
-    /// Whether changes take so much memory that an epoch should be written. Where much is read meanwhile,
-    /// the device goes back and forth for each epoch, so that there should be few.
+    /// Whether changes take so much memory that an epoch should be written. If callers read much meanwhile,
+    /// each epoch makes the device seek back and forth, so epochs should be few.
     pub(crate) fn is_filling(&self) -> bool {
         let memory = &self.inodes.memory;
         memory.is_filling() && (memory.is_nearly_full() || !self.is_read_meanwhile())
@@ -148,7 +148,7 @@ impl EpochWriter {
         self.throttle.read_before.store(read, Ordering::Relaxed);
     }
 
-    /// Holds a change back that is done, as far as needed.
+    /// Delays the return of a change, as far as needed.
     pub(crate) fn after_change(&self) -> Result<()> {
         if self.options.sync {
             return self.commit();

@@ -1,9 +1,9 @@
-//! Epochs: how changes go to the device (DESIGN: epochs).
+//! Epochs: writing changes to the device (DESIGN: epochs).
 //!
-//! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put
-//! into their sectors, and a snapshot is taken of all writes. Then the gate opens,
-//! and the snapshot is written, phase by phase, while new changes go on in the next epoch. Many new
-//! contents go to the device before that ([`EpochWriter::write_contents_first`]).
+//! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put into their
+//! sectors, and a snapshot is taken of all writes. Then the gate opens, and the snapshot is written, phase by
+//! phase, while new changes join the next epoch. Large amounts of new contents are written before that
+//! ([`EpochWriter::write_contents_first`]).
 //!
 //! ```text
 //!   gate closed            gate open
@@ -104,7 +104,7 @@ impl EpochWriter {
         self.complete(progress, prepared)
     }
 
-    /// With the gate closed, writes an epoch with everything that is derived.
+    /// With the gate closed, writes an epoch with all derived state.
     pub(crate) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         let _patient = Patient::begin();
         progress.waited_from = Instant::now();

@@ -40,8 +40,8 @@ pub trait Observer: Sync {
         let _ = error;
     }
 
-    /// Whether the copy shall end early. It is asked between files, and every megabyte of a file. What was
-    /// copied until then stays; a file in work stays in part, and is a failure.
+    /// Whether to end the copy early. Called between files, and every megabyte of a file. Files that are
+    /// copied already stay; the current one stays in part, and counts as a failure.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -96,7 +96,7 @@ impl CopyCause {
     }
 }
 
-/// Counts of what was copied.
+/// Counts of copied files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Regular files.

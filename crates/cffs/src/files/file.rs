@@ -238,9 +238,9 @@ impl File {
         Ok(contents)
     }
 
-    /// Reads the whole contents, and gives them to `take` piece by piece in their order, as they lie in
-    /// memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait. After an error
-    /// it may have been given what is damaged.
+    /// Reads the whole contents, and passes them to `take` piece by piece, in order, from memory. The file is
+    /// locked meanwhile, so `take` must not call anything that may wait. Before an error it may have received
+    /// damaged data.
     ///
     /// # Errors
     ///

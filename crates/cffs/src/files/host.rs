@@ -1,8 +1,8 @@
 //! Files outside of the volume, by open directories and names.
 //!
-//! Others may change the tree while it is copied, and put a symbolic link in place of a file or a
-//! directory. So no path is looked up twice: each name is looked up in a directory that is open, no
-//! symbolic link is followed, and what is read or changed is what was opened.
+//! Others may change the tree while it is copied, and put a symbolic link in place of a file or a directory.
+//! So no path is looked up twice: each name is looked up in a directory that is open, no symbolic link is
+//! followed, and only the opened file is read or changed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -46,7 +46,7 @@ impl Entry {
         open(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// The directory at a path; `None` if there is something else, a symbolic link among that.
+    /// The directory at a path; `None` for anything else, including a symbolic link.
     pub fn dir_itself(path: &Path) -> io::Result<Option<Entry>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         match open(CWD, path.as_os_str(), flags) {

@@ -277,8 +277,8 @@ impl Import<'_> {
         Ok(Some(node))
     }
 
-    /// A file as it is outside. Without its owner it is its directory's owner's, and gives nobody
-    /// else's rights to its callers.
+    /// The new file for a file outside. Without its owner, it belongs to its directory's owner, and loses its
+    /// set-id bits.
     fn new_file<'a>(
         &self,
         kind: NewKind<'a>,

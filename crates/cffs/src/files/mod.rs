@@ -19,10 +19,9 @@
 //! # }
 //! ```
 //!
-//! Paths are bytes with `/` between names; whether they begin with one makes no difference, since
-//! the root is where each begins. Symbolic links are followed within the volume. Nobody's
-//! permissions are checked: a program that opens an image may do anything in it. Everything here may be
-//! called from many threads at once.
+//! Paths are bytes with `/` between names. A leading `/` makes no difference, since all paths begin at the
+//! root. Symbolic links are followed within the volume. Permissions are not checked: a program that opens an
+//! image may do anything in it. All functions may be called from many threads at once.
 //!
 //! # Errors
 //!

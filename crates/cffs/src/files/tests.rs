@@ -122,7 +122,7 @@ fn appended_data_is_whole_and_none_of_it_is_overwritten() {
     }
 }
 
-/// A full volume: what was appended until then is whole, and the file ends with it.
+/// A full volume: the file ends with the last complete append.
 #[test]
 fn an_append_that_finds_no_space_leaves_what_there_was() {
     let files = files_of(16 << 20);

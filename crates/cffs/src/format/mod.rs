@@ -1,9 +1,8 @@
 //! Pure codecs: bytes in, struct out, and back.
 //!
-//! Offers one module per on-disk structure of `docs/FORMAT.md` and [`Layout`], the arithmetic that
-//! knows where each lies. Stands on `units` and `error`. There is no I/O here and no policy: a codec
-//! checks that bytes are what they claim to be and refuses them otherwise, with the
-//! [`Corruption`](crate::error::Corruption) that names the place.
+//! Offers one module per on-disk structure of `docs/FORMAT.md` and [`Layout`], the arithmetic of their
+//! places. Stands on `units` and `error`. This layer does no I/O and has no policy: a codec checks bytes and
+//! refuses invalid ones with a [`Corruption`](crate::error::Corruption) that names the place.
 //!
 //! Invariants: everything is little-endian; sizes and offsets are pinned at compile time; every
 //! metadata block has a magic, its owner, and a CRC-32C that is seeded for the volume, so that a

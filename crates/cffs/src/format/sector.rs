@@ -157,7 +157,7 @@ impl<'a> Sector<'a> {
         self.free_bytes().saturating_sub(self.promised_bytes(0))
     }
 
-    /// The bytes that the entry with this slot may take, with what is promised to it.
+    /// The bytes that the entry with this slot may take, including promised ones.
     pub fn entry_room(&self, slot: u16) -> usize {
         self.entry_len(slot) + self.free_bytes().saturating_sub(self.promised_bytes(slot))
     }

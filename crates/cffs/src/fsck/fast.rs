@@ -60,8 +60,8 @@ impl FastRecovery<'_, '_> {
         self.walk.meta.disk.commit()?;
         self.walk.meta.superblock.inodes = inodes;
         self.walk.meta.superblock.free_fragments = free;
-        // This recovery, or one that was interrupted, may have changed a sector outside of what is listed.
-        // The walk does not read it.
+        // This recovery, or one that was interrupted, may have changed a sector that is not listed. The walk
+        // does not read it.
         let patched = self.walk.scope.as_ref().map_or(0, |scope| scope.epoch_of_change(0));
         self.walk.meta.superblock.epoch =
             self.walk.meta.superblock.epoch.max(self.walk.meta.inventory.epoch_max).max(patched);

@@ -56,8 +56,7 @@ pub(super) struct Search<'a, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// After damage, or if there are fewer inodes than there should be: looks for directories that
-    /// the walk did not reach.
+    /// After damage, or if inodes are missing: searches for directories that the walk did not reach.
     pub(super) fn search_lost(&mut self) {
         if self.walk.options.salvage {
             return self.salvage();

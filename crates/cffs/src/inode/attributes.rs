@@ -26,7 +26,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// The attributes of an encoded list; an error says what is wrong with it.
+    /// Decodes a list of attributes; an error says what is wrong with it.
     pub(super) fn decode(list: &[u8]) -> std::result::Result<Attributes, &'static str> {
         let mut attributes = Attributes::default();
         for attribute in xattr::iter(list) {
@@ -55,7 +55,7 @@ impl Attributes {
         self.list.get(name)
     }
 
-    /// Whether there is an attribute of this name.
+    /// Whether an attribute has this name.
     pub fn has(&self, name: &[u8]) -> bool {
         self.list.contains_key(name)
     }
@@ -72,7 +72,7 @@ impl Attributes {
         self.list.insert(name, value);
     }
 
-    /// Takes an attribute away.
+    /// Removes an attribute.
     pub fn remove(&mut self, name: &[u8]) {
         if let Some(value) = self.list.remove(name) {
             self.bytes -= HEAD_BYTES + (name.len() + value.len()) as u64;
@@ -113,7 +113,8 @@ impl Inode {
 }
 
 impl VnodeState {
-    /// Drops the attributes from memory if a device that has all epochs up to `done` has them as they are.
+    /// Drops the attributes from memory if a device that has all epochs up to `done` has this version of
+    /// them.
     pub(super) fn forget_attributes(&mut self, done: EpochNo) {
         if !self.changes.xattrs && self.inode.xattr_block.len > 0 && self.is_on_device(done) {
             self.inode.attributes = None;

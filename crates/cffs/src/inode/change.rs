@@ -66,8 +66,8 @@ impl<'a> PageWriter<'a> {
         self.inodes.dirty_page(file, position).ok_or(Error::Stale)
     }
 
-    /// Brings all of a small file with a checksum into memory and drops the checksum: the next epoch writes
-    /// the whole file to a new place, so that contents and checksum change together.
+    /// Reads a small file with a checksum into memory and drops the checksum: the next epoch writes the whole
+    /// file to a new place, so that contents and checksum change together.
     pub(super) fn own_contents(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         if file.inode.content_checksum.is_none() {
             return Ok(());
@@ -76,8 +76,8 @@ impl<'a> PageWriter<'a> {
         self.move_contents(file, false)
     }
 
-    /// Brings all of a file into memory, so that the next epoch writes it to another place. Contents that do
-    /// not match their checksum fail, and stay.
+    /// Reads all of a file into memory, so that the next epoch writes it to another place. Fails if contents
+    /// do not match their checksum, and leaves them.
     pub fn move_whole(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         self.contents.verify_contents(file)?;
         self.move_contents(file, false)
@@ -96,7 +96,7 @@ impl<'a> PageWriter<'a> {
         let (moves, was_clean) = (file.changes.moves, file.pages.is_empty());
         file.changes.moves = true;
         if let Err(error) = self.own_pages(file, replaced) {
-            // Nothing is changed yet: the pages can go again.
+            // Nothing is changed yet, so the pages can be dropped.
             if was_clean {
                 self.drop_pages(file, FileBlock::ALL);
                 file.changes.moves = moves;
@@ -118,8 +118,8 @@ impl<'a> PageWriter<'a> {
         Ok(())
     }
 
-    /// Gives up the checksum of a file without moving its contents. The inode must be on the device
-    /// in this state before the contents are overwritten in place.
+    /// Drops the checksum of a file without moving its contents. The inode must be on the device in this
+    /// state before the contents are overwritten in place.
     pub fn drop_checksum(&self, file: &mut VnodeGuard<'_>) {
         file.inode.content_checksum = None;
         file.changes.moves = true;
@@ -177,7 +177,7 @@ impl<'a> PageWriter<'a> {
             let whole = into == 0 && (len == block_bytes as usize || end >= file.inode.size);
             let position = self.layout.file_block(at);
             self.page_mut(file, position, whole)?;
-            // On a full volume it may have turned out only now that the last page is changed where it lies.
+            // On a full volume, this may be the first time that the last page is changed in place.
             self.space.promise_growth(file, at + len as u64)?;
             let page = self.inodes.dirty_page(file, position).ok_or(Error::Stale)?;
             page[into..into + len].copy_from_slice(piece);

@@ -28,7 +28,7 @@ pub struct SectorImage {
 }
 
 impl SectorImage {
-    /// The sector, to read.
+    /// The sector, for reading.
     pub fn get(&self) -> Sector<'_> {
         Sector::new(&self.block[self.at..self.at + self.len])
     }
@@ -42,7 +42,7 @@ pub struct SectorImages {
 }
 
 impl SectorImages {
-    /// The sectors, to read, in their order.
+    /// The sectors in order, for reading.
     pub fn iter(&self) -> impl Iterator<Item = (SectorIndex, Sector<'_>)> {
         let images = self.block.chunks_exact(self.len).map(Sector::new);
         (self.first.0..).map(SectorIndex).zip(images)
@@ -76,7 +76,7 @@ impl<'a> Containers<'a> {
         Ok(SectorImages { block, first, len: self.layout.sector_bytes as usize })
     }
 
-    /// The sector of a container file, to change it.
+    /// The sector of a container file, for changing it.
     pub fn sector_mut<'f>(
         &self,
         file: &'f mut VnodeGuard<'_>,
@@ -88,7 +88,7 @@ impl<'a> Containers<'a> {
         self.inodes.queue(file.vnode);
         let (block, made_dirty) =
             self.inodes.dirty_page_or(file, position, |inode| self.clean_block(inode, position))?;
-        // After a clean point no page is dirty, so the first change of one is seen here.
+        // After a clean point no page is dirty, so the first change of each passes here.
         if made_dirty {
             self.inodes.intent_log.container(holder, position, Some(block));
         }
@@ -111,7 +111,7 @@ impl<'a> Containers<'a> {
         }
     }
 
-    /// The block of a container as the device has it.
+    /// The block of a container that is on the device.
     fn clean_block(&self, inode: &Inode, position: FileBlock) -> Result<Arc<Block>> {
         let per_block = self.layout.block_sectors();
         let first = SectorIndex(position.0 as u32 * per_block);

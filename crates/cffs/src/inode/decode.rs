@@ -1,5 +1,5 @@
-//! Decoding an inode: from its record, its extent tree and its attribute block. All of it comes from the
-//! device and is checked.
+//! Decoding an inode: from its record, its extent tree and its attribute block. All of this data comes from
+//! the device and is checked.
 
 use super::{Attributes, Content, Contents, ExtentMap, Inode, InodeCache};
 use crate::error::{Corruption, Result};
@@ -142,7 +142,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Decodes the attributes that lie next to the inode, or notes the block that has them.
+    /// Decodes the attributes next to the inode, or records their block.
     fn decode_attributes(
         &self,
         inode: &mut Inode,

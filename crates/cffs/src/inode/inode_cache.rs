@@ -43,7 +43,7 @@ pub struct Features {
 /// Numbers up to that of the last inode of the volume itself.
 const SYSTEM_INODES: usize = InodeNo::SYSTEM.0 as usize + 1;
 
-/// Owns all vnodes, and knows which of them differ from the device.
+/// Owns all vnodes, and the queue of those that differ from the device.
 pub struct InodeCache {
     /// The layout of the volume.
     pub layout: LiveLayout,
@@ -196,14 +196,14 @@ impl InodeCache {
         Arc::new(vnode)
     }
 
-    /// Enters a vnode, unless the inode has one: then that one counts.
+    /// Enters a vnode, unless the inode has one already, which then counts.
     pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
         let vnode = self.vnodes.insert(vnode);
         self.vnodes.make_room();
         vnode
     }
 
-    /// Forgets the vnode of an inode that is no more.
+    /// Forgets the vnode of a deleted inode.
     pub fn remove(&self, ino: InodeNo) {
         self.vnodes.remove(ino);
     }
@@ -335,9 +335,9 @@ impl InodeCache {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether this epoch or a later one has a change that an fsync of an unchanged file makes durable:
-    /// a directory was given another name, so that files below it have another path; or a name was given that
-    /// another file had before, and that file's new name is in an epoch before.
+    /// Whether this epoch or a later one has a change that an fsync of an unchanged file must make durable: a
+    /// directory was renamed, which changes the path of files below it; or a file got the former name of
+    /// another file, whose new name is in an earlier epoch.
     pub fn concerns_unchanged(&self, epoch: EpochNo) -> bool {
         self.concerns_unchanged.load(Ordering::Acquire) >= epoch.0
     }
@@ -393,7 +393,7 @@ impl InodeCache {
         Ok(())
     }
 
-    /// Makes sure that nothing of a destroyed inode is written or kept.
+    /// Drops all changes and cached data of a destroyed inode.
     fn drop_inode(&self, file: &mut VnodeState) {
         file.inode.attributes = Some(Attributes::default());
         (file.changes.dirty, file.changes.xattrs) = (false, false);

@@ -6,7 +6,7 @@
 //!
 //! Invariants: a block is noted once in a generation, before its first change, so the note describes its
 //! state at the clean point. The notes of an epoch are written in its first phase, and the changes in a later
-//! one. A full log says so: then a crash is recovered by a full check.
+//! one. A full log is marked as incomplete; after a crash, a full check recovers the volume.
 
 use foldhash::HashSet;
 use std::sync::Arc;
@@ -36,14 +36,13 @@ struct State {
     position: Position,
     /// The log says that derived state is being written.
     settling: bool,
-    /// More changed than is remembered; the next write of the log says so.
+    /// More changes than can be remembered; the next write marks the log as incomplete.
     overflown: bool,
     /// The log is incomplete.
     incomplete: bool,
 }
 
-/// Notes that are kept in memory at most; with more changes than that in one generation, the log does
-/// not list everything.
+/// The most notes in memory. With more changes in one generation, the log is incomplete.
 const NOTES_MAX: usize = 1 << 20;
 /// With more notes, debug builds do not check all of them after each write.
 const CHECKED_MAX: usize = 1 << 12;
@@ -55,8 +54,7 @@ impl State {
         self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
     }
 
-    /// Whether a note is useful: not once the log is incomplete. Then the earlier notes are of no use either,
-    /// and are dropped.
+    /// Whether a note is useful. Once the log is incomplete, no note is, and earlier ones are dropped.
     fn takes_notes(&mut self) -> bool {
         self.overflown |= self.notes() >= NOTES_MAX;
         if self.overflown || self.incomplete {
@@ -74,7 +72,7 @@ pub struct IntentLog {
     state: Mutex<State>,
 }
 
-/// How far the log is filled.
+/// The fill level of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Sectors of the log in use.
@@ -273,7 +271,7 @@ impl IntentLog {
         intent_log::append(sector, record)
     }
 
-    /// Goes on to the next sector, or notes in the last that there is none.
+    /// Continues in the next sector, or marks the log as incomplete if there is none.
     fn next_sector(&self, state: &mut State, writes: &mut WriteSet) {
         if state.position.sequence + 1 == self.sectors_max() {
             self.give_up(state);
@@ -312,7 +310,7 @@ impl IntentLog {
     }
 }
 
-/// All the space that a file has.
+/// All space of a file.
 pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
     let map = file.inode.map();
     let block = |number| FragRun::new(layout.block_start(number), layout.block_fragments());
@@ -324,7 +322,7 @@ pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
         .collect()
 }
 
-/// Puts freed runs that follow each other into one record.
+/// Joins adjacent freed runs into one record.
 fn merge_freed(records: &mut Vec<Record>) {
     let mut runs: Vec<FragRun> = Vec::new();
     records.retain(|record| match record {

@@ -1,4 +1,4 @@
-//! How an inode comes into memory: from an entry at hand, or by its number.
+//! Loading an inode into memory, from its entry or by its number.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::units::{Container, InodeNo};
 /// More directories than this above a file are a loop.
 const ANCESTORS_MAX: usize = 1 << 20;
 
-/// How an inode is found in the container that the locator table names.
+/// The result of looking for an inode in the container that the locator table names.
 enum Search {
     Found(Arc<Vnode>),
     /// The container does not have it.
@@ -21,8 +21,8 @@ enum Search {
 impl InodeCache {
     /// The vnode of an inode by its number.
     ///
-    /// Fails with [`Error::Stale`] if there is no such inode. This is the slow way, by the locator
-    /// table; a walk by names passes the entries that it sees to [`InodeCache::adopt`].
+    /// Fails with [`Error::Stale`] if the inode does not exist. This is the slow way, by the locator table; a
+    /// walk by names passes the entries that it sees to [`InodeCache::adopt`].
     pub fn get(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
         if let Some(vnode) = self.peek(ino) {
             return Ok(vnode);
@@ -30,8 +30,8 @@ impl InodeCache {
         if ino < InodeNo::FIRST_USER {
             return Err(Error::Stale);
         }
-        // The containers above come first, each found in the one above it, from the nearest that
-        // is in memory on. The root is always there.
+        // Loads the containers above it first, each from the one above, beginning with the nearest that is in
+        // memory. The root always is.
         let mut chain = vec![(ino, self.locate(ino)?)];
         let mut holder = loop {
             let (_, container) = chain[chain.len() - 1];
@@ -108,7 +108,7 @@ impl InodeCache {
         }
     }
 
-    /// Brings the attributes of a file into memory, where they stay while it is locked.
+    /// Reads the attributes of a file into memory, where they stay while it is locked.
     pub fn load_attributes(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         if file.inode.attributes.is_none() {
             let known = self.decoder().read_attributes(&file.inode)?;

@@ -1,12 +1,11 @@
-//! The inode locator table in use: where an inode lies, and which numbers are free
-//! (thesis 2.1.5).
+//! The inode locator table in use: the places of inodes, and the free numbers (thesis 2.1.5).
 //!
-//! A path walk never comes here. The table is derived state: its changed pages stay in memory until
-//! a clean point or until there are many.
+//! A path walk never uses it. The table is derived state: its changed pages stay in memory until a clean
+//! point or until there are many.
 //!
-//! Free numbers are found by a rotor that moves over the table number by number and passes over
-//! blocks that are nearly full; the table grows while at least half of it is in use. So a number
-//! costs a fraction of a read even on a volume that has seen millions of files come and go.
+//! A rotor finds free numbers: it moves over the table number by number and skips blocks that are nearly
+//! full; the table grows if at least half of it is in use. So a number costs a fraction of a read even after
+//! millions of files were made and removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,14 +58,14 @@ impl Locator {
         self.numbers.lock().rotor
     }
 
-    /// The open epoch goes to the device.
+    /// The open epoch begins its way to the device.
     pub fn epoch_started(&self) {
         let mut numbers = self.numbers.lock();
         let freed = std::mem::take(&mut numbers.freed);
         numbers.freeing.extend(freed);
     }
 
-    /// The epoch is on the device: the numbers that it freed may be given out again.
+    /// The epoch is on the device: the numbers that it freed can be reused.
     pub fn epoch_done(&self) {
         self.numbers.lock().freeing.clear();
     }
@@ -91,7 +90,7 @@ impl<'a> LocatorTable<'a> {
         }
     }
 
-    /// The page as the device has it.
+    /// The page that is on the device.
     fn clean_page(&self, table: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
         let Some(number) = self.block_of(table, index) else { return Ok(None) };
         let block = self.inodes.contents().read_whole(number)?;
@@ -118,7 +117,7 @@ impl<'a> LocatorTable<'a> {
             let missing = Corruption::LocatorBlock { index, what };
             self.clean_page(table, index)?.ok_or(missing.into())
         })?;
-        // A clean point takes all changed pages, so the first change after it is seen here.
+        // A clean point takes all changed pages, so the first change after it passes here.
         if made_dirty {
             self.inodes.intent_log.locator(index, block);
         }
@@ -177,7 +176,7 @@ impl<'a> LocatorTable<'a> {
         self.inodes.containers().note(&table, FileBlock(block))
     }
 
-    /// Notes where an inode lies now.
+    /// Records the place of an inode.
     pub fn set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
         let mut table = VnodeGuard::new(self.inodes.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
@@ -186,7 +185,7 @@ impl<'a> LocatorTable<'a> {
         Ok(())
     }
 
-    /// Frees the number of an inode that is no more. It is given out again after the epoch.
+    /// Frees the number of a deleted inode. It can be reused after the epoch.
     pub fn free(&self, ino: InodeNo, generation: u32) -> Result<()> {
         let mut table = VnodeGuard::new(self.inodes.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
@@ -265,7 +264,7 @@ impl<'a> LocatorTable<'a> {
         let ino = InodeNo(index * per_block + position as u64);
         let page = self.page_mut(table, index)?;
         let generation = locator::get(page, position).generation.wrapping_add(1);
-        // The caller sets the true place when the inode has one; until then the number is taken.
+        // The caller sets the real place later; until then the number is taken.
         let place = self.layout.system_container(InodeNo::ROOT);
         locator::set(page, position, Entry { container: Some(place), generation });
         self.inodes.locator.inodes.fetch_add(1, Ordering::Relaxed);

@@ -58,7 +58,7 @@ use crate::format::extent::EXTENT_BYTES;
 use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
 use crate::units::{FragRun, InodeNo, Key};
 
-/// The most extents that lie in the inode; the rest goes to the tree.
+/// The most extents in the inode itself; the rest goes to the tree.
 pub(crate) const DIRECT_EXTENTS_MAX: usize = 6;
 /// The count of extents that always find room there.
 pub(crate) const DIRECT_EXTENTS_MIN: usize =
@@ -97,7 +97,7 @@ pub struct Inode {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// [`InodeFlags::PROTECTION`], as far as the file has it.
+    /// The flags of [`InodeFlags::PROTECTION`] that are set.
     pub protection: InodeFlags,
     /// Its type, constant for life.
     pub file_type: FileType,
@@ -109,7 +109,7 @@ pub struct Inode {
     pub ctime: Timestamp,
     /// Creation.
     pub btime: Timestamp,
-    /// Counts changes.
+    /// Counter of changes.
     pub change: u64,
     /// A device's number.
     pub device: u64,
@@ -125,7 +125,7 @@ pub struct Inode {
     pub bucket_count: u32,
     /// Extended attributes; `None` while they are on the device alone.
     pub(super) attributes: Option<Attributes>,
-    /// The run that has them if they do not lie next to the inode.
+    /// Their run, if they are not next to the inode.
     pub xattr_block: FragRun,
 }
 
@@ -187,7 +187,7 @@ impl Inode {
         }
     }
 
-    /// Notes a change of the inode at this time.
+    /// Records a change of the inode at this time.
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
         self.change = self.change.wrapping_add(1);
@@ -202,8 +202,7 @@ impl Inode {
         }
     }
 
-    /// The inode as it goes to its sector. `xattrs_beside` says whether the attributes lie there
-    /// too.
+    /// Encodes the inode for its sector. `xattrs_beside` says whether the attributes are there, too.
     pub fn encode(
         &self,
         xattrs_beside: bool,

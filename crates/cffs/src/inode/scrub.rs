@@ -70,7 +70,7 @@ impl<'s> Scrubber<'s> {
         }
     }
 
-    /// Verifies all that belongs to an inode.
+    /// Verifies all blocks of an inode.
     pub fn inode(&mut self, file: &VnodeState) {
         let inode = &file.inode;
         let tree = self.tree(inode);
@@ -129,7 +129,7 @@ impl<'s> Scrubber<'s> {
         Ok(kept.map(|(_, bytes)| &bytes[..]))
     }
 
-    /// Reads just these bytes, so that a bad sector is not held against its neighbours.
+    /// Reads only these bytes, so that a bad sector does not count against its neighbours.
     fn read_alone(&mut self, range: Range<u64>) -> Result<Vec<u8>> {
         let block_bytes = u64::from(self.inodes.layout.block_bytes);
         let first = range.start / block_bytes;

@@ -1,4 +1,4 @@
-//! Space for the contents of files: promised when they change, mapped on demand, freed when they go.
+//! Space for the contents of files: promised when they change, mapped on demand, freed when they are removed.
 
 use std::ops::Range;
 
@@ -29,19 +29,19 @@ impl<'a> SpacePlan<'a> {
         }
     }
 
-    /// How a file of this size is placed.
+    /// The placement class of a file of this size.
     pub(super) fn kind_of(&self, size: u64) -> Kind {
         Kind::of_file(size, self.layout, self.placing)
     }
 
-    /// Whether all of a file, or its end, may go into a hole among others of its key.
+    /// Whether a file, or its end, may go into a hole among other files of its key.
     pub fn may_fill_holes(&self, file: &VnodeState) -> bool {
         let fragments = self.layout.fragments_for(file.inode.size);
         let has_tail = !fragments.is_multiple_of(self.layout.block_fragments().into());
         has_tail || self.kind_of(file.inode.size) != Kind::Large
     }
 
-    /// Makes sure that write-back finds space for a page. A page that is overwritten in place needs none.
+    /// Promises space for the write-back of a page. A page that is overwritten in place needs none.
     pub(super) fn promise_page(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -58,8 +58,8 @@ impl<'a> SpacePlan<'a> {
             let unwritten = file.inode.map().is_some_and(ExtentMap::has_unwritten);
             return if unwritten { self.promise_spill(file, fragments, true) } else { Ok(()) };
         }
-        // On a full volume, a page that has its place is overwritten there. The device must know the inode
-        // without a checksum, which it does if the inode has not changed since.
+        // On a full volume, a page that has a place is overwritten there. The inode on the device must then
+        // have no checksum, which holds if it has not changed since.
         let used_end = end.min(self.layout.fragments_for(file.inode.size));
         let has_place = first < used_end && is_all_mapped(file, first..used_end);
         let is_bare =
@@ -73,10 +73,10 @@ impl<'a> SpacePlan<'a> {
         }
     }
 
-    /// Makes sure that write-back finds space for fragments that go to a new place.
+    /// Promises space for fragments that go to a new place.
     fn promise_move(&self, file: &mut VnodeGuard<'_>, fragments: u64) -> Result<()> {
         self.alloc.promise(fragments, file.spender)?;
-        // Their extents may go, and others may come.
+        // Their extents may be removed, and others added.
         let promised = self.promise_spill(file, 2 * fragments, false);
         match promised {
             Ok(()) => file.promised.fragments += fragments,
@@ -85,7 +85,7 @@ impl<'a> SpacePlan<'a> {
         promised
     }
 
-    /// Before the file grows: its last page may have been changed where it lies.
+    /// Before the file grows: its last page may have been changed in place.
     pub(super) fn promise_growth(&self, file: &mut VnodeGuard<'_>, size: u64) -> Result<()> {
         if file.promised.lacks_tail && size > file.inode.size {
             self.promise_move(file, self.layout.block_fragments().into())?;
@@ -94,8 +94,8 @@ impl<'a> SpacePlan<'a> {
         Ok(())
     }
 
-    /// Before the file is cut off at `size`, in the middle of a block: a page that was to be written where it
-    /// lies loses a part of its place, and needs a new one if the file grows again.
+    /// Before the file is cut off at `size`, in the middle of a block: a page that was to be written in place
+    /// loses a part of its place, and needs a new one if the file grows again.
     pub(super) fn note_cut(&self, file: &mut VnodeState, size: u64) {
         let page = self.layout.file_frags(self.layout.file_block(size));
         let (first, end) = (page.start.0, page.end.0);

@@ -12,9 +12,9 @@ use crate::format::xattr;
 use crate::units::{FragNo, FragRun};
 
 impl SpacePlan<'_> {
-    /// Makes sure that write-back finds blocks for the tree and the attributes of a file, of which
-    /// `changes` more extents may come or go. A change that frees space, or for which there is a
-    /// promise already, may use the blocks that are set aside.
+    /// Makes sure that write-back finds blocks for the tree and the attributes of a file, of which `changes`
+    /// more extents may come or go. A change that frees space, or that has a promise already, may use the
+    /// blocks that are set aside.
     pub fn promise_spill(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -56,8 +56,8 @@ impl SpacePlan<'_> {
         file.inode.map().map_or(0, |map| map.tree_blocks_max(changes, block_bytes))
     }
 
-    /// Withdraws all promises to an inode that no epoch will encode: a change that found no space for its
-    /// last part was promised the others.
+    /// Withdraws all promises to an inode that no epoch will encode: a change may get some of its promises
+    /// before the last one fails.
     pub fn withdraw_unused(&self, file: &mut VnodeGuard<'_>) {
         if !file.changes.dirty && file.pages.is_empty() {
             self.settle_promises(file);

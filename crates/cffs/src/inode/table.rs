@@ -1,4 +1,4 @@
-//! The table of vnodes: those in use, and those that were used lately.
+//! The table of vnodes: those in use, and recently used ones.
 //!
 //! The table is in parts, each with its own lock, so that unrelated files do not share one. When inodes take
 //! more memory than their limit, the parts are swept in turn until they take less (the clock algorithm): a
@@ -68,15 +68,14 @@ impl VnodeTable {
         }
     }
 
-    /// Sweeps if inodes take more memory than their limit. The caller may hold any vnode, but no part of the
-    /// table.
+    /// Sweeps if inodes exceed their memory limit. The caller may hold any vnode, but no part of the table.
     pub(super) fn make_room(&self) {
         if self.memory.inode_bytes() <= self.sweep_from.load(Ordering::Relaxed) {
             return;
         }
         let max = self.memory.inode_bytes_max();
         let target = max - max / FREED_PART;
-        // The first round clears the marks, so that the second one spares nothing.
+        // The first round clears the marks, so that the second one spares no vnode.
         for _ in 0..2 * PARTS {
             let part = self.rotor.fetch_add(1, Ordering::Relaxed) % PARTS;
             sweep(&mut self.parts[part].lock(), EpochNo(self.done.load(Ordering::Acquire)));
@@ -113,7 +112,7 @@ impl VnodeTable {
         Some(vnode)
     }
 
-    /// Enters a vnode, unless the inode has one: then that one counts.
+    /// Enters a vnode, unless the inode has one already, which then counts.
     pub(super) fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
         let mut part = self.part(vnode.ino).lock();
         if !Rule::OneVnode.holds() {

@@ -33,17 +33,17 @@ pub struct Vnode {
 
 /// Memory of a vnode by itself, with its place in the table.
 const VNODE_BYTES: u64 = size_of::<Vnode>() as u64 + 32;
-/// Memory of the hash of a name that leaves.
+/// Memory of the hash of a leaving name.
 const LEAVING_BYTES: u64 = 5;
 
-/// How much of a file changed since its inode was last encoded.
+/// The extent of a file's changes since its inode was last encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DirtyLevel {
-    /// Its times at most, and the entry count of a directory: recovery counts the entries, and derives the
+    /// At most its times, and the entry count of a directory: recovery counts the entries, and derives the
     /// times of a directory from those of its files.
     Times,
-    /// Its contents, by writes alone. The file on the device stays whole, however long the new contents stay
-    /// in memory.
+    /// Only its contents, by writes. The file on the device stays consistent, however long the new contents
+    /// stay in memory.
     Contents,
     /// Its names, its space or its attributes: other writes of the epoch may rely on it.
     Anything,
@@ -84,10 +84,10 @@ pub struct Changes {
     pub dirty: bool,
     /// How much of it differs.
     pub level: DirtyLevel,
-    /// The operations by which it came to differ.
+    /// The operations that changed it.
     pub causes: Causes,
-    /// The device has a checksum of the contents in their present place: until it has the inode as it is in
-    /// memory, changed pages go to new places, and none is overwritten.
+    /// The device has a checksum of the contents in their present place: until the inode is written, changed
+    /// pages go to new places, and none is overwritten.
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs: bool,
@@ -101,7 +101,7 @@ pub struct Promised {
     pub fragments: u64,
     /// Blocks, to the directory's new sectors.
     pub blocks: u64,
-    /// The last page was changed where it lies, for want of space: it must not grow without a promise.
+    /// The last page was changed in place, for lack of space: it must not grow without a promise.
     pub lacks_tail: bool,
     /// How many extents the map may have gained or lost since the inode was last encoded, or will
     /// when the changed pages are placed: at most.
@@ -119,15 +119,15 @@ pub struct Motion {
     pub tags: Vec<LinkTag>,
     /// The last epoch in which the inode was given a further name.
     pub gained_name: Option<EpochNo>,
-    /// The last epoch in which a name of it went, moved, or became that of another file, while the
-    /// device had the inode in the external table; or in which its last name went, while the device had it.
+    /// The last epoch that removed, moved or reassigned one of its names while the device had the inode in
+    /// the external table, or that removed its last name while the device had the inode.
     pub lost_name: Option<EpochNo>,
 }
 
 /// The state of a directory's entries.
 #[derive(Debug, Default)]
 pub struct DirState {
-    /// See [`DirState::leave`]. Few directories have any, and most vnodes are none.
+    /// See [`DirState::leave`]. Few directories have any, and most vnodes are not directories.
     leaving: Option<Box<HashSet<u32>>>,
     /// No sector before this one has room for an entry of usual size.
     pub room_from: u32,
@@ -137,8 +137,8 @@ pub struct DirState {
 }
 
 impl DirState {
-    /// Notes the hash of a name whose entry leaves the device in the open epoch, or whose file has another
-    /// name then. Until it has left, no other file may have the name there: the device could have it twice. A
+    /// Records the hash of a name that the open epoch removes from the device, or gives to another file.
+    /// Until it is removed, no other file may have the name there, since the device could have it twice. A
     /// new file waits for a later phase of the epoch, all others for the next epoch.
     pub fn leave(&mut self, hash: u32) {
         self.leaving.get_or_insert_default().insert(hash);
@@ -149,7 +149,7 @@ impl DirState {
         self.leaving.as_ref().is_some_and(|leaving| leaving.contains(&hash))
     }
 
-    /// All have left.
+    /// All names have left.
     pub fn have_left(&mut self) {
         self.leaving = None;
     }
@@ -161,7 +161,7 @@ impl DirState {
 }
 
 impl Changes {
-    /// Nothing differs.
+    /// No difference.
     fn none() -> Changes {
         Changes {
             dirty: false,
@@ -172,13 +172,13 @@ impl Changes {
         }
     }
 
-    /// Notes that it differs, in this at most.
+    /// Records that it differs, up to this level.
     pub(super) fn note(&mut self, changed: DirtyLevel) {
         self.dirty = true;
         self.level = self.level.max(changed);
     }
 
-    /// Notes that the inode is in its sector as it is; its attributes are written before it.
+    /// Records that the inode was written to its sector; its attributes are written before it.
     fn set_encoded(&mut self) {
         self.dirty = false;
         self.level = DirtyLevel::Times;
@@ -200,7 +200,7 @@ impl VnodeState {
         self.spilled <= done || !Rule::SpilledStays.holds()
     }
 
-    /// The inode is in its sector as it is, or goes with its last user.
+    /// The inode is written in its sector, or is deleted with its last user.
     pub fn set_encoded(&mut self) {
         self.changes.set_encoded();
         self.weigh();
@@ -229,7 +229,7 @@ impl VnodeState {
         self.weigh();
     }
 
-    /// Brings the account up to date; whether the vnode takes more than before.
+    /// Updates the account; returns whether the vnode takes more memory than before.
     pub(super) fn weigh(&mut self) -> bool {
         let inline = match &self.inode.content {
             Content::Inline(bytes) => bytes.capacity() as u64,
@@ -281,8 +281,8 @@ impl Vnode {
         self.queued.store(false, Ordering::Release);
     }
 
-    /// Whether this is the first call since the inode was read: for work that is done once, before the first
-    /// read of the contents.
+    /// Whether this is the first call since the inode was read, for work that is done once, before the
+    /// contents are first read.
     pub fn is_first_read(&self) -> bool {
         !self.seen.load(Ordering::Relaxed) && !self.seen.swap(true, Ordering::Relaxed)
     }
@@ -349,7 +349,7 @@ impl<'a> VnodeGuard<'a> {
         VnodeGuard::by(vnode, Spender::Privileged)
     }
 
-    /// Waits for the lock, for a change by a caller from whom space may be kept.
+    /// Waits for the lock, for a change by a caller that may not use the reserve.
     pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> VnodeGuard<'a> {
         VnodeGuard { vnode, state: vnode.state.write(), spender }
     }
@@ -369,7 +369,7 @@ impl<'a> VnodeGuard<'a> {
 }
 
 impl VnodeGuard<'_> {
-    /// Lets other threads have the lock for a moment, where [`Rule::InodeHeld`] is broken.
+    /// Releases the lock for a moment, if a test breaks [`Rule::InodeHeld`].
     #[inline(always)]
     pub fn stay(&mut self) {
         #[cfg(feature = "schedules")]

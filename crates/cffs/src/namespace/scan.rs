@@ -8,8 +8,8 @@ use crate::format::sector::Entry;
 use crate::inode::{InodeCache, VnodeState};
 use crate::units::SectorIndex;
 
-/// Visits the entries of some sectors of a directory in their order, as far as there are such sectors, until
-/// `visit` ends the scan with a value, which is returned. Fails at the first sector that cannot be read.
+/// Visits the entries of some sectors of a directory in order, as far as these sectors exist, until `visit`
+/// ends the scan with a value, which is returned. Fails at the first unreadable sector.
 ///
 /// The caller holds the directory's lock; `visit` may take those of files in it.
 pub fn scan<B>(

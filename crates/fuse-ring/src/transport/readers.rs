@@ -1,10 +1,9 @@
 //! Has the threads that read `/dev/fuse` leave the kernel though no request comes.
 //!
 //! A thread that waits in `read(2)` there is woken by a request, by the end of the connection, or by a
-//! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread
-//! sees that serving has ended. A signal is lost on a thread that is just about to read; so it
-//! is sent again until all have left. Of a request nothing is lost: the kernel looks for a signal only
-//! where it has none for the thread.
+//! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread sees
+//! that serving has ended. A signal is lost on a thread that is just about to read, so it is sent again until
+//! all have left. No request is lost: the kernel checks for signals only if it has no request for the thread.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

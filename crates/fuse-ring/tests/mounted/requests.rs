@@ -115,8 +115,8 @@ fn a_signal_interrupts_a_request(mut setup: Setup) {
     mounted.end().unwrap();
 }
 
-/// Those who wait must not keep out another caller, not even on their own core: on io_uring there are
-/// more threads than these two, on `/dev/fuse` spares for all that read.
+/// Waiting requests must not block another caller, not even on the same core: io_uring has more threads than
+/// these two, and `/dev/fuse` has spare threads.
 fn waiting_requests_do_not_stop_others(setup: Setup) {
     let slow = Slow::default();
     let mounted = setup.mount(slow.clone());

@@ -48,7 +48,7 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
 }
 
-/// When what is written must be on the disk.
+/// When written data must be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     /// At the next COMMIT.

@@ -1,4 +1,4 @@
-//! Peers that send what nobody should.
+//! Peers that send invalid data.
 
 use nfs_wire::rpc::{Verdict, reply};
 

@@ -295,8 +295,8 @@ fn clients_see_what_is_changed_on_the_mount() {
     assert_eq!(failure(stale), nfsstat3::NFS3ERR_STALE, "though it is open on the mount");
 }
 
-/// Both sides change one directory and its files at the same time: nobody waits for ever, and in the end
-/// they see the same. A notification that waited for a program whose request waits for it would hang here.
+/// Both sides change one directory and its files at the same time: no call hangs, and in the end they see the
+/// same. A notification that waited for a program whose request waits for it would hang here.
 #[test]
 fn both_sides_at_once_agree_in_the_end() {
     let Some(mounted) = Mounted::new() else { return };

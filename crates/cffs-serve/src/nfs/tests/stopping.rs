@@ -112,7 +112,7 @@ fn a_server_whose_calls_do_not_end_serves_on() {
     let mut stream = TcpStream::connect(address).expect("connected");
     let everybody = cffs::vfs::types::SetAttr { permissions: Some(0o777), ..Default::default() };
     volume.set_attr(&Caller::ROOT, cffs::units::InodeNo::ROOT, &everybody).expect("set");
-    // MKDIR by nobody in particular, which is answered when it is durable.
+    // An anonymous MKDIR, which is answered when it is durable.
     let mut call = null().0[4..40].to_vec();
     call[20..24].copy_from_slice(&9_u32.to_be_bytes());
     call.extend([0; 4]);

@@ -209,7 +209,7 @@ pub enum AskError {
     /// The server does not do this now.
     #[error("{0}")]
     Refused(String),
-    /// The device failed, and what was changed is not on it.
+    /// The device failed, and the changes are not on it.
     #[error("{0}")]
     NotDurable(String),
     /// The server's program was not replaced, and serves as before.

@@ -1,11 +1,11 @@
 //! Regrouping: moves files that churn has scattered together again, on a volume in use.
 //!
-//! The files of a walk are taken in *units*: as many, in the order of the walk, as one request reads. A unit
-//! is moved if that makes it twice as cheap to read, where a seek costs as much as the bytes that the device
-//! streams in its time (`cost`). It goes into one free run, after the unit before it. If there is no such
-//! run, its halves are units, and their halves, down to what the device streams in the time of an access;
-//! then it stays. What was moved costs less than twice the least that it can, so it is not moved again until
-//! it has become more expensive: files do not go back and forth.
+//! The files of a walk are taken in *units*: as many files, in the order of the walk, as one request reads. A
+//! unit is moved if that halves its cost of reading; a seek costs as much as the bytes that the device
+//! streams in its time (`cost`). It goes into one free run, after the previous unit. If no run is long
+//! enough, the unit is halved, repeatedly, down to the bytes that the device streams in the time of a seek;
+//! smaller units stay. A moved unit costs less than twice its minimum, so it is not moved again until it has
+//! become more expensive: files do not move back and forth.
 //!
 //! ```text
 //!   fetch ──▶ │ own ── place │ ──▶ write ──▶ epoch: inodes lead to the new places, the old are free
@@ -54,7 +54,7 @@ pub struct RegroupProgress {
     pub accesses_before: u64,
     /// Accesses that it takes now.
     pub accesses_after: u64,
-    /// Scattered files that stay where they are, since there is no free run that is long enough.
+    /// Scattered files that were not moved, since no free run is long enough.
     pub without_room: u64,
     /// Files that stay because they are immutable or append-only.
     pub protected: u64,

@@ -76,8 +76,8 @@ pub struct FileDevice {
 #[derive(Debug)]
 struct Descriptors {
     file: File,
-    /// The same block device for long requests that bypass the host's page cache, once a cache above
-    /// chooses what is read.
+    /// The same block device for long requests that bypass the host's page cache, once a cache above controls
+    /// read-ahead.
     long: OnceLock<Option<LongRequests>>,
 }
 
@@ -179,9 +179,8 @@ impl Descriptors {
         self.long.get()?.as_ref()
     }
 
-    /// Has the host send a long write to the device now, while the next one is copied: at the latest
-    /// the next barrier waits for it. Its pages need not stay, since nobody reads through the host's
-    /// page cache what a cache above has just written.
+    /// Starts sending a long write to the device while the next one is copied; the next barrier waits for it
+    /// at the latest. Its pages need not stay in the host's page cache, since the cache above has the data.
     fn begin_writing(&self, offset: u64, len: u64) {
         if let Some(long) = NonZeroU64::new(len).filter(|_| len >= LONG_WRITE_BYTES) {
             // A hint: a file system that does not take it writes when it likes.

@@ -126,8 +126,8 @@ impl OpenOptions {
         }
         let (file, hold) = self.open_held(path, is_block_device, false)?;
         if is_block_device {
-            // Another host, or a loop device's file, may have changed since the kernel last read it.
-            // A hint: what is left in its cache is as old as before.
+            // Another host, or a loop device's file, may have changed since the kernel last read it. Only a
+            // hint: pages that stay in its cache are as old as before.
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
         }
         self.finish(file, hold, is_block_device).map_err(failed)

@@ -1,8 +1,8 @@
 //! Where a tree lies on its device, and what a cold scan of it reads.
 //!
-//! Nothing is predicted by a model of its own: the scan is rehearsed. A second, read-only volume is opened
-//! over a device that reads metadata and only counts requests for contents (`hollow`), and the tree is read
-//! through it by the code of all reads. So a change of read-ahead changes what is reported here.
+//! No separate model predicts the cost: the scan is rehearsed. A second, read-only volume is opened over a
+//! device that reads metadata and only counts requests for contents (`hollow`), and the tree is read through
+//! it by the code of all reads. So a change of read-ahead changes the report.
 
 mod hollow;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! No program opens a device for writing that another program has open, by whatever path.
 //!
-//! Two loop devices, or an image and a loop device over it, could be mounted at the same time, and what
-//! was written through the one was lost when the other was unmounted.
+//! Two loop devices, or an image and a loop device over it, could be mounted at the same time, and writes
+//! through one were lost when the other was unmounted.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
