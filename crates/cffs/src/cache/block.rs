@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::units::InodeNo;
 
-/// The bytes of a block, whether they passed the checks of what they are used as, whether their first
-/// use triggers the next run of a stream, and whether they were prefetched and not used yet.
+/// The bytes of a block; whether they were verified as metadata, whether their first use triggers the next
+/// run of a stream, and whether they were prefetched and not used yet.
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
@@ -35,7 +35,7 @@ impl Block {
         }
     }
 
-    /// Notes that the block was read before it was asked for.
+    /// Marks the block as prefetched.
     pub(super) fn set_prefetched(&self) {
         self.prefetched.store(true, Ordering::Relaxed);
     }
@@ -45,7 +45,7 @@ impl Block {
         self.prefetched.load(Ordering::Relaxed) && self.prefetched.swap(false, Ordering::Relaxed)
     }
 
-    /// Has the first use of the block trigger the next run of its stream.
+    /// Makes the first use of the block trigger the next run of its stream.
     pub(super) fn mark(&self) {
         self.marked.store(true, Ordering::Relaxed);
     }
@@ -55,8 +55,8 @@ impl Block {
         self.marked.load(Ordering::Relaxed) && self.marked.swap(false, Ordering::Relaxed)
     }
 
-    /// Runs `verify` unless the block was verified before as metadata of this file. Checking is so
-    /// paid once per read from the device, not once per use.
+    /// Runs `verify` unless the block was verified before as metadata of this file. So the check costs once
+    /// per read from the device, not once per use.
     pub fn verify_as<E>(
         &self,
         owner: InodeNo,
@@ -69,7 +69,7 @@ impl Block {
         Ok(())
     }
 
-    /// Takes the block for verified: it was made here as metadata of this file.
+    /// Marks the block as verified: it was made here as metadata of this file.
     pub fn trust_as(&self, owner: InodeNo) {
         self.verified_as.store(owner.0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Sequential readers: where each one is, and how much it is given next.
+//! Sequential readers: their positions, and the windows of their read-ahead.
 //!
 //! ```text
 //!     reads on from where it was: window × factor, up to the most
@@ -10,14 +10,14 @@
 #[cfg(test)]
 mod tests;
 
-/// How a window grows with each step in order.
+/// The growth of a window with each sequential step.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
-    /// How many times as long the next window is.
+    /// The factor from one window to the next.
     pub factor: u64,
-    /// At least.
+    /// The shortest window.
     pub least: u64,
-    /// And at most.
+    /// The longest window.
     pub most: u64,
 }
 
@@ -27,23 +27,23 @@ pub struct Growth {
 pub struct Cursor<P> {
     /// Where it is.
     pub at: P,
-    /// How much it is given next; the unit is that of its [`Growth`].
+    /// Its next window, in the unit of its [`Growth`].
     pub window: u64,
 }
 
 impl<P> Cursor<P> {
-    /// A reader at a place, without anything that it was given before.
+    /// A reader at a place, without a window yet.
     pub fn new(at: P) -> Cursor<P> {
         Cursor { at, window: 0 }
     }
 
-    /// Notes that it read on, to this place.
+    /// Records that it continued, to this place.
     pub fn advance(&mut self, at: P, growth: Growth) {
         self.at = at;
         self.window = self.next_window(growth);
     }
 
-    /// The window after one more step in order.
+    /// The window after one more sequential step.
     pub fn next_window(&self, growth: Growth) -> u64 {
         self.window.saturating_mul(growth.factor).max(growth.least).min(growth.most)
     }
@@ -52,19 +52,19 @@ impl<P> Cursor<P> {
 /// The most recently active readers. Beyond the limit, the one that moved longest ago is forgotten.
 #[derive(Debug)]
 pub struct Cursors<P> {
-    /// Each with when it moved last.
+    /// Each with the time of its last move.
     cursors: Vec<(u64, Cursor<P>)>,
     most: usize,
     moves: u64,
 }
 
 impl<P> Cursors<P> {
-    /// None yet, and `most` at most, one at least.
+    /// No readers yet; at most `most`, at least one.
     pub fn new(most: usize) -> Cursors<P> {
         Cursors { cursors: Vec::new(), most, moves: 0 }
     }
 
-    /// The reader of which this holds.
+    /// The reader that matches.
     pub fn find(&self, is_it: impl Fn(&P) -> bool) -> Option<&Cursor<P>> {
         self.cursors.iter().map(|(_, cursor)| cursor).find(|cursor| is_it(&cursor.at))
     }
@@ -74,7 +74,7 @@ impl<P> Cursors<P> {
         self.cursors.iter().max_by_key(|(moved, _)| *moved).map(|(_, cursor)| cursor)
     }
 
-    /// The reader of which this holds, to be moved.
+    /// The reader that matches, to be moved.
     pub fn find_to_move(&mut self, is_it: impl Fn(&P) -> bool) -> Option<&mut Cursor<P>> {
         self.moves += 1;
         let (moved, cursor) = self.cursors.iter_mut().find(|(_, cursor)| is_it(&cursor.at))?;

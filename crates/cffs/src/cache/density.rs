@@ -1,14 +1,14 @@
-//! Density: a region in which readers at random have missed a few times is read as a whole.
+//! Density: a region with a few random misses is read as a whole.
 //!
-//! In the time of a miss, a seek and half a rotation, a disk of today reads a mebibyte or more. So where
-//! readers miss again and again, reading the rest soon costs what was spent there already, and saves
-//! all misses that follow, if any do (ski rental: rent until that has cost as much as buying, then
-//! buy; decision 006 says where that does not hold). Among much more data than the latest misses could
-//! cover, several in the same region are rare, and a miss stays a single read.
+//! In the time of a miss, a seek and half a rotation, a current disk reads a mebibyte or more. So after a few
+//! misses in a region, reading the rest of it costs no more than the misses did, and saves all later ones
+//! (ski rental: rent until that has cost as much as buying, then buy; decision 006 names the exceptions). If
+//! the data is much larger than a few regions, several recent misses in the same one are rare, and a miss
+//! stays a single read.
 //!
-//! A region that was read and is missed in again soon did not fit into the cache. Reading it once more
-//! would evict as much as it brings, so there a miss stays a single read, too, until the cache has
-//! been filled several times over.
+//! If a region is missed in again soon after it was read, it did not stay in the cache. Reading it once more
+//! would evict as much as it brings, so misses there are single reads until the cache has been refilled
+//! several times.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use crate::lock::{Mutex, Rank};
 use crate::tuning::{Reading, Tuning};
 
-/// Where readers at random have missed lately.
+/// The recent random misses.
 pub(super) struct Density {
     /// The length of a region in blocks.
     blocks: u64,
@@ -29,12 +29,12 @@ pub(super) struct Density {
 struct State {
     /// The regions of the latest misses, the oldest first.
     missed: VecDeque<u64>,
-    /// The regions that were read, and how many blocks the cache had read by then.
+    /// The regions that were read, with the count of blocks that the cache had read before.
     read: VecDeque<(u64, u64)>,
 }
 
 impl Density {
-    /// Nothing was missed yet.
+    /// No misses yet.
     pub(super) fn new(tuning: &Tuning, block_bytes: u32) -> Density {
         let reading = tuning.reading;
         let cache_blocks = tuning.cache_blocks(block_bytes);

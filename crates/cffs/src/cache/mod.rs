@@ -1,11 +1,9 @@
-//! The buffer cache: clean blocks by physical address, and what is not there yet, by
-//! logical address.
+//! The buffer cache: clean blocks by physical address, and changed blocks by logical address.
 //!
-//! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has
-//! a logical identity, file and position, and lives in the [`Pages`] of its file: it may have no
-//! place on the device yet, since placement waits for write-back. When an epoch has written it, it
-//! takes its physical identity (thesis 3; DESIGN: placement at write-back). [`WriteSet`] carries an
-//! epoch to the device in its phases.
+//! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has a logical
+//! identity, file and position, and lives in the [`Pages`] of its file: it may have no place on the device
+//! yet, since placement waits for write-back. Once an epoch has written it, it gets a physical identity
+//! (thesis 3; DESIGN: placement at write-back). [`WriteSet`] writes an epoch to the device in phases.
 //!
 //! Three mechanisms read ahead of requests: a miss reads the rest of its segment (group read); segments that
 //! are read in sequence bring the next ones (`streams`); a region with repeated random misses is read as a
@@ -15,9 +13,8 @@
 //!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
-//! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being written,
-//! when the pages in flight hide it, and where it is free and was discarded. Each miss costs one
-//! request.
+//! Invariants: a block in [`BufferCache`] equals the device's, except while pages in flight hide it during an
+//! epoch, and except free blocks that were discarded. Each miss costs one request.
 //!
 //! Lock order: a segment's lock, then the segment's version, then the leaves: streams, density, the run
 //! queue.
@@ -62,14 +59,14 @@ use run_queue::RunQueue;
 use streams::Streams;
 use unwritten::Unwritten;
 
-/// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
-/// a writer has just replaced.
+/// Locks that keep two readers from reading one segment twice, and a reader from restoring blocks that a
+/// writer has just replaced.
 const SEGMENT_LOCKS: usize = 256;
-/// Parts of the cache that have a lock each.
+/// The number of parts of the cache; each has a lock.
 const PARTS_PER_CORE: usize = 4;
 const PART_BLOCKS_MIN: usize = 4096;
 
-/// Counts what the cache did.
+/// Counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Blocks that were asked for and in memory.
@@ -92,7 +89,7 @@ pub struct CacheStats {
     pub discarded_bytes: u64,
 }
 
-/// Hits are counted by every reader, and the others where somebody waits for the device.
+/// Hits are counted by every reader, the others only on the way to the device.
 #[derive(Default)]
 struct Counters {
     hits: Counter,
@@ -106,11 +103,12 @@ struct Counters {
     discarded_bytes: AtomicU64,
 }
 
-/// Blocks by number. Those of a file mostly lie side by side, and are found so.
+/// Blocks by number. Those of a file are mostly adjacent, and so are their hashes.
 type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeighter, ByStretch>;
 
 fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
-    // A part has whole stretches, and has to have many: else one is full while others have room.
+    // A part gets whole runs of blocks, so it must be large enough for many: otherwise one part is full while
+    // others have room.
     let parts = thread::available_parallelism().map_or(1, usize::from) * PARTS_PER_CORE;
     let options = quick_cache::OptionsBuilder::new()
         .shards(parts.min(blocks / PART_BLOCKS_MIN).max(1))
@@ -134,12 +132,12 @@ struct Fetched<'a> {
     bytes: &'a [u8],
 }
 
-/// The cache of blocks that are the same on the device, and the way to the device.
+/// The cache of blocks that equal the device's, and the access to the device.
 pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
     layout: LiveLayout,
     clean: Clean,
-    /// By segment: how often blocks of it were replaced by a write. Held while a segment is read.
+    /// By segment, the number of writes that replaced blocks of it. Held while a segment is read.
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
     streams: Streams,
@@ -158,8 +156,8 @@ pub struct BufferCache {
 }
 
 impl BufferCache {
-    /// A cache over the device, of the size that the tuning says. With `groups`, a miss reads
-    /// neighbours as well. The `waiter` learns of each thread that waits for the device.
+    /// A cache over the device, of the size in the tuning. With `groups`, a miss reads neighbours as well.
+    /// The `waiter` learns of each thread that waits for the device.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         layout: impl Into<LiveLayout>,
@@ -194,7 +192,7 @@ impl BufferCache {
         &self.device
     }
 
-    /// Where things lie on the volume. All who use the volume share it.
+    /// The layout of the volume, shared by all its users.
     pub fn layout(&self) -> &LiveLayout {
         &self.layout
     }
@@ -224,12 +222,12 @@ impl BufferCache {
         self.clean.get(&block)
     }
 
-    /// An empty set of writes. What is put into it may not be read from the device before it is written.
+    /// An empty set of writes. Its blocks must not be read from the device before they are written.
     pub fn write_set(&self) -> WriteSet {
         WriteSet::expecting(self.unwritten.clone())
     }
 
-    /// How much is read, placed and written at once on this device.
+    /// The tuning figures for this device.
     pub fn tuning(&self) -> &Tuning {
         &self.tuning
     }
@@ -287,7 +285,7 @@ impl BufferCache {
         }
     }
 
-    /// Notes that a run is read in order: a reader that continues after it continues a stream.
+    /// Records a sequentially read run: a read right after it continues a stream.
     pub fn note_sequential(&self, run: Range<u64>) {
         self.streams.read(run);
     }
@@ -301,7 +299,7 @@ impl BufferCache {
         self.horizon.load(Ordering::Relaxed)
     }
 
-    /// How many bytes a miss of this block would read if it continues a stream; 0 if not.
+    /// The bytes that a miss of this block would read if it continues a stream; otherwise 0.
     pub fn window_bytes(&self, block: BlockNo) -> u64 {
         let (first, segment_end) = self.group_start(block);
         self.streams.window(first, segment_end) * u64::from(self.layout.block_bytes)
@@ -335,13 +333,13 @@ impl BufferCache {
         }
         match self.read_between(first, end, Some(block), 0) {
             Ok(Some(found)) => Ok(found),
-            // A neighbour that cannot be read is no reason to fail.
+            // A neighbour that cannot be read is not an error.
             Ok(None) | Err(_) => self.read_alone(block),
         }
     }
 
-    /// Reads a run with one request and takes what is not in memory; returns the block `wanted`.
-    /// The first use of one of the first `marked` blocks triggers the next run of the stream.
+    /// Reads a run with one request and adds its missing blocks to the cache; returns the block `wanted`. The
+    /// first use of one of the first `marked` blocks triggers the next run of the stream.
     fn read_between(
         &self,
         first: BlockNo,
@@ -368,8 +366,8 @@ impl BufferCache {
         Ok(Fetched { first, versions, bytes })
     }
 
-    /// Takes what is not in memory of a part of a run; returns the block `wanted`. The first use of one of
-    /// the first `marked` blocks of the run triggers the next run of the stream.
+    /// Adds the missing blocks of a part of a run to the cache; returns the block `wanted`. The first use of
+    /// one of the first `marked` blocks of the run triggers the next run of the stream.
     fn take_over(
         &self,
         fetched: &Fetched<'_>,
@@ -408,8 +406,8 @@ impl BufferCache {
                     }
                     self.clean.insert(BlockNo(number), image);
                 } else if let Some(block) = wanted.filter(|block| block.0 == number) {
-                    // A write replaced the block meanwhile: what it left in memory counts, and if
-                    // that is gone already, the device has it.
+                    // A write replaced the block meanwhile: its version in memory counts, or if that was
+                    // evicted, the device's.
                     found = self.clean.get(&block);
                 }
             }
@@ -426,9 +424,9 @@ impl BufferCache {
         Ok(Arc::new(Block::new(&bytes)))
     }
 
-    /// The run to read for a miss: the blocks of the segment around it that are not in memory, and,
-    /// where segments are read in a row or more is wanted, those after it. Reads or queues the region
-    /// around a miss at random, and queues what a stream reads next.
+    /// The run to read for a miss: the missing blocks of the segment around it, and later ones if segments
+    /// are read in sequence or more is wanted. Reads or queues the region around a random miss, and queues
+    /// the next run of a stream.
     fn group_around(&self, block: BlockNo, wanted: u32, until: BlockNo) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let missing = |number: &u64| !self.resident(BlockNo(*number));
@@ -449,13 +447,13 @@ impl BufferCache {
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
         self.streams.read(first..end);
-        // Opening a volume reads the system area, which says nothing of a reader.
+        // Opening a volume reads the system area, which is no sign of a sequential reader.
         let is_opening = block <= self.layout.system_area();
         if window == 0 && !is_large && !is_opening {
             self.read_region(block);
         }
         if window > segment_blocks && self.has_prefetchers() {
-            // One after the other: an arm that had the second first would come back for this one.
+            // Sequentially: an arm that served the second request first would come back for this one.
             self.queue_run(first..end, Class::Files);
             self.continue_stream(first, until);
         }
@@ -463,8 +461,8 @@ impl BufferCache {
         (BlockNo(first), BlockNo(end))
     }
 
-    /// Reads what is missing of the region around a miss at random, if it is dense with misses; short
-    /// gaps are read, too. Errors are left to the readers that need the blocks.
+    /// Reads the missing blocks of the region around a random miss, if it is dense with misses, including
+    /// short gaps. Errors are left to the readers that need the blocks.
     fn read_region(&self, block: BlockNo) {
         let bytes_read = self.read_bytes();
         let blocks_read = bytes_read / u64::from(self.layout.block_bytes);
@@ -478,7 +476,7 @@ impl BufferCache {
         self.prefetch(missed, Class::Files);
     }
 
-    /// Takes blocks that were just written as the device's new contents.
+    /// Adds blocks that were just written, as the device's new contents.
     pub fn install(&self, block: BlockNo, image: Arc<Block>) {
         let mut version = self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock();
         *version += 1;
@@ -512,13 +510,13 @@ impl BufferCache {
         Ok(())
     }
 
-    /// The most blocks that the device writes all or none; 0 if it cannot.
+    /// The most blocks that the device writes atomically; 0 if it cannot.
     fn atomic_blocks_max(&self) -> usize {
         let bytes_max = self.device.journal().map_or(0, Journal::commit_bytes_max);
         (bytes_max / u64::from(self.layout.block_bytes)) as usize
     }
 
-    /// Has the device write the blocks all or none and makes them durable; false if it cannot.
+    /// Writes the blocks atomically and durably; returns false if the device cannot.
     fn write_atomic(&self, images: &BTreeMap<BlockNo, Arc<Block>>) -> Result<bool> {
         let pieces: Vec<(u64, &[u8])> = images
             .iter()
@@ -551,8 +549,8 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Discards a run of free blocks: the device need not keep them. What the cache has of them stays as
-    /// it was, and is not read before they are written.
+    /// Discards a run of free blocks: the device need not keep them. Their cached contents stay, and are not
+    /// read before they are written.
     pub fn discard(&self, first: BlockNo, blocks: u64) -> Result<()> {
         let bytes = blocks * u64::from(self.layout.block_bytes);
         self.waiter.about_to_wait();
@@ -562,12 +560,12 @@ impl BufferCache {
         Ok(())
     }
 
-    /// The bytes that were read of the device so far.
+    /// The bytes read from the device so far.
     pub fn read_bytes(&self) -> u64 {
         self.counters.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything written before is durable.
+    /// Waits until all earlier writes are durable.
     pub fn sync(&self) -> Result<()> {
         self.waiter.about_to_wait();
         self.device.sync()?;

@@ -24,7 +24,7 @@ use crate::units::{EpochNo, FileBlock};
 pub struct Page {
     /// The contents.
     pub block: Arc<Block>,
-    /// The epoch that is writing the page as it is; `None` while it is dirty.
+    /// The epoch that is writing this version of the page; `None` while it is dirty.
     pub in_flight: Option<EpochNo>,
     /// The operations that changed it since an epoch took it last.
     causes: Causes,
@@ -36,7 +36,7 @@ impl Page {
     }
 }
 
-/// Pages by position. Most files are smaller than a page, and theirs takes no node of a tree.
+/// Pages by position. Most files are smaller than a page, which then needs no tree node.
 #[derive(Debug)]
 enum Map {
     One(Option<(FileBlock, Page)>),
@@ -80,7 +80,7 @@ impl Map {
         one.into_iter().chain(many.into_iter().flatten().map(|(at, page)| (*at, page)))
     }
 
-    /// The same pages, as they are kept with one at this position.
+    /// The same pages, in a form with room for one at this position.
     fn with_room_at(&mut self, position: FileBlock) -> &mut Map {
         if let Map::One(one) = self
             && one.as_ref().is_some_and(|(at, _)| *at != position)
@@ -98,7 +98,7 @@ impl Map {
         }
     }
 
-    /// The page at a position, which `load` brings if there is none, and whether it was there.
+    /// The page at a position, loaded by `load` if it is missing; and whether it was there.
     fn get_or_load<E>(
         &mut self,
         position: FileBlock,
@@ -146,8 +146,8 @@ impl Pages {
         self.pages.get(position).is_some_and(|page| page.in_flight.is_none())
     }
 
-    /// The page at a position to change, if there is one; it is dirty from then on. Returns as well
-    /// whether it was not before.
+    /// The page at a position, if it exists, for changing it: it becomes dirty. Also returns whether it was
+    /// clean before.
     pub fn get_mut(&mut self, position: FileBlock) -> Option<(&mut Block, bool)> {
         let page = self.pages.get_mut(position)?;
         let made_dirty = page.in_flight.take().is_some();
@@ -156,7 +156,7 @@ impl Pages {
         Some((Arc::make_mut(&mut page.block), made_dirty))
     }
 
-    /// The same, with a page from elsewhere if there is none.
+    /// The same, with a page from elsewhere if it does not exist.
     pub fn get_or_load<E>(
         &mut self,
         position: FileBlock,
@@ -169,7 +169,7 @@ impl Pages {
         Ok((Arc::make_mut(&mut page.block), made_dirty))
     }
 
-    /// Puts a page at a position, to be changed; it is dirty.
+    /// Puts a dirty page at a position, to be changed.
     pub fn insert(&mut self, position: FileBlock, block: Arc<Block>) -> &mut Block {
         let previous = self.pages.insert(position, Page::new(block));
         if previous.is_none_or(|page| page.in_flight.is_some()) {
@@ -180,12 +180,12 @@ impl Pages {
         Arc::make_mut(&mut page.block)
     }
 
-    /// How many pages wait for an epoch.
+    /// The number of pages that wait for an epoch.
     pub fn dirty_count(&self) -> usize {
         self.dirty_count
     }
 
-    /// Whether no page is here.
+    /// Whether the file has no pages in memory.
     pub fn is_empty(&self) -> bool {
         assert!(self.dirty_count <= self.pages.len(), "each dirty page is counted once");
         self.pages.len() == 0
@@ -216,7 +216,7 @@ impl Pages {
         }
     }
 
-    /// Marks a page as being written by an epoch and returns what is to be written.
+    /// Marks a page as being written by an epoch and returns its contents.
     pub fn start_write(&mut self, position: FileBlock, epoch: EpochNo) -> Option<Arc<Block>> {
         let page = self.pages.get_mut(position)?;
         if page.in_flight.replace(epoch).is_none() {

@@ -8,7 +8,7 @@ use super::{Block, BufferCache, SEGMENT_LOCKS};
 use crate::lock::MutexGuard;
 use crate::units::BlockNo;
 
-/// Blocks as they were in memory, each with the version that its segment had.
+/// Copies of cached blocks, each with the version of its segment.
 #[derive(Default)]
 pub struct PinnedBlocks(Vec<(BlockNo, Arc<Block>, u64)>);
 
@@ -17,7 +17,7 @@ impl BufferCache {
         self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock()
     }
 
-    /// Keeps those of the blocks that are in memory.
+    /// Pins those of the blocks that are in memory.
     pub fn pin(&self, blocks: Range<u64>, pinned: &mut PinnedBlocks) {
         for block in blocks.map(BlockNo) {
             let version = *self.version(block);
@@ -25,7 +25,7 @@ impl BufferCache {
         }
     }
 
-    /// Takes those back into memory that have left it, unless something was written there since.
+    /// Restores evicted ones, unless they were written since.
     pub fn restore(&self, pinned: &PinnedBlocks) {
         for (block, image, version) in &pinned.0 {
             let now = self.version(*block);

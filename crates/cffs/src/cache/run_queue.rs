@@ -1,23 +1,22 @@
-//! The run queue: runs that threads of its own prefetch while readers read.
+//! The run queue: runs that prefetch threads read in the background.
 //!
-//! A sequential reader would else wait for each run, and the device for the reader. Within
+//! Otherwise a sequential reader would wait for each run, and the device would idle between runs. Within
 //! [`BufferCache::with_prefetch`], a run is *in flight* from when it is queued until its blocks are in
-//! memory, and a reader that misses one of them waits for that run alone. Elsewhere nothing is queued,
-//! and every run is read by the thread that needs it: so tests and tools see the same requests each
-//! time.
+//! memory, and a reader that misses one of them waits for that run alone. Without it nothing is queued, and
+//! every run is read by the thread that needs it, so that tests and tools see the same requests each time.
 //!
 //! ```text
 //!   queue ──▶ queued ──▶ at the device ──▶ taken over ──▶ in memory, or gone if reading failed
 //!             └──────────────── in flight ─────────┘
 //! ```
 //!
-//! Adjacent runs reach the device in their order, two at a time, the second a moment after the first: if
-//! two threads asked at once, either could be first, and an arm that begins with the second loses a
-//! rotation. A device that answers many requests at once has no arm: it is asked for all that is queued.
+//! Adjacent runs reach the device in their order, two at a time, the second a moment after the first: if two
+//! threads sent them at once, either could be first, and an arm that begins with the second loses a rotation.
+//! A device that answers many requests at once has no arm, so all queued runs are sent to it.
 //!
-//! A request is as long as the device takes, since what it costs hardly depends on its length. But
-//! where nothing is in flight a reader waits for the first block of a run, so its requests begin short;
-//! those of a stream are queued before they are needed, and grow with its window.
+//! A request is as long as the device accepts, since its cost hardly depends on its length. But if nothing is
+//! in flight, a reader waits for the first block of a run, so its requests begin short; those of a stream are
+//! queued before they are needed, and grow with its window.
 //!
 //! Lock order: the queue's lock is a leaf. A thread that serves the queue takes no segment lock, because
 //! a reader waits for it while it holds one.
@@ -39,18 +38,18 @@ use crate::units::{BlockNo, Class};
 pub(super) struct RunQueue {
     /// The longest run that is queued as one request, in blocks.
     request_blocks: u64,
-    /// No more runs than this are in flight; what exceeds that is not prefetched.
+    /// The most runs in flight; beyond that nothing is prefetched.
     runs_max: usize,
-    /// How long the second of two adjacent runs waits while the device has the first.
+    /// The delay of the second of two adjacent runs while the device has the first.
     pub(super) head_start: Duration,
     /// Whether all queued runs are sent to the device at once, in any order.
     is_parallel: bool,
-    /// Threads that serve.
+    /// The number of prefetch threads.
     threads: AtomicUsize,
-    /// How many runs are in flight.
+    /// The number of runs in flight.
     count: AtomicUsize,
     state: Mutex<State>,
-    /// There is a run to read, or one less at the device, or no more will come.
+    /// Signals a run to read, the end of a request, or the end of the queue.
     queued: Condvar,
     /// A run is no longer in flight.
     arrived: Condvar,
@@ -60,7 +59,7 @@ pub(super) struct RunQueue {
 struct State {
     /// Runs that no thread has taken yet.
     queue: VecDeque<Run>,
-    /// The runs that the device is asked for, since when.
+    /// The runs that were sent to the device, with their start times.
     at_device: Vec<(Run, Instant)>,
     /// All runs, from first block to end.
     in_flight: BTreeMap<u64, u64>,
@@ -71,10 +70,10 @@ struct State {
 struct Run {
     first: u64,
     end: u64,
-    /// Whether a stream goes on when a block of this run is first used.
+    /// Whether the first use of a block of this run continues a stream.
     triggers: bool,
     class: Class,
-    /// The operation that has it read.
+    /// The operation that caused it.
     cause: Option<OpId>,
 }
 
@@ -108,8 +107,8 @@ impl RunQueue {
         self.threads.load(Ordering::Relaxed) > 0
     }
 
-    /// Adds a run, but for what is in flight already. If nothing is, its requests grow from `short`
-    /// blocks on.
+    /// Adds the parts of a run that are not in flight. If nothing is in flight, its requests grow from
+    /// `short` blocks on.
     pub(super) fn push(&self, run: Range<u64>, short: u64, triggers: bool, class: Class) {
         let Range { start: first, end } = run;
         let mut state = self.state.lock();
@@ -178,7 +177,7 @@ impl RunQueue {
                 Ready::Run(at) => {
                     let run = state.queue.remove(at)?;
                     state.at_device.push((run, now));
-                    // A thread that waits for the run after this one has to look until when.
+                    // A thread may wait for the run after this one until a certain time, so it is woken.
                     self.queued.notify_all();
                     return Some(run);
                 }
@@ -190,7 +189,7 @@ impl RunQueue {
         }
     }
 
-    /// The device has done its part of a run.
+    /// The device has finished a run.
     fn left_device(&self, run: Run) {
         let mut state = self.state.lock();
         state.at_device.retain(|(asked, _)| asked.first != run.first);
@@ -232,7 +231,7 @@ impl RunQueue {
     }
 }
 
-/// Ends the threads when the work during which they run ends, in whatever way.
+/// Ends the threads when the work that they accompany ends, in any way.
 struct End<'a>(&'a RunQueue);
 
 impl Drop for End<'_> {
@@ -243,8 +242,8 @@ impl Drop for End<'_> {
 
 impl State {
     /// The first run in the queue that may be sent to a device with an arm. A run waits while its predecessor
-    /// is queued, and as the third of adjacent runs. Where the predecessor was sent just now, all others wait
-    /// with it, since the next run may lie far away.
+    /// is queued, and as the third of adjacent runs. If the predecessor was sent just now, all others wait,
+    /// since the next run may be far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
         let mut waiting: Vec<u64> = Vec::new();
         let predecessor =
@@ -312,24 +311,24 @@ impl BufferCache {
                     at = to;
                 }
             } else {
-                // A reader that needs blocks that could not be read reads them again, and has the error.
+                // A reader that needs blocks that could not be read reads them again, and gets the error.
                 self.queue.done(run.first, run.end);
             }
         }
     }
 
-    /// The longest request in blocks that the device takes whole.
+    /// The longest request that the device accepts, in blocks.
     pub(super) fn request_blocks(&self) -> u64 {
         self.queue.request_blocks
     }
 
-    /// The first request in blocks of a run for which a reader waits.
+    /// The first request of a run that a reader waits for, in blocks.
     fn short_blocks(&self) -> u64 {
         (self.tuning.reading.request_bytes_first / u64::from(self.layout.block_bytes)).max(1)
     }
 
-    /// How many blocks of a stream's run, from its first one on, trigger the next run. More than one,
-    /// since a reader may pass over some.
+    /// The number of blocks at the start of a stream's run that trigger the next run. More than one, since a
+    /// reader may skip some.
     fn marked_blocks(&self) -> u64 {
         (self.tuning.reading.marked_bytes / u64::from(self.layout.block_bytes)).max(1)
     }
@@ -371,11 +370,11 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Queues a run for which a reader may wait.
+    /// Queues a run that a reader may wait for.
     pub(super) fn queue_run(&self, run: Range<u64>, class: Class) {
         let (short, longest) = (self.short_blocks(), self.queue.request_blocks);
-        // A request that is hardly shorter than the longest would cost one more, and save nothing. Where all
-        // of a run is asked for at once, the first request shares the line with the others.
+        // A first request that is almost as long as the longest would only add a request. On a device that
+        // gets all of a run at once, the first request shares its bandwidth with the others.
         let is_whole = longest < 2 * short || self.queue.is_parallel;
         let short = if is_whole { longest } else { short };
         self.queue.push(run, short, false, class);
@@ -393,7 +392,7 @@ impl BufferCache {
         }
     }
 
-    /// Queues what a stream reads next, when its last run is used.
+    /// Queues the next run of a stream when its last run is used.
     pub(super) fn continue_stream(&self, block: u64, until: BlockNo) {
         let limit = self.horizon().min(until.0);
         let Some(run) = self.streams.next_run(block, limit) else { return };

@@ -1,4 +1,4 @@
-//! The stages of write-back, for reports of why it takes long.
+//! The stages of write-back, for reports about slow ones.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -7,9 +7,9 @@ use super::Phase;
 /// A stage of an epoch or a clean point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Changes under way are waited for, with the gate about to close.
+    /// Waiting for changes in progress, with the gate about to close.
     Gate,
-    /// Changes are placed and encoded, in memory.
+    /// Placing and encoding changes, in memory.
     Preparing,
     /// The writes of this phase.
     Writing(Phase),
@@ -54,7 +54,7 @@ impl Stage {
     }
 }
 
-/// The stage under way; none if nothing goes to the device.
+/// The current stage; none if nothing is written.
 #[derive(Default)]
 pub struct CurrentStage(AtomicU8);
 

@@ -1,8 +1,8 @@
-//! Detects segments that are read one after the other, and reads ahead of them.
+//! Detects segments that are read in sequence, and reads ahead.
 //!
-//! A group read that begins where an earlier one ended continues a stream: the next one is twice as
-//! long, up to the longest read-ahead window. A read anywhere else starts small. So a sweep over a
-//! directory tree costs few requests, and random access is not punished.
+//! A group read that begins where an earlier one ended continues a stream: the next one is twice as long, up
+//! to the longest read-ahead window. A read anywhere else starts small. So a sweep over a directory tree
+//! costs few requests, and random access stays cheap.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::cursor::{Cursor, Cursors, Growth};
 use crate::lock::{Mutex, Rank};
 use crate::tuning::Tuning;
 
-/// The streams of a cache: each is at the last run that was read. All in blocks.
+/// The streams of a cache, each with its last run. All in blocks.
 pub(super) struct Streams {
     segment_blocks: u64,
     /// The longest request, if the device answers several at once.
@@ -36,7 +36,7 @@ impl Streams {
         Streams { segment_blocks, slides_by, growth, cursors }
     }
 
-    /// How many blocks a miss may read whose group begins at `first`, in a segment that ends at
+    /// The most blocks that a miss may read if its group begins at `first`, in a segment that ends at
     /// `segment_end`; 0 if it continues no stream.
     pub(super) fn window(&self, first: u64, segment_end: u64) -> u64 {
         let continued = |last: &Range<u64>| (first..segment_end).contains(&last.end);
@@ -58,8 +58,8 @@ impl Streams {
 
     /// Returns the next run of the stream that last read `block`, cut at `limit`, and records it as read.
     ///
-    /// Where the device answers several requests at once, a window of as many slides: with each one that is
-    /// used, another one is asked for, so that the device always has as many.
+    /// If the device answers several requests at once, the window holds as many requests and slides: each
+    /// used one triggers another, so that the device always has as many.
     pub(super) fn next_run(&self, block: u64, limit: u64) -> Option<Range<u64>> {
         let mut cursors = self.cursors.lock();
         let stream = cursors.find_to_move(|last| last.contains(&block))?;

@@ -1,4 +1,4 @@
-//! Which requests a reader costs, with and without threads that read ahead, and which a writer.
+//! The requests of readers, with and without prefetch threads, and of writers.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -26,13 +26,13 @@ struct Moody {
     /// The lengths of all writes.
     writes: Mutex<Vec<u64>>,
     waits: Arc<Waits>,
-    /// How many reads at once it says that it answers.
+    /// The number of concurrent reads that it claims to answer.
     parallel: u32,
-    /// How many reads it has now, and how many it had at most.
+    /// The current and the highest number of concurrent reads.
     at_once: Mutex<(u32, u32)>,
 }
 
-/// How often a thread was about to wait.
+/// The number of waits.
 #[derive(Debug, Default)]
 struct Waits(AtomicU64);
 
@@ -136,7 +136,7 @@ fn check(cache: &BufferCache, number: u64) {
     assert_eq!(block[..8], number.to_le_bytes());
 }
 
-/// Waits for something that other threads do.
+/// Waits for an action of other threads.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -161,7 +161,7 @@ fn without_groups_a_miss_reads_what_was_asked_for() {
     cache.read_near(BlockNo(100), 5, BlockNo(BLOCKS)).unwrap();
     let stats = cache.stats();
     assert_eq!((stats.reads, stats.read_bytes), (65, 69 * u64::from(BLOCK)));
-    // A large file is read ahead of, as anywhere.
+    // A large file is read ahead, as anywhere.
     for piece in (1024..BLOCKS).step_by(32) {
         cache.read_near(BlockNo(piece), 32, BlockNo(BLOCKS)).unwrap();
     }
@@ -195,7 +195,7 @@ fn a_stream_is_prefetched_and_each_block_read_once() {
     assert!(stats.reads < 16 + 6, "{stats:?}");
 }
 
-/// A device that answers many requests at once, as a store does, is sent all that is queued.
+/// A device that answers many requests at once, such as a store, gets all queued runs.
 #[test]
 fn a_device_without_an_arm_has_many_requests_at_once() {
     let mut tuned = Tuning::for_cache(4 * BLOCKS * u64::from(BLOCK)).device;
@@ -209,8 +209,8 @@ fn a_device_without_an_arm_has_many_requests_at_once() {
     assert!(most > 2, "{most} requests at once");
 }
 
-/// A request that the kernel has to cut comes to the disk in pieces of any order; a short one costs as
-/// much as a long one.
+/// The kernel sends the pieces of a request that it has to split in any order; a short request costs as much
+/// as a long one.
 #[test]
 fn a_run_is_queued_in_requests_as_long_as_the_device_takes() {
     let cases = [
@@ -272,7 +272,7 @@ fn a_streams_windows_are_whole_requests() {
     }
 }
 
-/// With each request that a reader comes to, another one is asked for: a store has always as many under way,
+/// Each request that a reader reaches triggers another one: a store always has the same number in progress,
 /// and none comes twice.
 #[test]
 fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
@@ -294,7 +294,7 @@ fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
         (at, end) = (run.start, run.end);
     }
     for _ in 0..8 {
-        // A reader may pass over some blocks of a request, and come back to it.
+        // A reader may skip some blocks of a request, and come back.
         let run = streams.next_run(at + 3, u64::MAX).expect("it goes on");
         assert_eq!(run.start, end);
         assert_eq!(streams.next_run(at + 4, u64::MAX), None, "what is asked for already");
@@ -327,12 +327,12 @@ fn a_reader_waits_for_a_block_in_flight() {
     assert_eq!(cache.stats().read_bytes, 2950 * u64::from(BLOCK), "each block is read once");
 }
 
-/// Two threads that asked a disk for the two halves of a run at once could come in either order, and
-/// the arm would wait for another rotation.
+/// If two threads sent the two halves of a run at once, they could arrive in either order, and the arm would
+/// wait for another rotation.
 #[test]
 fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     let (device, mut cache) = cache();
-    // However long a thread is held up.
+    // Independent of how long a thread is held up.
     cache.queue.head_start = Duration::from_secs(3600);
     cache.with_prefetch(4, || {
         cache.prefetch_run(0..2048, Class::Files).unwrap();
@@ -357,8 +357,7 @@ fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     );
 }
 
-/// A reader that misses a block of a stream needs its run before what follows, which is queued at
-/// once.
+/// A reader that misses a block of a stream gets its run before the next ones, which are queued at once.
 #[test]
 fn a_stream_comes_to_the_device_in_order() {
     let (device, mut cache) = cache();
@@ -408,7 +407,7 @@ fn a_reader_at_random_is_given_the_region_in_which_it_missed_before() {
     let there = (1024..BLOCKS).filter(|number| cache.peek(BlockNo(*number)).is_some());
     assert_eq!(there.collect::<Vec<u64>>(), (2048..2064).collect::<Vec<u64>>());
     let stats = cache.stats();
-    // The few blocks of it that were there already are read over.
+    // The few blocks of it that were cached are read again.
     assert_eq!((stats.reads, stats.read_bytes), (4, (3 * 16 + 1024) * u64::from(BLOCK)));
     // There the second miss is enough, since the reader continues.
     check(&cache, 2500);
@@ -433,7 +432,7 @@ fn another_device_is_given_other_regions() {
 #[test]
 fn opening_is_no_reader_at_random() {
     let (_, cache) = cache();
-    // The superblock, the system area, the root and what is in it.
+    // The superblock, the system area, the root and its files.
     [0, 1, 144, 700].into_iter().for_each(|number| check(&cache, number));
     assert_eq!(cache.stats().read_bytes, 3 * 16 * u64::from(BLOCK));
     check(&cache, 400);
@@ -442,7 +441,7 @@ fn opening_is_no_reader_at_random() {
 
 #[test]
 fn regions_that_did_not_fit_are_not_read_again() {
-    // All that is asked for is twice as much as the cache holds.
+    // The requests add up to twice the size of the cache.
     let (device, cache) = cache_with(true, BLOCKS / 2, Some(1 << 20));
     let at_random = |step: u64| {
         let word = step.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -515,7 +514,7 @@ fn kept_blocks_come_back_unless_they_were_rewritten() {
     writes.put_block(Phase::New, BlockNo(200), Arc::new(image));
     writes.commit(&cache).unwrap();
     let is_there = |number| cache.resident(BlockNo(number));
-    // What others read takes their place.
+    // Reads of other blocks take their place.
     [10, 200, 300].into_iter().for_each(|number| drop(cache.clean.remove(&BlockNo(number))));
 
     cache.restore(&kept);

@@ -1,9 +1,9 @@
-//! In builds with debug assertions: which fragments the sets being put together or written cover, so that a
-//! read that goes to the device for one of them fails at once.
+//! In builds with debug assertions: the fragments in sets that are being assembled or written, so that a read
+//! of one of them from the device fails at once.
 //!
-//! Changes that are not yet on the device are found in memory: a page in flight hides its block, and a vnode
-//! keeps its attributes and its map until the epoch that writes them is on the device. A reader that comes
-//! here for such a fragment would take what an earlier owner left there for its own.
+//! Changes that are not yet on the device must be found in memory: a page in flight hides its block, and a
+//! vnode keeps its attributes and its map until their epoch is on the device. A reader that reads such a
+//! fragment from the device would get the data of an earlier owner.
 
 use super::BufferCache;
 use crate::format::Layout;
@@ -60,7 +60,7 @@ mod kept {
 
 pub use kept::Unwritten;
 
-/// The fragments of a block from one on, one bit each.
+/// The fragments of a block from one on, as bits.
 pub(super) fn fragments(first: u64, count: u64) -> u64 {
     let all = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
     all << first

@@ -1,8 +1,7 @@
-//! The writes of an epoch, and the order in which they go to the device (DESIGN: epochs).
+//! The writes of an epoch, and their order (DESIGN: epochs).
 //!
-//! Within a phase the writes go in the order of the device, adjacent blocks of any files in one
-//! request (group write); between phases stands a barrier. A set is a snapshot: what changes in
-//! memory afterwards is of the next epoch.
+//! Within a phase the writes go in device order, adjacent blocks of any files in one request (group write); a
+//! barrier separates the phases. A set is a snapshot: later changes in memory belong to the next epoch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
@@ -19,7 +18,7 @@ use crate::units::{BlockNo, FragNo};
 #[cfg(test)]
 mod tests;
 
-/// When, within an epoch, a block is written.
+/// The phase of an epoch in which a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// File data, new sectors, new extent blocks: nothing on the device points to them yet.
@@ -31,9 +30,9 @@ pub enum Phase {
     Change = 2,
     /// Sectors with the deferred changes.
     Settle = 3,
-    /// Sectors with new files whose names were those of others before.
+    /// Sectors with new files under former names of other files.
     Appear = 4,
-    /// Derived state, when everything it is derived from is on the device.
+    /// Derived state, once everything that it is derived from is on the device.
     Derived = 5,
 }
 
@@ -44,8 +43,8 @@ impl Phase {
 
 enum Image {
     Whole(Arc<Block>),
-    /// A block of which some fragments are written. The kept ones of the others do not change; the rest may
-    /// have any contents.
+    /// A block of which some fragments are written. Of the others, those in use do not change; free ones may
+    /// get any contents.
     Part {
         block: Block,
         covered: u64,
@@ -57,7 +56,7 @@ enum Image {
 #[derive(Default)]
 pub struct WriteSet {
     phases: [BTreeMap<BlockNo, Image>; 6],
-    /// Whether blocks of the first phase were written before, for which nothing has waited.
+    /// Whether blocks of the first phase were written before, without a flush since.
     follows: bool,
     /// The operations that changed the written blocks, by block.
     causes: HashMap<BlockNo, Causes>,
@@ -65,7 +64,7 @@ pub struct WriteSet {
 }
 
 impl WriteSet {
-    /// An empty set that notes what it covers.
+    /// An empty set that records the fragments that it covers.
     pub(super) fn expecting(unwritten: Unwritten) -> WriteSet {
         WriteSet { unwritten, ..WriteSet::default() }
     }
@@ -76,8 +75,8 @@ impl WriteSet {
         self.phases[phase as usize].insert(number, Image::Whole(block));
     }
 
-    /// Adds a run of fragments, in the first phase. Where the set covers a block in part, its other
-    /// fragments stay what they are.
+    /// Adds a run of fragments, in the first phase. In a block that the set covers in part, the other
+    /// fragments do not change.
     pub fn put_fragments(&mut self, layout: &Layout, start: FragNo, bytes: &[u8]) {
         let fragment_bytes = layout.fragment_bytes as usize;
         let per_block = u64::from(layout.block_fragments());
@@ -116,7 +115,7 @@ impl WriteSet {
         }
     }
 
-    /// Notes the operations to which the write of a block belongs, in whatever phase.
+    /// Records the operations that caused the write of a block, in any phase.
     pub fn note_causes(&mut self, number: BlockNo, causes: &Causes) {
         if !causes.is_empty() {
             self.causes.entry(number).or_default().note_all(causes);
@@ -133,7 +132,7 @@ impl WriteSet {
         }
     }
 
-    /// How many blocks are to be written.
+    /// The number of blocks to be written.
     pub fn block_count(&self) -> u64 {
         self.phases.iter().map(|phase| phase.len() as u64).sum()
     }
@@ -154,17 +153,17 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Notes that blocks of the first phase were written ahead of the rest.
+    /// Records that blocks of the first phase were written ahead of the rest.
     pub fn follow(&mut self) {
         self.follows = true;
     }
 
-    /// Writes the set, phase by phase, and returns when it is durable. The cache then has every
-    /// block as it is on the device.
+    /// Writes the set, phase by phase, and returns when it is durable. The cache then has every block with
+    /// its contents on the device.
     pub fn commit(mut self, cache: &BufferCache) -> Result<()> {
         let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         let written = self.write(cache);
-        // From here on no thread waits for the device: a stage that stayed would look like a hang.
+        // No thread waits for the device from here on, and a stage that stayed set would look like a hang.
         cache.stage.set(None);
         written?;
         self.unwritten.clear();
@@ -230,7 +229,7 @@ impl WriteSet {
         let [new, rest @ ..] = &self.phases;
         let others: BTreeSet<BlockNo> = rest.iter().flat_map(BTreeMap::keys).copied().collect();
         let more = new.keys().filter(|number| !others.contains(number)).count();
-        // The superblock goes first, as a change that no record may have.
+        // The superblock goes first, since no record may contain it.
         let is_direct = |number: BlockNo| others.len() + more > max || number == BlockNo(0);
         if others.len() > max || others.is_empty() && more > max {
             return Ok(false);
@@ -283,7 +282,7 @@ fn write_phase(cache: &BufferCache, phase: BTreeMap<BlockNo, Image>) -> Result<(
     write_run(cache, first, &mut run)
 }
 
-/// The longest run in blocks that is written at once: whole requests.
+/// The longest run that is written at once, in blocks: whole requests.
 fn run_blocks(cache: &BufferCache) -> usize {
     let request = cache.request_blocks();
     let requests = cache.tuning.writing.run_bytes / u64::from(cache.layout.block_bytes) / request;
@@ -301,7 +300,7 @@ fn write_run(cache: &BufferCache, first: BlockNo, run: &mut Vec<Arc<Block>>) -> 
     Ok(())
 }
 
-/// Fills the fragments of a block that are in use and not written with what the device has.
+/// Fills the fragments of a block that are in use and not written with the device's contents.
 fn complete(cache: &BufferCache, number: BlockNo, image: Image) -> Result<Arc<Block>> {
     match image {
         Image::Whole(block) => Ok(block),

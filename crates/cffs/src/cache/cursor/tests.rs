@@ -12,7 +12,7 @@ fn a_window_grows_from_the_least_to_the_most() {
         cursor.window
     });
     assert_eq!(windows.collect::<Vec<u64>>(), [4, 8, 10, 10]);
-    // Where the most is less than the least, it counts.
+    // If the longest window is shorter than the shortest, it counts.
     assert_eq!(Cursor::new(0).next_window(Growth { most: 3, ..GROWTH }), 3);
 }
 
