@@ -7,12 +7,12 @@
 //!   DIR/<UUID>/<source>-<number>-<chunk>
 //! ```
 //!
-//! Objects never change, so a name is a key and nothing grows old. The disk is trusted with nothing: each
-//! file has its key and a checksum, and one that is torn or damaged is a miss, as is any error.
+//! Objects never change, so a name is a key and files never become stale. The disk is not trusted: each file
+//! has its key and a checksum, and a torn or damaged file counts as a miss, as does any error.
 //!
 //! Invariant: the count of bytes used rises before a file is added, under the lock. The count is therefore an
-//! upper bound, even if a process crashes while adding. Each program counts again before it first adds, since
-//! a machine that crashed may have kept the files and an older count.
+//! upper bound, even if a process crashes while adding. Each program recounts before its first addition,
+//! since after a crash the files may be newer than the count.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Object};
 use crate::local::private_directory;
 
-/// A cache has room for some chunks at least.
+/// The smallest cache has room for a few chunks.
 pub const SIZE_BYTES_MIN: u64 = 16 << 20;
 
 const TAG: &str = "CACHEDIR.TAG";
@@ -42,15 +42,15 @@ const MAGIC: [u8; 8] = *b"CFFSCHK2";
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 8;
 /// The unit in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
-/// So often another program's lock is tried, a millisecond apart, before a chunk is not kept.
+/// The attempts at another program's lock, a millisecond apart, before a chunk is not kept.
 const LOCK_TRIES: usize = 20;
-/// When there is no room, this share of it is made.
+/// The share of the cache that is freed when it is full.
 const SHARE_FREED: u64 = 10;
 
 /// A chunk of an object.
 pub type Key = (Object, u64);
 
-/// A directory of chunks, of which the least recently used go when there is no room.
+/// A directory of chunks. The least recently used ones are removed when it is full.
 #[derive(Debug)]
 pub struct DiskCache {
     directory: PathBuf,
@@ -66,11 +66,11 @@ struct Adding {
 }
 
 impl DiskCache {
-    /// A cache of `size_bytes` bytes in that directory, which is made if it does not exist.
+    /// A cache of `size_bytes` bytes in this directory, which is created if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Cache`] if others than this user may enter the directory, or if it is none.
+    /// [`Error::Cache`] if other users may enter the directory, or if it is not a directory.
     pub fn open(directory: &Path, size_bytes: u64) -> Result<DiskCache, Error> {
         let wrong = |why: String| Error::Cache { directory: directory.display().to_string(), why };
         let failed = |error: io::Error| wrong(error.to_string());
@@ -103,13 +103,13 @@ impl DiskCache {
         self.path(volume, key).exists()
     }
 
-    /// A chunk that is there and whole.
+    /// A cached chunk that passes its checks.
     pub fn get(&self, volume: &[u8; 16], key: Key) -> Option<Vec<u8>> {
         let path = self.path(volume, key);
         let file = File::open(&path).ok()?;
         match read_chunk(&file, volume, key) {
             Ok(bytes) => {
-                // Only the order in which files go depends on it.
+                // Only the order of eviction depends on it.
                 let _ = file.set_modified(SystemTime::now());
                 Some(bytes)
             }
@@ -121,12 +121,12 @@ impl DiskCache {
         }
     }
 
-    /// Takes a chunk out.
+    /// Removes a chunk.
     pub fn forget(&self, volume: &[u8; 16], key: Key) {
         let _ = fs::remove_file(self.path(volume, key));
     }
 
-    /// Keeps a chunk if that can be done; its bytes on the disk, 0 if it is not kept.
+    /// Keeps a chunk if possible; returns its bytes on the disk, 0 if it is not kept.
     pub fn put(&self, volume: &[u8; 16], key: Key, chunk: &[u8]) -> u64 {
         match self.add(volume, key, chunk) {
             Ok(bytes) => {
@@ -177,8 +177,8 @@ impl DiskCache {
         added.map(|()| bytes)
     }
 
-    /// Removes the least recently used files until at most `bytes_max` bytes are left, and returns how many
-    /// are. Also removes the file that an interrupted addition left.
+    /// Removes the least recently used files until at most `bytes_max` bytes are left, and returns the bytes
+    /// that are left. Also removes the file of an interrupted addition.
     fn keep_at_most(&self, bytes_max: u64) -> io::Result<u64> {
         match fs::remove_file(self.directory.join("adding")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -229,7 +229,7 @@ impl DiskCache {
 struct Held<'a>(&'a File);
 
 impl Held<'_> {
-    /// Takes it, unless another program keeps it.
+    /// Takes it, unless another program holds it.
     fn take(lock: &File) -> io::Result<Option<Held<'_>>> {
         for _ in 0..LOCK_TRIES {
             match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
@@ -254,7 +254,7 @@ fn room_of(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK_BYTES)
 }
 
-/// Whether a file has a name as this module gives it, so that it may be removed.
+/// Whether a file has a name of this module, so that it may be removed.
 fn is_name(name: &OsStr) -> bool {
     let parts: Vec<&str> = name.to_str().unwrap_or_default().split('-').collect();
     let is_hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -289,7 +289,7 @@ fn encode(volume: &[u8; 16], (object, chunk): Key, bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The contents of a file, which have to be those of that chunk; else what is wrong.
+/// The contents of a file, which must be those of this chunk; otherwise an error says what is wrong.
 fn read_chunk(file: &File, volume: &[u8; 16], key: Key) -> Result<Vec<u8>, String> {
     let len = file.metadata().map_err(|error| error.to_string())?.len();
     if len <= HEAD_BYTES as u64 || len > HEAD_BYTES as u64 + CHUNK_BYTES {

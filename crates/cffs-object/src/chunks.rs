@@ -1,10 +1,10 @@
-//! Reading objects in chunks, of which some are kept in memory.
+//! Reading objects in chunks, with a cache in memory.
 //!
-//! A request costs as much as the transfer of several chunks, so a missing one is read with those around it,
-//! and one that follows what is at hand with many after it. So it is distance that decides what comes
-//! together, and not on which side of a border something lies.
+//! A request costs as much as the transfer of several chunks, so a missing chunk is read with its neighbours,
+//! and one that follows cached chunks with many after it. So the distance decides which chunks come together,
+//! and not a fixed alignment.
 //!
-//! Invariant: a chunk is on its way once. The thread that asks for it has its guard, and others wait.
+//! Invariant: a chunk is requested once. The thread that requests it has its guard, and others wait.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,22 +23,22 @@ use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Format, Object, REQUEST_BYTES};
 use crate::store::{self, Store};
 
-/// A missing chunk and those after it that are asked for together; the one before it is, too.
+/// The number of chunks in a request, from the missing one on; the one before it is requested, too.
 const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
-/// The same where an object is read on: the rest of one of 8 MiB.
+/// The same if an object is read sequentially: the rest of an object of 8 MiB.
 const CHUNKS_READ_ON: u64 = 7 * CHUNKS_AFTER;
-/// Bytes of chunks that are kept in memory.
+/// The size of the cache in memory.
 const CACHE_BYTES: u64 = 64 << 20;
 /// The part of it for chunks that were used more than once. The rest holds the read-ahead of several readers
 /// until it is used.
 const CACHE_PART_USED: f64 = 0.5;
 
-/// Bytes of an object, and where in a buffer they belong.
+/// Bytes of an object, and their place in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The first byte in the buffer.
     pub target: usize,
-    /// How many they are.
+    /// Their number.
     pub len: u64,
     /// The object.
     pub object: Object,
@@ -58,7 +58,7 @@ pub struct Chunks {
     volume: [u8; 16],
     origins: Vec<Path>,
     kept: Cache<Key, Bytes, ByLength>,
-    /// Whether an object was gone that was to be read.
+    /// Whether a read met a missing object.
     has_lost: AtomicBool,
 }
 
@@ -85,15 +85,15 @@ fn cache_of_chunks() -> Cache<Key, Bytes, ByLength> {
 
 type Hasher = DefaultHashBuilder;
 type Lifecycle = DefaultLifecycle<Key, Bytes>;
-/// The right to bring a chunk. While it lasts, others wait for that.
+/// The right to request a chunk. While it lasts, others wait for the chunk.
 type Guard<'a> = PlaceholderGuard<'a, Key, Bytes, ByLength, Hasher, Lifecycle>;
 
-/// Chunks of an object that follow each other and are brought by one request.
+/// Adjacent chunks of an object that one request reads.
 struct Run<'a> {
     object: Object,
     first: u64,
     guards: Vec<Guard<'a>>,
-    /// Where the run ends that is worth a request, if what is at hand does not end it before.
+    /// The end of the longest run for one request, if no cached chunk ends it earlier.
     end_wanted: u64,
 }
 
@@ -104,7 +104,7 @@ impl Run<'_> {
 }
 
 impl Chunks {
-    /// Nothing is read yet.
+    /// The objects, without cached chunks.
     pub fn new(store: Arc<Store>, format: &Format) -> Chunks {
         Chunks {
             store,
@@ -129,12 +129,12 @@ impl Chunks {
         self.has_lost.swap(false, Ordering::Relaxed)
     }
 
-    /// Copies bytes of objects into a buffer, those that are not at hand by requests at once.
+    /// Copies bytes of objects into a buffer; missing ones are read with concurrent requests.
     ///
     /// # Errors
     ///
-    /// [`Error::Collected`] if an object is not there any more; [`Error::Damaged`] if it is too short; those
-    /// of the store and of the staging directory.
+    /// [`Error::Collected`] if an object no longer exists; [`Error::Damaged`] if it is too short; those of
+    /// the store and of the staging directory.
     pub fn read(&self, wanted: &[Wanted], buf: &mut [u8]) -> Result<(), Error> {
         let mut keys: Vec<Key> = wanted
             .iter()
@@ -166,9 +166,9 @@ impl Chunks {
         Ok(())
     }
 
-    /// The chunks with these keys, in their order: those that are missing by requests at once, then those
-    /// that other threads have asked for. No guard is held while waiting for other threads, so that threads
-    /// cannot wait for each other in a circle. `is_long`: the read is longer than a request for one chunk.
+    /// The chunks with these keys, in order: missing ones by concurrent requests, then those that other
+    /// threads have requested. No guard is held while waiting for other threads, so that threads cannot wait
+    /// for each other in a circle. `is_long`: the read is longer than a request for one chunk.
     fn get(&self, keys: &[Key], is_long: bool) -> Result<Vec<Bytes>, Error> {
         let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
         loop {
@@ -197,7 +197,7 @@ impl Chunks {
                     *chunk = chunk.take().or_else(|| read.get(key).cloned());
                 }
             } else if let Some(index) = awaited {
-                // Else the other thread had an error, and this one asks.
+                // Otherwise the other thread had an error, and this one requests the chunk.
                 if let GuardResult::Value(chunk) = self.kept.get_value_or_guard(&keys[index], None)
                 {
                     found[index] = Some(chunk);
@@ -208,7 +208,7 @@ impl Chunks {
         }
     }
 
-    /// A chunk, or the right to bring it, unless another thread has that.
+    /// A chunk, or the right to request it, unless another thread has that.
     fn claim(&self, key: Key) -> GuardResult<'_, Key, Bytes, ByLength, Hasher, Lifecycle> {
         self.kept.get_value_or_guard(&key, Some(Duration::ZERO))
     }
@@ -233,9 +233,9 @@ impl Chunks {
         runs
     }
 
-    /// The run of a missing chunk, up to that: it begins one chunk earlier, unless that one is at hand or on
-    /// its way. Then the object is read on, and the run is to be long. So is that of an object to whose
-    /// beginning a long read comes.
+    /// The run of a missing chunk. It begins one chunk earlier, unless that one is cached or requested: then
+    /// the object is read sequentially, and the run is long. The run of a long read at the beginning of an
+    /// object is long as well.
     fn run_before(&self, object: Object, chunk: u64, is_long: bool) -> Run<'_> {
         let mut run =
             Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk + CHUNKS_AFTER };
@@ -257,8 +257,8 @@ impl Chunks {
         self.store.cache().is_some_and(|cache| cache.has(&self.volume, key))
     }
 
-    /// Asks for runs at once, keeps what comes, and returns it; of a chunk that should be there and is not,
-    /// nothing.
+    /// Requests runs concurrently, caches and returns their chunks; returns nothing for a chunk that should
+    /// exist and does not.
     fn fetch(&self, runs: Vec<Run<'_>>) -> Result<HashMap<Key, Bytes>, Error> {
         let mut wanted = Vec::new();
         for run in &runs {
@@ -269,7 +269,7 @@ impl Chunks {
         for (run, bytes) in runs.into_iter().zip(answers) {
             let mut pieces = bytes.chunks(CHUNK_BYTES as usize);
             for (chunk, guard) in (run.first..).zip(run.guards) {
-                // After the end of the object there is nothing to wait for.
+                // Nothing follows the end of the object.
                 let chunk_bytes = Bytes::copy_from_slice(pieces.next().unwrap_or_default());
                 let key = (run.object, chunk);
                 if !chunk_bytes.is_empty() {
@@ -282,7 +282,7 @@ impl Chunks {
         Ok(read)
     }
 
-    /// A chunk that a local disk has.
+    /// A chunk from a local disk.
     fn kept_here(&self, key: Key) -> Result<Option<Bytes>, Error> {
         Ok(self.staged(key)?.or_else(|| self.kept_on_disk(key)))
     }

@@ -3,11 +3,11 @@
 //! An object is dead if a map in the store has no byte of it, and it is older than that map. Records only
 //! refer to objects that are made with them, so a dead object stays dead: a collector that is paused and
 //! taken over meanwhile still deletes only objects that no volume reads. Snapshots are read after the map was
-//! written: one that is made later sees that map, and is of a version after it or is made again.
+//! written: a snapshot that is made later sees that map, and is either of a later version or is retried.
 //!
 //! Invariants:
 //!
-//! - A record without contents stays: it may be a claim, which keeps a paused writer from its slot.
+//! - A record without contents is kept: it may be a claim, which keeps a paused writer out of its slot.
 //! - No object that is newer than the map is deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,7 +27,7 @@ const SMALL_COUNT_MIN: usize = 16;
 pub const DEAD_BYTES_MIN: u64 = 8 << 20;
 /// The length of the ranges that are compared, and of those that one record compacts.
 pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
-/// Bytes this close on the device are mostly read together.
+/// The distance within which bytes of the device are mostly read together.
 pub const NEAR_BYTES: u64 = 1 << 20;
 /// The volume's beginning may span this many objects per [`NEAR_BYTES`] before it is compacted: half of the
 /// requests that go out at once.
@@ -38,10 +38,10 @@ const NEAR_OBJECTS_MAX: usize = 8;
 pub struct Collection {
     /// How long readers without a snapshot can continue to read a version after it was overwritten.
     pub grace: Duration,
-    /// How much is written between two sweeps; at least an eighth of the volume.
+    /// The bytes written between two sweeps; at least an eighth of the volume.
     pub after_bytes: u64,
-    /// The extents of the map, each of some 80 bytes of memory, beyond which fragmented ranges of the device
-    /// are compacted. The map never has more than twice as many.
+    /// The number of extents of the map, each of some 80 bytes of memory, beyond which fragmented ranges of
+    /// the device are compacted. The map never has more than twice this many.
     pub extents_max: usize,
 }
 
@@ -51,26 +51,26 @@ impl Default for Collection {
     }
 }
 
-/// A version whose map is in the store: objects that are dead in it may be deleted.
+/// A version whose map is in the store: objects that it does not use may be deleted.
 pub struct Mark {
     /// The slot of the map.
     pub slot: u64,
     /// The term of its writer.
     pub term: u64,
-    /// How many objects of contents that had made.
+    /// The number of objects of contents that the writer had made.
     pub data_count: u64,
-    /// The bytes that are read of each object of this volume.
+    /// The live bytes of each object of this volume.
     pub live: HashMap<Object, u64>,
 }
 
 /// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// How many objects were deleted.
+    /// The number of deleted objects.
     pub objects: u64,
-    /// How long they were.
+    /// Their total length.
     pub bytes: u64,
-    /// Objects of which little is live; compacting that makes them dead.
+    /// Objects with few live bytes; compacting these makes them dead.
     pub sparse: HashSet<Object>,
 }
 
@@ -89,7 +89,8 @@ pub fn live(extents: &Extents<Place>) -> HashMap<Object, u64> {
 }
 
 impl Mark {
-    /// Whether the object is of this version or one before, so that the map would have it if it were live.
+    /// Whether the object is of this version or an earlier one, so that the map would contain it if it were
+    /// live.
     fn covers(&self, object: Object) -> bool {
         match object.slot() {
             Some(slot) => slot < self.slot,
@@ -103,7 +104,7 @@ impl Mark {
 ///
 /// # Errors
 ///
-/// Those of the store, and damage of a snapshot. Then there is less deleted, and nothing is lost.
+/// Errors of the store, and damage of a snapshot. Then fewer objects are deleted, and nothing is lost.
 pub fn sweep(store: &Store, mark: &Mark) -> Result<Swept, Error> {
     let kept = kept_by_snapshots(store)?;
     let mut swept = Swept::default();
@@ -142,7 +143,7 @@ pub fn sweep(store: &Store, mark: &Mark) -> Result<Swept, Error> {
     })?;
     store.delete(&dead)?;
     if sparse_bytes < DEAD_BYTES_MIN {
-        // They count as small at most, if they are.
+        // Objects of unknown length count at most as small ones.
         small.extend(swept.sparse.drain().filter(|object| mark.live[object] < SMALL_BYTES));
     }
     if small.len() >= SMALL_COUNT_MIN {
@@ -151,7 +152,7 @@ pub fn sweep(store: &Store, mark: &Mark) -> Result<Swept, Error> {
     Ok(swept)
 }
 
-/// The objects of this volume that versions read which are kept.
+/// The objects of this volume that kept versions read.
 fn kept_by_snapshots(store: &Store) -> Result<HashSet<Object>, Error> {
     let mut kept = HashSet::new();
     for name in store.list_after("snapshots", "snapshots")? {
@@ -166,7 +167,7 @@ fn kept_by_snapshots(store: &Store) -> Result<HashSet<Object>, Error> {
     Ok(kept)
 }
 
-/// The ranges of the device that are read from these objects, in its order.
+/// The ranges of the device that are read from these objects, in device order.
 pub fn ranges_of(extents: &Extents<Place>, objects: &HashSet<Object>) -> Vec<(u64, u64)> {
     let reads =
         |place: &Place| matches!(place, Place::Stored(object, _) if objects.contains(object));
@@ -193,8 +194,8 @@ pub fn fragmented(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
     chosen
 }
 
-/// The beginning of the device, as far as it spans too many objects, as a range to compact. A piece that
-/// continues past it is left whole, since it may be a directory that is read by one request.
+/// The part of the device's beginning that spans too many objects, as a range to compact. A piece that
+/// continues past it is not split, since it may be a directory that one request reads.
 pub fn scattered_beginning(extents: &Extents<Place>) -> Option<(u64, u64)> {
     let stored = |offset, len| {
         let there = extents.within(offset, len).into_iter();

@@ -1,4 +1,4 @@
-//! A record in its slot, whatever becomes of the answers (decision 012).
+//! Putting a record into its slot, even if answers are lost (decision 012).
 //!
 //! ```text
 //!   create ──ok──────────────────────────────▶ ours
@@ -7,9 +7,9 @@
 //!     └── wait ◀─────┘ free, or unknown: the same bytes again
 //! ```
 //!
-//! A writer that commits without pause has its next record in the slot before another program, which has to
-//! read the last one first, can claim it. So that one asks: it puts the object `takeover`. A writer looks for
-//! that once in a number of records, and lets the other go first, for a while. Only the claim fences it.
+//! A writer that commits without pause fills the next slot before another program, which must read the last
+//! record first, can claim it. So the other program puts the object `takeover`. A writer looks for it once
+//! per several records, and lets the other go first for a while. Only the claim excludes the writer.
 //!
 //! ```text
 //!   another:  claim ─lost─▶ PUT takeover, read on ─▶ claim ─▶ … ─▶ its claim is there ─▶ DELETE takeover
@@ -17,8 +17,8 @@
 //!                                    └─ none ─▶ record       └─ none comes: DELETE takeover ─▶ record
 //! ```
 //!
-//! Invariant: for one slot a writer ever sends one sequence of bytes, so that a request that is late, or
-//! arrives twice, changes nothing.
+//! Invariant: for one slot a writer ever sends one sequence of bytes, so a late or repeated request changes
+//! nothing.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,23 +32,23 @@ use crate::store::Store;
 const REQUEST: &str = "takeover";
 /// Number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
-/// How long a writer waits for the program that asked: longer than reading on in the log takes.
+/// How long a writer waits for the requesting program: longer than reading the rest of the log takes.
 const GIVE_WAY_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
-/// How often it looks whether that one has its claim.
+/// How often it checks for the claim.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Whose record a slot has.
+/// The owner of the record in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// That of the caller.
+    /// The caller.
     Ours,
-    /// That of another writer.
+    /// Another writer.
     Another,
 }
 
-/// A writer's records, one after the other.
+/// Commits a writer's records, one after the other.
 #[derive(Default)]
 pub struct Turns {
     since_look: u32,
@@ -77,7 +77,7 @@ impl Turns {
     }
 }
 
-/// Waits until the slot is taken if a program asked for that, but not for ever: it may be gone by now.
+/// If a program asked for it, waits until the slot is taken, but not forever, since that program may be gone.
 fn give_way(store: &Store, slot: u64) {
     if store.get(REQUEST, Some(0..1)).is_err() {
         return;
@@ -103,14 +103,14 @@ pub fn ask_for_way(store: &Store) -> Result<(), Error> {
     store.put(REQUEST, vec![1])
 }
 
-/// Takes that back. If it fails, a busy writer waits once in vain.
+/// Withdraws the request. If that fails, a busy writer waits once for nothing.
 pub fn withdraw(store: &Store) {
     if let Err(error) = store.delete(&[REQUEST.to_owned()]) {
         tracing::warn!(%error, "the request to take the volume over stays");
     }
 }
 
-/// Creates the record with this nonce in its slot, and returns when it is known whose is there.
+/// Creates the record with this nonce in its slot, and returns once the owner of the record there is known.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! A device whose bytes lie in a store.
+//! A device whose bytes are in a store.
 //!
-//! Written bytes stay in memory until a sync commits them as one record. When they are many, they are sent
-//! ahead into an object, which becomes part of the volume only by the record.
+//! Written bytes stay in memory until a sync commits them as one record. Large amounts are sent ahead into an
+//! object, which becomes part of the volume only with the record.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use crate::store::{PARALLEL, Store};
 use crate::upload;
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
-/// How long a program that makes a volume, and a command that changes one, repeats a request that fails.
+/// How long commands that make or change a volume repeat a failing request.
 pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
-/// How many requests try to create one object at once when a volume is made.
+/// The number of concurrent requests to create one object when a volume is made.
 const PROBES: usize = 16;
 
 /// The device of a volume in a store.
@@ -39,9 +39,9 @@ pub struct LogDevice {
     chunks: Arc<Chunks>,
     sector_bytes: u32,
     state: Arc<RwLock<State>>,
-    /// How this program writes the volume, if it does.
+    /// The writer, if this program writes the volume.
     writing: Option<OpenOptions>,
-    /// Held while anything is sent.
+    /// Held during all sending.
     writer: Mutex<Role>,
 }
 
@@ -51,7 +51,7 @@ enum Role {
     Reader,
     /// Write.
     Writer(Box<Writer>),
-    /// Read; the reason why it can no longer write.
+    /// Read, with the reason why it can no longer write.
     Failed(io::ErrorKind, String),
 }
 
@@ -85,7 +85,7 @@ impl LogDevice {
         Self::to_write(store, geometry.sector_bytes, claimed, options)
     }
 
-    /// Opens a device, and claims it unless it is only to be read. A version can only be read.
+    /// Opens a device, and claims it unless it is opened for reading. A version can only be read.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl LogDevice {
         Ok(Self::to_read(store, chunks, history))
     }
 
-    /// The device as a history has it.
+    /// The device with the state of a history.
     pub(crate) fn to_read(store: Arc<Store>, chunks: Arc<Chunks>, history: History) -> LogDevice {
         let sector_bytes = history.format.sector_bytes;
         let state = Arc::new(RwLock::new(State::new(history)));
@@ -138,7 +138,7 @@ impl LogDevice {
         Ok(LogDevice { store, chunks, sector_bytes, state, writing: Some(options), writer })
     }
 
-    /// How many requests the store was sent.
+    /// The number of requests sent to the store.
     pub fn requests(&self) -> Requests {
         self.store.counter().requests()
     }
@@ -148,13 +148,13 @@ impl LogDevice {
         self.store.counter().clone()
     }
 
-    /// How many pieces the map has: ranges of the device that lie in one piece in an object.
+    /// The number of extents of the map: ranges of the device that are contiguous in an object.
     pub fn extent_count(&self) -> usize {
         self.state.read().committed.len()
     }
 
-    /// Ends the term, so that another program may claim the volume without taking it over. What no sync
-    /// has committed is given up. Later changes fail.
+    /// Ends the term, so that another program may claim the volume without taking it over. Uncommitted
+    /// changes are dropped. Later changes fail.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl LogDevice {
         }
     }
 
-    /// Commits, and deletes what no version has any more that is kept, or was opened from now on. Programs
-    /// that have an older one open cannot read all of it any more.
+    /// Commits, and deletes all objects that neither a kept version nor later openings need. Programs that
+    /// have an older state open may find parts of it unreadable.
     ///
     /// # Errors
     ///
@@ -176,13 +176,13 @@ impl LogDevice {
         self.as_writer(Writer::collect)
     }
 
-    /// Keeps no more than so much in memory until a sync.
+    /// Keeps at most this many bytes in memory until a sync.
     #[cfg(test)]
     pub(crate) fn keep_at_most(&self, pending_bytes_max: u64) {
         self.state.write().pending_bytes_max = pending_bytes_max;
     }
 
-    /// Does something as the writer; an error is the end of all writing.
+    /// Does something as the writer. An error ends all writing.
     fn as_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T, Error>) -> io::Result<T> {
         let mut role = self.writer.lock();
         match &mut *role {
@@ -196,7 +196,7 @@ impl LogDevice {
         }
     }
 
-    /// Reads what lies in objects, for an epoch with the patience of a commit.
+    /// Reads bytes from objects; for an epoch with the patience of a commit.
     fn fetch(&self, wanted: &[Wanted], buf: &mut [u8]) -> io::Result<()> {
         let read = match self.writing.filter(|_| Patient::is_begun()) {
             Some(OpenOptions { patience, .. }) => {
@@ -205,7 +205,7 @@ impl LogDevice {
             None => self.chunks.read(wanted, buf),
         };
         read.map_err(|error| match error {
-            // Only its writer collects a volume.
+            // Only the writer of a volume collects it.
             Error::Collected { object, .. } if self.writing.is_some() => {
                 let why = String::from("it is missing, although the volume has data in it");
                 Error::Damaged { object, why }.of_device()
@@ -243,13 +243,13 @@ fn writer_of(store: Store) -> Option<String> {
     })
 }
 
-/// Whether two programs that create one object at once are kept apart, which a volume stands on.
+/// Whether the store lets only one of two concurrent creations of an object succeed, as volumes require.
 fn probe(store: &Store) -> Result<(), Error> {
     let name = format!("probe/{}", Uuid::new_v4());
     let created = store.create_at_once(&name, PROBES)?;
     store.delete(&[name])?;
     match created {
-        // The one that did may have been repeated, and have found itself there.
+        // The successful request may have been repeated, and found its own object.
         0 | 1 => Ok(()),
         created => Err(Error::NoConditionalPut { created, tried: PROBES }),
     }

@@ -1,4 +1,4 @@
-//! Reads the log of a volume: where all bytes lie after its last record.
+//! Reads the log of a volume: the places of all bytes after its last record.
 
 use bytes::Bytes;
 
@@ -7,9 +7,9 @@ use crate::extents::Extents;
 use crate::format::{self, Format, Kind, Place, REQUEST_BYTES, Record};
 use crate::store::Store;
 
-/// So much of a record is asked for at first: most heads are shorter.
+/// The length of the first read of a record: most heads are shorter.
 const FIRST_BYTES: u64 = 16 << 10;
-/// How many records are requested at once.
+/// The number of records that are requested concurrently.
 pub const AT_ONCE: usize = 16;
 
 /// The state of a volume after a record.
@@ -17,7 +17,7 @@ pub const AT_ONCE: usize = 16;
 pub struct History {
     /// The volume's identity.
     pub format: Format,
-    /// The last record's slot; 0 if there is none.
+    /// The slot of the last record; 0 without one.
     pub slot: u64,
     /// Its checksum.
     pub checksum: u32,
@@ -29,9 +29,9 @@ pub struct History {
     pub is_staging: bool,
     /// The device's size.
     pub size_bytes: u64,
-    /// How many records follow the newest map.
+    /// The number of records after the newest map.
     pub records_since_map: u64,
-    /// Where all bytes lie.
+    /// The places of all bytes.
     pub extents: Extents<Place>,
 }
 
@@ -51,7 +51,7 @@ impl History {
         }
     }
 
-    /// Reads what the store has: from a map on, if there is one, and record by record from there.
+    /// Reads the state in the store: from a map on, if there is one, then record by record.
     ///
     /// A hint may be old and its objects collected. So a contradiction is an error only if there is no newer
     /// map: nothing that the newest map or its successors need has been collected.
@@ -111,7 +111,7 @@ impl History {
         Self::from_map(&format, &bytes).map_err(damaged(store, &object))
     }
 
-    /// The history up to the map that the hint names, which is true of its slot for ever.
+    /// The history up to the map that the hint names, which never becomes stale.
     fn from_hint(store: &Store, format: &Format) -> Result<Option<History>, Error> {
         let hint = match store.get("head", None) {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -125,7 +125,7 @@ impl History {
         Ok(map.ok().filter(|map| (map.slot, map.term) == (slot, term)))
     }
 
-    /// The history up to the newest map that there is.
+    /// The history up to the newest map.
     fn from_newest_map(store: &Store, format: &Format) -> Result<Option<History>, Error> {
         for name in store.list_after("map", "map")?.iter().rev() {
             match store.get(name, None) {
@@ -150,7 +150,7 @@ impl History {
             slot: map.slot,
             checksum: map.previous,
             term: map.term,
-            // That of a clone is of no record.
+            // A clone's map belongs to no record.
             is_released: map.slot == 0 || map.kind == Kind::Release,
             is_staging: map.is_staging,
             size_bytes: map.size_bytes,
@@ -159,7 +159,7 @@ impl History {
         })
     }
 
-    /// Where everything lies, as a map says it.
+    /// The places of all bytes, from a map.
     pub fn map(&self) -> Record {
         let last = (self.slot, self.term, self.checksum);
         Record::map(self.format.uuid, last, self.size_bytes, self.extents.clone())
@@ -185,7 +185,7 @@ impl History {
         Ok(())
     }
 
-    /// Goes on with the record of the next slot, which was read with its checksum.
+    /// Continues with the record of the next slot, which was read with its checksum.
     pub fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
         let (record, checksum) = read;
         let name = format::record_name(slot);

@@ -1,8 +1,8 @@
 //! Volumes in object stores (decision 012).
 //!
-//! Offers [`LogDevice`], a [`BlockDevice`](cffs::device::BlockDevice) whose blocks lie in immutable
-//! objects, and [`Location`], which makes of a URL the store and the prefix at which a volume lies.
-//! The engine is the store, reached through the crate `object_store`. Ours are the log and the map.
+//! Offers [`LogDevice`], a [`BlockDevice`](cffs::device::BlockDevice) whose blocks are in immutable objects,
+//! and [`Location`], which turns a URL into a store and the prefix of a volume. Stores are accessed through
+//! the crate `object_store`; the log and the map are implemented here.
 //!
 //! | module | offers |
 //! | --- | --- |
@@ -30,9 +30,10 @@
 //!
 //! Invariants:
 //!
-//! - What lies between two syncs is committed by one conditional PUT, so all of it or none is there.
+//! - The writes between two syncs are committed by one conditional PUT, so all or none of them are in the
+//!   volume.
 //! - A slot of the log is created once. A writer that finds another's record in its slot writes no more.
-//! - Objects other than the hint never change, so nothing that is read of them grows old.
+//! - Objects other than the hint never change, so their cached contents never become stale.
 
 mod answer;
 mod cache;

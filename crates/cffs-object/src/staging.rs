@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //!
-//! - A file with a sound checksum is sent as it is, or rejected, and removed only when it is in the store.
-//! - Of the records of one term those in the store come before those that wait, without a gap.
+//! - A file with a correct checksum is sent unchanged or rejected, and removed only when it is in the store.
+//! - Within a term, the records in the store precede the waiting ones, without a gap.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ const CHECKSUM_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct Staging {
     directory: PathBuf,
-    /// The slots of what waits and is whole, and the bytes of each record.
+    /// The slots of the valid waiting records, and the length of each.
     waiting: Mutex<BTreeMap<u64, u64>>,
     _lock: File,
 }
@@ -43,18 +43,18 @@ pub struct Staging {
 /// The records that wait in a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Records: each has what one sync made durable.
+    /// The number of records, one for each sync.
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
 impl Staging {
-    /// The directory, which is made if there is none, for this program alone.
+    /// The directory, created if it does not exist, for the exclusive use of this program.
     ///
     /// # Errors
     ///
-    /// [`Error::Staging`] if others than this user may enter it, or another program uses it.
+    /// [`Error::Staging`] if other users may enter it, or another program uses it.
     pub fn open(directory: &Path) -> Result<Staging, Error> {
         let wrong = |why: String| Error::Staging { directory: shown(directory), why };
         private_directory(directory).map_err(wrong)?;
@@ -68,20 +68,20 @@ impl Staging {
         Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
     }
 
-    /// The records that this program has put here and the store does not have yet.
+    /// The records that this program has put here and that are not in the store yet.
     pub fn backlog(&self) -> Backlog {
         let waiting = self.waiting.lock();
         Backlog { records: waiting.len() as u64, bytes: waiting.values().sum() }
     }
 
-    /// Whether the last claim of a volume was made with this directory. Then its program is gone, since it
+    /// Whether the last claim of a volume was made with this directory. Then that program has ended, since it
     /// held the lock.
     pub fn has_claimed(&self, uuid: &[u8; 16], term: u64) -> bool {
         let bytes = fs::read(self.directory.join("claim")).unwrap_or_default();
         bytes == format::encode_staging_claim(uuid, term)
     }
 
-    /// Notes a claim, before anything is staged.
+    /// Records a claim, before anything is staged.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Staging {
         written
     }
 
-    /// The record in a slot that waits, as it is sent; none if it is not whole.
+    /// The waiting record of a slot, as it will be sent; `None` if it is incomplete.
     pub fn load(&self, slot: u64) -> io::Result<Option<Bytes>> {
         let mut bytes = fs::read(self.path(slot))?;
         let Some(len) = bytes.len().checked_sub(CHECKSUM_BYTES) else { return Ok(None) };
@@ -130,11 +130,11 @@ impl Staging {
         Ok(is_whole.then(|| Bytes::from(bytes)))
     }
 
-    /// Reads up to `len` bytes of a record that waits; none if it does not wait any more.
+    /// Reads up to `len` bytes of a waiting record; `None` if it no longer waits.
     ///
     /// # Errors
     ///
-    /// Those of the disk: the bytes are nowhere else.
+    /// Errors of the disk, which has the only copy of these bytes.
     pub fn read(&self, slot: u64, at: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
         if !self.waiting.lock().contains_key(&slot) {
             return Ok(None);
@@ -153,8 +153,8 @@ impl Staging {
         }
     }
 
-    /// Takes a record out that is in the store. If the machine stops before that is on the disk, it is found
-    /// in the store.
+    /// Removes a record that is in the store. If the machine stops before the removal is durable, the record
+    /// is found in the store.
     pub fn remove(&self, slot: u64) {
         self.waiting.lock().remove(&slot);
         if let Err(error) = fs::remove_file(self.path(slot))
@@ -164,7 +164,8 @@ impl Staging {
         }
     }
 
-    /// Sets records aside, since another program's is in the slot of the first; the error that says so.
+    /// Sets records aside, since the slot of the first has another program's record; returns the error that
+    /// says so.
     pub fn reject(&self, slots: &[u64], slot: u64) -> Error {
         let aside = self.directory.join(REJECTED);
         let set_aside = || {
@@ -183,7 +184,7 @@ impl Staging {
         }
     }
 
-    /// Sets records aside, since the first is damaged; the error that says so.
+    /// Sets records aside, since the first is damaged; returns the error that says so.
     pub fn damaged(&self, slots: &[u64], slot: u64) -> Error {
         match self.reject(slots, slot) {
             Error::Rejected { directory, records, .. } => self.wrong(format!(

@@ -1,4 +1,4 @@
-//! Where the bytes of the device are at a moment: in the store, under way, or in memory alone.
+//! The places of the device's bytes at a moment: in the store, in flight, or only in memory.
 //!
 //! ```text
 //!   write ─▶ pending ─▶ in flight ─▶ staged ─▶ committed
@@ -20,32 +20,32 @@ use crate::extents::{Extents, Source};
 use crate::format::{self, Object, Place, Record};
 use crate::history::History;
 
-/// So much that is not committed is kept in memory; more goes ahead of its record.
+/// The uncommitted bytes that are kept in memory; more are sent ahead of their record.
 pub const PENDING_BYTES_MAX: u64 = 8 << 20;
 
-/// The device as it is now.
+/// The current state of the device.
 pub struct State {
     /// Its size.
     pub size_bytes: u64,
-    /// Whether no record has that size yet.
+    /// Whether the size is in no record yet.
     pub is_resized: bool,
-    /// The ranges that records have.
+    /// The ranges in records.
     pub committed: Extents<Place>,
     staged: Extents<Place>,
-    /// One object after the other, the oldest first.
+    /// Objects in flight, the oldest first.
     in_flight: VecDeque<Extents<Piece>>,
     pending: Extents<Piece>,
     pending_bytes: u64,
-    /// The pending bytes at which they are sent ahead.
+    /// The limit of pending bytes at which they are sent ahead.
     pub pending_bytes_max: u64,
 }
 
-/// Where bytes lie that no record has yet.
+/// The place of bytes that are in no record yet.
 #[derive(Clone)]
 pub enum Piece {
-    /// Here.
+    /// In this buffer.
     Memory(Bytes),
-    /// Nowhere: they are zeros.
+    /// Zeros, which are stored nowhere.
     Zeros,
 }
 
@@ -62,7 +62,7 @@ impl Source for Piece {
     }
 }
 
-/// Where a read finds bytes: a place in the store, unless memory has them.
+/// The source of bytes for a read: a place in the store, or memory.
 #[derive(Clone)]
 struct Shown(Option<Place>);
 
@@ -120,7 +120,7 @@ impl State {
         View { stored: stored.collect(), newer }
     }
 
-    /// Whether any of a range may read as something other than zeros.
+    /// Whether any byte of a range may be other than zero.
     pub fn has_any(&self, offset: u64, len: u64) -> bool {
         let older = [&self.committed, &self.staged];
         older.iter().any(|layer| layer.has_any(offset, len))
@@ -195,7 +195,7 @@ impl State {
     }
 }
 
-/// The pieces one after the other, and where they lie in the object that begins with the first.
+/// The pieces joined, and their places in the object that begins with the first.
 fn placed(
     mut extents: Extents<Place>,
     pieces: &Extents<Piece>,

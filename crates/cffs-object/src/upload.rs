@@ -20,18 +20,18 @@ use crate::history::{self, History};
 use crate::staging::Staging;
 use crate::store::Store;
 
-/// A record that waits for so long shows that the store cannot be reached.
+/// A record that waits for this long shows that the store cannot be reached.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// Sends what waits since the directory was last used.
+/// Sends the records that wait since the directory was last used.
 ///
-/// A record whose slot is past and empty was sent, and collected since: had another program's record been
-/// there, the first of these would be a claim, and claims stay.
+/// A record whose slot lies in the past and is empty was sent and has been collected since. Another program's
+/// records in these slots would begin with a claim, and claims are never deleted.
 ///
 /// # Errors
 ///
-/// [`Error::Rejected`] if another program has written the volume since; then what waited is set aside, and
-/// the next call succeeds. Those of the store and of the disk; then it waits on.
+/// [`Error::Rejected`] if another program has written the volume since; then the waiting records are set
+/// aside, and the next call succeeds. Errors of the store and of the disk; then the records keep waiting.
 pub fn send_rest(
     staging: &Staging,
     store: &Store,
@@ -58,7 +58,7 @@ pub fn send_rest(
             return Err(staging
                 .wrong("it has records of another volume; mount that, or name another directory"));
         }
-        // A listing may lack what was sent last: only a slot that is asked for and empty is the end.
+        // A listing may lack the records that were sent last: only a GET of an empty slot shows the end.
         while history.slot + 1 < slot {
             let next = history.slot + 1;
             let Some((record, checksum, _)) = history::find_record(store, next)? else { break };
@@ -135,7 +135,7 @@ impl Failure {
 }
 
 impl Uploader {
-    /// Sends what will be put.
+    /// A thread that sends the records that will be put.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ impl Uploader {
         Ok(Uploader(shared))
     }
 
-    /// Makes a record durable on the local disk, from where it goes to the store after those before it. What
-    /// that disk does not take goes to the store before this returns.
+    /// Makes a record durable on the local disk, from which it is sent to the store after the earlier ones.
+    /// If the disk does not accept it, it is sent to the store before this returns.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Uploader {
         Ok(())
     }
 
-    /// Waits until all is in the store.
+    /// Waits until all records are in the store.
     ///
     /// # Errors
     ///
@@ -195,7 +195,8 @@ impl Uploader {
         queue.failure.clone().map_or(Ok(()), |failure| Err(failure.error()))
     }
 
-    /// Waits until all is in the store, or a record has waited for some time; whether all is.
+    /// Waits until all records are in the store, or a record has waited for some time; returns whether all
+    /// are.
     pub fn has_caught_up(&self) -> bool {
         let mut queue = self.0.queue.lock();
         while let Some(first) = queue.waiting.front()
@@ -210,7 +211,7 @@ impl Uploader {
         true
     }
 
-    /// Whether the store has not taken a record for some time.
+    /// Whether the store has accepted no record for some time.
     pub fn is_behind(&self) -> bool {
         self.0.queue.lock().waiting.front().is_some_and(|first| first.since.elapsed() >= BEHIND)
     }
@@ -263,7 +264,8 @@ impl Shared {
         turns.settle(&self.store, slot, nonce, &record, self.patience)
     }
 
-    /// From now on no sync succeeds. Without an error of the store, another's record is in the slot.
+    /// From now on no sync succeeds. Without an error of the store, the reason is another program's record in
+    /// the slot.
     fn fail(&self, slot: u64, error: Option<Error>) {
         let mut queue = self.queue.lock();
         let slots: Vec<u64> = queue.waiting.iter().map(|waiting| waiting.slot).collect();

@@ -1,11 +1,11 @@
-//! Versions of a volume that are kept, and volumes that begin as one.
+//! Kept versions of a volume, and clones of them.
 //!
-//! A version is a map that is kept under a name. It needs no writer: any program that can put an object can
-//! keep the state of the log at that moment. The map is put first, and then `map/` is searched for a newer
-//! one; if there is none, every later collection finds the version (decision 012).
+//! A version is a map under a name. It needs no writer: any program that can put an object can keep the
+//! current state of the log. The map is put first, and then `map/` is searched for a newer one; if there is
+//! none, every later collection finds the version (decision 012).
 //!
-//! A clone has the map of a version, and reads that version's objects where they are. To keep them, the
-//! version has a second name, which is removed when the clone is gone.
+//! A clone has the map of a version, and reads that version's objects in place. To keep them, the version has
+//! a second name, which is removed when the clone is deleted.
 
 use std::time::SystemTime;
 
@@ -18,17 +18,17 @@ use crate::history::{self, History};
 use crate::location::Location;
 use crate::store::Store;
 
-/// How often a version is read again because the volume was collected meanwhile.
+/// The number of retries if the volume is collected while a version is read.
 const TRIES: usize = 8;
 
-/// A version that is kept.
+/// A kept version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Its name.
     pub name: String,
-    /// When it was made, by the clock of the store.
+    /// Its time of creation, by the clock of the store.
     pub made: SystemTime,
-    /// The prefix of the clone that it is kept for, if it is for one alone.
+    /// The prefix of the clone that it is kept for, if it is for one only.
     pub clone: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
         map.nonce = *Uuid::new_v4().as_bytes();
         let (bytes, _) = map.encode();
         match store.create(&object, bytes.clone()) {
-            // It may be our own, of which the answer was lost.
+            // It may be our own, if the answer was lost.
             Err(error) if error.is_taken() => {
                 if store.get(&object, None)? != bytes {
                     return Err(Error::VersionExists { name: name.to_owned() });
@@ -110,7 +110,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
         }
         is_any = true;
         store.delete(std::slice::from_ref(&kept))?;
-        // One that was being made sees that this is gone, or is seen here.
+        // A clone that is just being made either sees the deletion or is seen here.
         if is_clone(&clone, &kept)? {
             store.put(&kept, bytes)?;
         }
@@ -125,7 +125,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
     store.delete(&[object])
 }
 
-/// Makes a volume that begins as the version, and shares with it what neither changes.
+/// Makes a volume that begins as the version and shares unchanged data with it.
 ///
 /// # Errors
 ///
@@ -173,7 +173,7 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
     store.put("head", format::encode_hint(0, 0))
 }
 
-/// The same places as a clone names them.
+/// The same places, with the names that a clone uses.
 fn in_clone(extents: &Extents<Place>) -> Extents<Place> {
     let mut moved = Extents::default();
     for (start, len, place) in extents.iter() {

@@ -1,4 +1,4 @@
-//! The one program that writes a volume: its claim, its records, and what it collects.
+//! The writer of a volume: its claim, its records, and its collection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use crate::state::State;
 use crate::store::Store;
 use crate::upload::Uploader;
 
-/// The number of records after which a map is written, if at least as many bytes were written as the map is
-/// long. Without a map, an opening would have to read all records.
+/// The number of records after which a map is written, if at least the map's length in bytes was written.
+/// Without a map, an opening would have to read all records.
 const RECORDS_PER_MAP: u64 = 64;
 /// A sweep follows when one part in this many of the live bytes was written since the last one.
 const SHARE_UNTIL_SWEEP: u64 = 8;
 /// When one part in this many of the live bytes was written during a sweep, commits wait for it. So a store
-/// that lists and deletes more slowly than it takes writes does not fill up.
+/// that lists and deletes more slowly than it accepts writes does not fill up.
 const SHARE_UNTIL_WAIT: u64 = 2;
 /// How long a program tries to take a volume over from a writer that continues.
 const TAKE_OVER_FOR: Duration = Duration::from_secs(120);
-/// How many objects are sent at once: while one is transferred, others wait for their answers.
+/// The number of objects sent concurrently: while one is transferred, others wait for their answers.
 const AHEAD_MAX: usize = 4;
 
-/// How a volume in a store is opened.
+/// Options for opening a volume in a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
     /// Claim nothing, and refuse writes.
     pub read_only: bool,
-    /// Claim the volume though its last writer has not released it. That writer can no longer write.
+    /// Claim the volume although its last writer has not released it. That writer can no longer write.
     pub take_over: bool,
     /// How long a failing request is repeated; forever by default, since a failed sync ends all writing.
     pub patience: Option<Duration>,
     /// When dead objects are deleted.
     pub collection: Collection,
-    /// Called with what an opening waits for, to show it to the user.
+    /// Called with the reason why an opening waits, to show it to the user.
     pub note: Option<fn(&str)>,
 }
 
@@ -60,22 +60,22 @@ pub struct Writer {
     /// Its own records.
     turns: Turns,
     term: u64,
-    /// The last slot that is taken.
+    /// The last used slot.
     slot: u64,
     checksum: u32,
-    /// How many objects of contents this term has.
+    /// The number of objects of contents in this term.
     data_count: u64,
-    /// Those of them that are being sent, the oldest first. A record waits for all.
+    /// Those of them that are being sent, the oldest first. A record waits for all of them.
     ahead: VecDeque<JoinHandle<Result<(), Error>>>,
     /// Whether one of its records has changed anything.
     has_written: bool,
     records_since_map: u64,
     bytes_since_map: u64,
     bytes_since_mark: u64,
-    /// The mark to sweep after the grace period, and since when.
+    /// The mark to sweep after the grace period, and its time.
     mark: Option<(Instant, Mark)>,
     sweeping: Option<JoinHandle<Result<Swept, Error>>>,
-    /// The bytes since the mark at which a commit waits for the sweep under way.
+    /// The bytes since the mark at which a commit waits for the current sweep.
     sweep_bytes_max: u64,
     /// Ranges of the device to compact.
     plan: VecDeque<(u64, u64)>,
@@ -88,10 +88,10 @@ pub struct Claimed {
     checksum: u32,
 }
 
-/// Claims a volume of which this history was read.
+/// Claims a volume whose history was read before.
 ///
-/// The slot may be one that was collected, if much has happened since the history was read. Then there
-/// are records after it, since the last one is never deleted, and the claim counts for nothing.
+/// If much has happened since the history was read, the slot may have been collected. Then records follow it,
+/// since the last one is never deleted, and the claim has no effect.
 ///
 /// # Errors
 ///
@@ -147,7 +147,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     }
 }
 
-/// Asks a writer that was quicker once more to let this program go first. Gives up after a while.
+/// Asks a writer that was quicker again to let this program go first. Gives up after a while.
 fn outrun(store: &Store, lost: u32, began: Instant, options: &OpenOptions) -> Result<(), Error> {
     if began.elapsed() >= TAKE_OVER_FOR {
         commit::withdraw(store);
@@ -166,7 +166,7 @@ impl Claimed {
         &self.history.format
     }
 
-    /// The writer, and the state that it changes.
+    /// A writer, and the state that it changes.
     ///
     /// # Errors
     ///
@@ -225,8 +225,8 @@ impl Writer {
         self.maintain()
     }
 
-    /// Sends the pending bytes ahead of their record, unless another thread has, and returns as soon as at
-    /// most [`AHEAD_MAX`] objects are being sent.
+    /// Sends the pending bytes ahead of their record, unless another thread did, and returns once at most
+    /// [`AHEAD_MAX`] objects are being sent.
     pub fn send_ahead(&mut self) -> Result<(), Error> {
         let object = Object::data(self.term, self.data_count);
         let contents = {
@@ -260,7 +260,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the term. The map comes after the release, so that the next opening reads that in it.
+    /// Ends the term. The map is written after the release, so that it includes the release for the next
+    /// opening.
     pub fn release(mut self) -> Result<(), Error> {
         if let Some(sweeping) = self.sweeping.take() {
             self.swept(sweeping);
@@ -336,7 +337,7 @@ impl Writer {
             self.has_written = true;
             self.count(len);
             self.state.write().commit(&record);
-            // A superblock that was written is read soon.
+            // A superblock that was written will soon be read.
             self.chunks.keep_record(slot, &bytes);
         }
         Ok(())
@@ -381,9 +382,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Does the work that follows a commit if it is due: a map, a step of the plan, and a sweep.
+    /// Does the due work after a commit: a map, a step of the plan, and a sweep.
     fn maintain(&mut self) -> Result<(), Error> {
-        // That waits for the store, which a sync that is staged need not.
+        // This waits for the store, which a staged sync need not do.
         if self.uploader.as_ref().is_some_and(Uploader::is_behind) {
             return Ok(());
         }
@@ -425,7 +426,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Plans a sweep by the map that was just written, if it may free much.
+    /// Plans a sweep from the map that was just written, if it may free much.
     fn plan_sweep(&mut self) {
         let is_planned = self.mark.is_some() || self.sweeping.is_some() || !self.plan.is_empty();
         if is_planned || self.bytes_since_mark < self.options.collection.after_bytes {
@@ -448,7 +449,7 @@ impl Writer {
         }
     }
 
-    /// Takes the result of a sweep. One that failed is left to the next.
+    /// Uses the result of a sweep. A failed sweep is left to the next one.
     fn swept(&mut self, sweeping: JoinHandle<Result<Swept, Error>>) {
         match sweeping.join() {
             Ok(Ok(swept)) => {
@@ -471,7 +472,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Compacts the next ranges of the plan, by a record like any other; returns whether there were any.
+    /// Compacts the next ranges of the plan with an ordinary record; returns whether there were any.
     ///
     /// Nothing is staged or in flight here, so the committed state is complete except for pending pieces,
     /// which stay above it. Holes in a range become stored zeros, so that the range is one extent.
@@ -510,8 +511,8 @@ impl Writer {
     }
 }
 
-/// Has the extents lead to contents of a record where these lie behind its head, which is as long as there
-/// are extents.
+/// Moves the extents to the contents of a record, which follow its head, whose length depends on the number
+/// of extents.
 fn put_behind_head(extents: &mut Extents<Place>, record: Object) {
     let head = Record::head_bytes(extents.len()) as u64;
     extents.redirect(|place| match place {

@@ -83,8 +83,8 @@ impl Check<'_> {
         let may_write = self.may_write(converged);
         if may_write && self.walk.meta.disk.is_changed() {
             self.check_device_answers()?;
-            // What a crash explains is recovered by the tags that stay until the end: a second crash
-            // must still count as one.
+            // The effects of a crash are recovered by tags that stay until the end, so that a second crash
+            // still counts as a crash.
             if !self.walk.findings.crashed() || self.walk.findings.is_damaged() {
                 self.copies().mark_damaged()?;
             }
@@ -102,7 +102,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A device that has ceased to answer has not lost what it does not read: nothing is repaired then.
+    /// A device that no longer answers has not lost its data: nothing is repaired then.
     fn check_device_answers(&mut self) -> Result<()> {
         let was_read = |problem: &Problem| problem.code != Code::SuperblockLost;
         if self.walk.meta.disk.unreadable_sectors() > 0
@@ -113,7 +113,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Walks the truth once and notes repairs; true if no other round is needed.
+    /// Walks the primary metadata once and records repairs; returns true if no other round is needed.
     pub(super) fn round(&mut self) -> bool {
         let is_last = self.walk_once();
         if cfg!(debug_assertions) {
@@ -142,7 +142,7 @@ impl Check<'_> {
         if !self.walk.space.contested.is_empty() || !self.walk.space.sharers.is_empty() {
             return Sharers { walk: &mut self.walk }.part_sharers();
         }
-        // What a bad sector still has comes before what has to be searched.
+        // The valid rest of a bad sector is used before anything is searched.
         if !self.walk.has_late_fixes() {
             self.search().search_lost();
         }
@@ -165,7 +165,7 @@ impl Check<'_> {
         allowed && converged && self.walk.meta.superblock.writable()
     }
 
-    /// Counts what is in use, for the report.
+    /// Counts used space and inodes, for the report.
     fn count(&mut self) {
         let Walk { meta, findings: Findings { report, .. }, space, round, .. } = &mut self.walk;
         let is_directory = |found: &&Found| found.file_type == FileType::Directory;
@@ -190,7 +190,7 @@ impl Check<'_> {
         report
     }
 
-    /// False, and noted, if the device does not hold the whole volume.
+    /// Returns false and records a problem if the device is too short for the volume.
     pub(super) fn check_size(&mut self) -> bool {
         let layout = self.walk.meta.layout;
         let volume = layout.block_offset(BlockNo(layout.blocks));

@@ -45,7 +45,7 @@ pub(super) enum ClaimKind {
     Data,
 }
 
-/// A file that claims fragments of which another file claims some, too.
+/// A file that claims fragments that another file claims, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sharer {
     pub ino: InodeNo,
@@ -61,7 +61,7 @@ struct TreeBlock {
     logical_end: u64,
 }
 
-/// Distinguishes two records of one inode that claim different space.
+/// Distinguishes records of one inode that claim different space.
 pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
     let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
     let sum = if inline { 0 } else { crc32c::crc32c(record.data) };
@@ -102,7 +102,7 @@ impl Space {
         }
     }
 
-    /// Watched runs are in order and apart, and the space in use adds up.
+    /// Checks that watched runs are in order and disjoint, and that the space in use adds up.
     pub fn check(&self) {
         self.used.check();
         let apart = |pair: &[FragRun]| pair[0].end() <= pair[1].start;
@@ -111,7 +111,7 @@ impl Space {
         assert!(self.sharers.is_empty() || !self.watched.is_empty(), "sharers are of watched runs");
     }
 
-    /// Forgets what the last round found. Watched runs and old bitmaps stay.
+    /// Forgets the findings of the last round. Watched runs and old bitmaps stay.
     pub fn start_round(&mut self, layout: Layout) {
         let watched = std::mem::take(&mut self.watched);
         let old_bitmaps = std::mem::take(&mut self.old_bitmaps);
@@ -130,7 +130,7 @@ pub(super) struct Claims<'a, 'c> {
 }
 
 impl Claims<'_, '_> {
-    /// Claims what a record itself holds: its extents and its attribute block.
+    /// Claims the space named in a record: its extents and its attribute block.
     pub(super) fn start_map(&mut self, record: &Record<'_>) -> PendingMap {
         let mut pending = self.meta.describe_map(record);
         let extents: Vec<Extent> = match pending.inline {
@@ -190,7 +190,7 @@ impl Claims<'_, '_> {
         self.fixes.push(Fix::Again);
     }
 
-    /// Marks a valid run as used; notes it if something else claims it too.
+    /// Marks a valid run as used; records it if another file claims it, too.
     fn claim(&mut self, ino: InodeNo, kind: ClaimKind, run: FragRun) {
         let is_watched = !self.space.watched.is_empty() && {
             let after = self.space.watched.partition_point(|watched| watched.end() <= run.start);
@@ -313,7 +313,7 @@ impl Claims<'_, '_> {
         self.finish_map(pending)
     }
 
-    /// Puts the extents in order, and checks what concerns all of them.
+    /// Sorts the extents, and checks them as a whole.
     pub(super) fn finish_map(&mut self, mut pending: PendingMap) -> MapCheck {
         let fragments = self.map_fragments(&pending);
         let check = &mut pending.check;
@@ -385,7 +385,7 @@ impl Claims<'_, '_> {
         }
     }
 
-    /// Frees what a record claimed.
+    /// Frees the space that a record claimed.
     pub(super) fn release_record(&mut self, record: &Record<'_>) {
         let layout = self.meta.layout;
         let ino = record.inode.number();

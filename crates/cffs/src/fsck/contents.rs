@@ -157,12 +157,12 @@ impl Claims<'_, '_> {
     }
 }
 
-/// Whether an attribute has a name that no program can ask for.
+/// Whether an attribute has an invalid name, which no program can request.
 pub(super) fn has_bad_name(list: &[u8]) -> bool {
     xattr::iter(list).filter_map(Result::ok).any(|(name, _)| !xattr::is_name(name))
 }
 
-/// The attributes before the place where the list does not add up, but for those whose names are bad.
+/// The attributes before the first invalid entry of the list, except those with invalid names.
 pub(super) fn good_attributes(list: &[u8]) -> Vec<u8> {
     let mut good = Vec::new();
     let listed = xattr::iter(list).map_while(Result::ok);

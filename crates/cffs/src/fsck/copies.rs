@@ -51,8 +51,8 @@ impl Copies<'_, '_> {
         }
     }
 
-    /// Whether a copy describes this volume, perhaps under another name. It may have a larger size
-    /// or a feature more: a change was interrupted before the superblock itself had it.
+    /// Whether a copy describes this volume, perhaps under another name. It may have a larger size or an
+    /// additional feature: a change was interrupted before it reached the superblock itself.
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.meta.superblock;
         let may_differ = Incompat::PROTECTION;
@@ -71,7 +71,7 @@ impl Copies<'_, '_> {
         })
     }
 
-    /// Called before the truth is changed: an interrupted repair starts over.
+    /// Called before primary metadata is changed: an interrupted repair starts over.
     pub(super) fn mark_damaged(&mut self) -> Result<()> {
         let state = std::mem::replace(&mut self.meta.superblock.state, State::Damaged);
         let bytes = self.meta.superblock_block(BlockNo(0));
@@ -91,7 +91,7 @@ impl Copies<'_, '_> {
             return Ok(());
         }
         self.meta.superblock.state = State::Clean;
-        // The next one may have a log already, of a clean point that was not reached.
+        // The next generation may already have a log, of a clean point that was not completed.
         self.meta.superblock.generation = self.meta.superblock.generation.wrapping_add(2);
         let system = self.meta.block_place(layout.system_area());
         let system = self.meta.disk.read(system.offset, system.len);

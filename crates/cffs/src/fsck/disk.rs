@@ -1,13 +1,13 @@
-//! The device as fsck sees it: reads in few requests, and changes that wait in memory.
+//! fsck's access to the device: batched reads, and changes that wait in memory.
 //!
 //! Offers reading of many places at once (in the order of the disk, neighbours in one request,
 //! by several threads) and an overlay: what a repair changes is seen by every later read and goes
 //! to the device only with [`Disk::commit`]. Stands on `device`.
 //!
 //! Invariants: a failed request is repeated sector by sector, so that only the sectors that cannot be read
-//! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device could not
-//! be asked, nothing more is read or written, and [`Disk::check_reached`] fails: sectors that were not read
-//! are not lost.
+//! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device does not
+//! answer, nothing more is read or written, and [`Disk::check_reached`] fails: unread sectors are not lost
+//! sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -20,7 +20,7 @@ use crate::format::superblock::SUPERBLOCK_BYTES;
 
 /// The grain of the overlay: the smallest sector.
 const PIECE_BYTES: usize = 512;
-/// Reads that are no farther apart than this are made as one request.
+/// Reads within this distance are joined into one request.
 const GAP_BYTES: u64 = 32 << 10;
 /// The longest request that is put together from several.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -55,7 +55,7 @@ pub(super) struct Disk<'d> {
     first: BTreeSet<u64>,
     last: BTreeSet<u64>,
     unreadable: BTreeSet<u64>,
-    /// Why the device could not be asked.
+    /// Why the device did not answer.
     unreachable: Option<io::Error>,
     counts: DiskCounts,
 }
@@ -199,8 +199,8 @@ impl<'d> Disk<'d> {
         self.device.read_at(0, &mut [0; SUPERBLOCK_BYTES])
     }
 
-    /// Fails if the device could not be asked at any time since this `Disk` was made. Whatever was concluded
-    /// from what it read is then void.
+    /// Fails if the device ever did not answer since this `Disk` was made. Conclusions from its reads are
+    /// then void.
     pub fn check_reached(&self) -> io::Result<()> {
         match &self.unreachable {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
@@ -208,7 +208,7 @@ impl<'d> Disk<'d> {
         }
     }
 
-    /// Repeats a failed request sector by sector, unless the device cannot be asked.
+    /// Repeats a failed request sector by sector, unless the device does not answer.
     fn read_again(&mut self, span: Place, error: io::Error) -> Vec<u8> {
         let mut bytes = vec![0; span.len];
         match is_unreachable(&error) {

@@ -1,14 +1,14 @@
 //! Duplicates: an inode in two places, a name twice in one directory.
 //!
-//! A crash leaves both behind in the middle of a move or a replacement (DESIGN: epochs). Which
-//! one counts:
+//! A crash leaves both behind in the middle of a move or a replacement (DESIGN: epochs). The one that counts
+//! is, in this order:
 //!
 //! 1. the inode with a linktag that names the other place, of two such the one of the later epoch;
 //! 2. of a volume that was left clean, the place that the locator table names;
 //! 3. the later generation of the inode number;
-//! 4. what lies in the sector that was written in the later epoch;
+//! 4. the record in the sector that was written in the later epoch;
 //! 5. the record in the external table;
-//! 6. what was found first.
+//! 6. the one that was found first.
 
 use std::cmp::Reverse;
 
@@ -44,7 +44,7 @@ pub(super) struct Duplicates<'a, 'c> {
 }
 
 impl Duplicates<'_, '_> {
-    /// An inode that is known was found again: decides which place counts.
+    /// A known inode was found again: decides which place counts.
     pub(super) fn second_place(
         &mut self,
         record: &Record<'_>,
@@ -86,8 +86,8 @@ impl Duplicates<'_, '_> {
         let (loser, loser_slot) =
             if second_counts { (first.container, first.slot) } else { (container, slot) };
         let message = format!("it lies in {} and in {container}", first.container);
-        // A small sector with a long name has no room for the tag. The two are one file all the same,
-        // and each place is one that it had.
+        // A small sector with a long name has no room for the tag. Both places are still of one file, which
+        // had each of them at some time.
         let same_file = a.record.inode.generation == b.record.inode.generation;
         if rank_a.0.is_some() || rank_b.0.is_some() || (self.walk.findings.crashed() && same_file) {
             self.walk.findings.expected(Code::TwoPlaces, Place::Inode(ino), message);
@@ -141,7 +141,7 @@ impl Duplicates<'_, '_> {
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
         let same_type = known.inode.file_type() == second.inode.file_type();
         if !same_type || !same_space && is_directory {
-            // Its sectors may be queued already by the wrong map, its names be held to the wrong type.
+            // Its sectors may already be queued by the wrong map, and its names compared with the wrong type.
             self.walk.round.fixes.push(Fix::Again);
         } else if !same_space {
             self.walk.claims().release_record(&known.as_record());
@@ -166,8 +166,8 @@ impl Duplicates<'_, '_> {
         }
     }
 
-    /// Finds the names that a directory has twice; they wait until the walk is complete, since one
-    /// of the two may go for another reason.
+    /// Finds the names that a directory has twice; they wait until the walk is complete, since one of the two
+    /// may be removed for another reason.
     pub(super) fn find_namesakes(&mut self, dir: InodeNo, names: &[(u32, u32, u16)]) {
         for group in names.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let mut known: Vec<(Vec<u8>, Container, u16)> = Vec::new();
@@ -225,8 +225,8 @@ impl Duplicates<'_, '_> {
         (replaced, tag, epoch, born, Reverse(container.sector), slot)
     }
 
-    /// Takes the name from a file that lost it to another. After a crash the file was replaced;
-    /// otherwise it belongs to a user and goes to lost+found.
+    /// Removes the name of a file that lost it to another one. After a crash the file was replaced; otherwise
+    /// it is a user's file and goes to lost+found.
     fn lose_name(&mut self, container: Container, slot: u16) {
         let Some(entry) = self.walk.meta.load_entry(container, slot) else { return };
         let Some(found) = self.walk.meta.inventory.get(entry.ino).copied() else { return };

@@ -1,4 +1,4 @@
-//! The editor makes the repairs that the walk noted, in the overlay.
+//! The editor makes the repairs that the walk recorded, in the overlay.
 
 use super::fix::{Fix, Patch};
 use super::lost_found::LostFound;
@@ -22,7 +22,7 @@ impl<'c> Editor<'_, 'c> {
 }
 
 impl Editor<'_, '_> {
-    /// Applies the noted repairs; returns true if the truth must be walked again.
+    /// Applies the recorded repairs; returns true if the walk must be repeated.
     pub(super) fn apply_fixes(&mut self) -> bool {
         let fixes = std::mem::take(&mut self.walk.round.fixes);
         let mut again = false;

@@ -13,7 +13,7 @@ pub(super) struct Findings {
     reported: HashSet<(Code, Place)>,
     /// The state in which the volume was left.
     state: State,
-    /// Inodes whose counts and parents a repair has changed: wrong ones are set right and not reported.
+    /// Inodes whose counts and parents a repair has changed: wrong ones are corrected and not reported.
     pub touched: HashSet<InodeNo>,
     /// Why the intent log does not explain what was found; only of a fast check.
     pub doubt: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Starts with what the report has already, of a volume that was left in this state.
+    /// Starts with the problems in the report, for a volume that was left in this state.
     pub fn new(mut report: Report, state: State) -> Findings {
         report.recovery = state != State::Clean;
         report.crashed = state == State::InUse;
@@ -42,7 +42,7 @@ impl Findings {
         self.state == State::Clean
     }
 
-    /// Whether contradictions may be those that a crash leaves.
+    /// Whether contradictions may be effects of a crash.
     pub fn crashed(&self) -> bool {
         self.state == State::InUse
     }
@@ -51,7 +51,7 @@ impl Findings {
     pub fn problem(&mut self, code: Code, place: Place, message: impl Into<String>) {
         if self.reported.insert((code, place)) {
             let message = message.into();
-            // What was met as corruption names its place itself.
+            // A corruption error names its place itself.
             let message = match message.strip_prefix(&format!("{place}: ")) {
                 Some(rest) => rest.to_owned(),
                 None => message,
@@ -69,9 +69,9 @@ impl Findings {
         }
     }
 
-    /// Whether a repair changes the truth, and derived state with it.
+    /// Whether a repair changes primary metadata, and derived state with it.
     pub fn is_damaged(&self) -> bool {
-        // An index that goes gives its blocks back.
+        // Removing an index frees its blocks.
         let changes_truth = |code: Code| code.severity() > Severity::Derived || code == Code::Index;
         self.report.problems.iter().any(|problem| changes_truth(problem.code))
     }
@@ -111,7 +111,7 @@ impl Findings {
         self.doubt.get_or_insert_with(|| why.into());
     }
 
-    /// Notes that the device lost what was durable.
+    /// Records that the device lost durable data.
     pub fn lost_writes(&mut self, what: impl Into<String>) {
         let what = what.into();
         self.doubt(what.clone());

@@ -6,15 +6,15 @@ use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::units::{Container, FragRun, InodeNo, SectorIndex};
 
-/// More changes of a directory than an epoch that a crash took can have.
+/// An upper bound of the changes of a directory that a crashed epoch can contain.
 const CHANGES_LOST_MAX: u64 = 1 << 32;
 
-/// A repair. Those that the walk's own record cannot follow are followed by another round.
+/// A repair. Another round follows repairs that the walk's inventory cannot reflect.
 #[derive(Clone, Debug)]
 pub(super) enum Fix {
     /// Sets fields of an inode.
     Patch(InodeNo, Patch),
-    /// Removes an entry with what lies in it.
+    /// Removes an entry with its embedded inode.
     RemoveEntry { container: Container, slot: u16 },
     /// Makes an entry a name of an external inode.
     ToReference { container: Container, slot: u16, ino: InodeNo, sector: SectorIndex },
@@ -28,13 +28,13 @@ pub(super) enum Fix {
     SetAttributes(InodeNo, Vec<u8>),
     /// Makes a sector empty. Another round.
     ResetSector(Container),
-    /// Makes a sector of what is valid in the old one. Another round.
+    /// Rebuilds a sector from the valid entries of the old one. Another round.
     RebuildSector(Container),
     /// Gives a container blocks where it has none, up to a size in bytes. Another round.
     FillHoles(InodeNo, u64),
     /// Removes an inode. Another round.
     Forget(InodeNo),
-    /// Gives an inode a name in lost+found, and takes the one it has. Another round.
+    /// Gives an inode a name in lost+found instead of its present one. Another round.
     Reconnect(InodeNo),
     /// Moves an embedded inode to the external table. Another round.
     Externalize(InodeNo),
@@ -42,7 +42,7 @@ pub(super) enum Fix {
     Resurrect { ino: InodeNo, generation: u32, extents: Vec<Extent> },
     /// Restores a sector of the system area. Another round.
     RestoreSystem(u32),
-    /// Makes an empty inode for a file of the system's. Another round.
+    /// Makes an empty inode for a system file. Another round.
     RemakeSystem(InodeNo),
     /// Nothing but another round.
     Again,
@@ -107,7 +107,7 @@ pub(super) struct Patch {
     pub size_min: Option<u64>,
     /// A directory's count of entries.
     pub entries: Option<u32>,
-    /// A directory was changed later than its inode says: at this time, or after it.
+    /// The time at or after which a directory was changed, which is later than its inode says.
     pub changed_by: Option<Timestamp>,
     pub clear_flags: InodeFlags,
     pub attributes: Option<Vec<u8>>,

@@ -1,9 +1,8 @@
 //! Additions of recovery to the intent log before it writes: everything that another recovery must
 //! know if this one is interrupted.
 //!
-//! The new records follow the last epoch that counts. An epoch that was logged in part stays without
-//! effect: its change was never written, and its remaining sectors do not follow from the sector that
-//! recovery writes.
+//! The new records follow the last epoch that counts. A partly logged epoch has no effect: its change was
+//! never written, and its remaining sectors do not continue the sector that recovery writes.
 
 use super::disk::Place;
 use super::fast::FastRecovery;
@@ -11,9 +10,9 @@ use crate::format::intent_log::{self, Record};
 use crate::units::CgIndex;
 
 impl FastRecovery<'_, '_> {
-    /// Logs that bitmaps and blocks of the locator table are written in place, how many
-    /// fragments were free in groups that it does not list, and what repairs freed. It is
-    /// written before all else.
+    /// Logs that bitmaps and blocks of the locator table are written in place, how many fragments were free
+    /// in groups that it does not list, and what repairs freed. These records are written before anything
+    /// else.
     pub(super) fn log_recovery(&mut self, groups: &[(CgIndex, u32)]) {
         let Some(scope) = &self.walk.scope else { return };
         let mut records = Vec::new();

@@ -1,8 +1,8 @@
 //! Renames of external inodes that a crash interrupted.
 //!
-//! An inode in the external table is written before the names that lead to it, with linktags that
-//! say which entries are about to change, by sector and slot. So a rename of such a name, or the
-//! exchange of two, is found half done: then it is completed.
+//! An inode in the external table is written before the names that lead to it, with linktags that say which
+//! entries are about to change, by sector and slot. So a half-done rename of such a name, or exchange of two
+//! names, is recognized and completed.
 
 use super::fix::Fix;
 use super::inventory::Reference;
@@ -24,7 +24,7 @@ impl InterruptedRenames<'_, '_> {
         tags.into_iter().filter(|tag| Some(tag.epoch) == last && tag.kind == kind).collect()
     }
 
-    /// How many names an inode is to have by its own count.
+    /// The number of names that an inode should have by its own count.
     fn names_due(&self, ino: InodeNo) -> Option<(u32, u32)> {
         let found = self.walk.meta.inventory.get(ino).filter(|found| found.is_external())?;
         let due = if found.file_type == FileType::Directory { 1 } else { found.nlink };
@@ -39,8 +39,8 @@ impl InterruptedRenames<'_, '_> {
         inos.filter(|ino| !ino.is_system() && is(ino)).collect()
     }
 
-    /// Gives an inode that lacks a name the one that another file was to give up for it. True if
-    /// there was one: then another round follows.
+    /// Gives an inode that lacks a name the one that another file was to lose to it. Returns true if it did;
+    /// another round follows.
     pub(super) fn complete_exchanges(&mut self) -> bool {
         let mut completed = false;
         for ino in self.external(|references, due| references < due) {

@@ -1,4 +1,4 @@
-//! Every problem that fsck can find: its code, what it means and what a repair does.
+//! Every problem that fsck can find: its code, meaning and repair.
 //!
 //! Offers the one table that the checks, the report, the command line and `docs/FSCK.md` share
 //! (a test compares the last with it). Codes are stable: a code is never given another meaning.
@@ -9,9 +9,9 @@
 pub enum Severity {
     /// Only what can be recomputed is wrong: preening repairs it.
     Derived,
-    /// The truth contradicts itself, and a repair loses nothing that a user made.
+    /// Primary metadata contradicts itself, and a repair loses no user data.
     Damage,
-    /// Something that a user made is lost or in doubt.
+    /// User data is lost or in doubt.
     Loss,
 }
 

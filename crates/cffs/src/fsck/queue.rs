@@ -24,7 +24,7 @@ struct Open {
     names: Vec<NameEntry>,
 }
 
-/// Jobs in the order of the disk. An elevator takes them: it goes on from where the last job lies.
+/// Jobs in the order of the disk, served as by an elevator: from the place of the last job on.
 #[derive(Default)]
 pub(super) struct Queue {
     jobs: BTreeMap<(u64, u64), Job>,
@@ -51,14 +51,14 @@ impl Queue {
         }
     }
 
-    /// Notes an entry of a directory whose sectors are being read.
+    /// Records an entry of a directory whose sectors are being read.
     pub fn add_name(&mut self, dir: InodeNo, entry: NameEntry) {
         if let Some(open) = self.open.get_mut(&dir) {
             open.names.push(entry);
         }
     }
 
-    /// Notes that a job of a container is done. After its last one: the entries that were noted.
+    /// Records that a job of a container is done. After the last one, returns the recorded entries.
     pub fn finish_job(&mut self, file: InodeNo) -> Option<Vec<NameEntry>> {
         let open = self.open.get_mut(&file)?;
         debug_assert!(open.jobs > 0, "inode {file}: a container without jobs is in the queue");
@@ -77,7 +77,7 @@ impl Queue {
             let ahead = self.jobs.range((self.position, 0)..).next().map(|(key, _)| *key);
             let key = match ahead {
                 Some(key) => key,
-                // What was found meanwhile may lie ahead: look again before going back.
+                // New jobs may lie ahead, so look again before starting over.
                 None if !batch.is_empty() => break,
                 None => *self.jobs.first_key_value()?.0,
             };

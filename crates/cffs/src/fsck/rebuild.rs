@@ -1,4 +1,4 @@
-//! Repairs after which the truth must be walked again.
+//! Repairs after which the walk must be repeated.
 
 use super::editor::Editor;
 use super::fix::Patch;
@@ -75,7 +75,7 @@ impl Editor<'_, '_> {
                     return;
                 };
                 map.insert(at, Extent { logical, start, len: len as u32, unwritten: false });
-                // A stale sector that happens to lie there must not pass for one of this file.
+                // A stale sector at that place must not be taken for one of this file.
                 let run = self.walk.meta.run_place(FragRun::new(start, len as u32));
                 self.walk.meta.disk.change(run.offset, &vec![0; run.len]);
             }
@@ -183,8 +183,8 @@ impl Editor<'_, '_> {
         let mut record = OwnedRecord::new(record);
         let inode = &mut record.inode;
         if inode.file_type() != Some(file_type) {
-            // The type stands in two places; that of the mode counts if it is one, but a directory is
-            // known by its sectors.
+            // The type is stored in two places. The mode's counts if it is valid, but a directory is
+            // recognized by its sectors.
             let file_type = match is_directory {
                 true => FileType::Directory,
                 false => inode.file_type().unwrap_or(file_type),

@@ -1,4 +1,4 @@
-//! The findings of a check, as a plain struct that front ends print in their own way.
+//! The findings of a check, as plain data that each front end prints in its own way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -76,17 +76,17 @@ pub enum LossKind {
     Contents,
     /// It still exists, without some of its extended attributes.
     Attributes,
-    /// It is whole, and has lost its name: it lies in lost+found.
+    /// It is complete but has lost its name: it is in lost+found.
     Moved,
 }
 
-/// A file that damage has cost something.
+/// A file with a loss from damage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// The kind of the loss.
     pub kind: LossKind,
-    /// Its path. Of a file whose name is lost, that of its directory, with a slash at its end; empty
-    /// if not even that is known.
+    /// Its path. For a file whose name is lost, the path of its directory, with a slash at its end; empty if
+    /// that is unknown, too.
     pub path: Vec<u8>,
     /// The inode.
     pub ino: InodeNo,
@@ -125,11 +125,11 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// The volume was clean and the options did not ask for a check, so there was none.
     pub skipped: bool,
-    /// The volume was not left clean: what a crash explains was set right and is counted in
-    /// `recovered`, not listed as a problem.
+    /// The volume was not left clean: effects of a crash were corrected and are counted in `recovered`, not
+    /// listed as problems.
     pub recovery: bool,
-    /// A crash ended the use of the volume: what `recovered` counts follows from that. Without, it
-    /// follows from the damage that was found.
+    /// Whether a crash ended the use of the volume and explains the counts in `recovered`. Otherwise they
+    /// follow from damage.
     pub crashed: bool,
     /// The cost of the damage, now or after a repair: files that are gone, or that lost
     /// contents, attributes or names.
@@ -139,7 +139,7 @@ pub struct Report {
     pub damage_seen: Option<Damage>,
     /// Only what the intent log lists was checked: its extent.
     pub fast: Option<FastReport>,
-    /// Why recovery had to look at everything.
+    /// Why recovery had to check everything.
     pub full_because: Option<String>,
     /// Findings that a crash explains, counted by the problem that each would be otherwise.
     pub recovered: BTreeMap<Code, u64>,
@@ -159,7 +159,7 @@ pub struct Report {
     pub free_fragments: u64,
     /// Bytes of a fragment.
     pub fragment_bytes: u32,
-    /// How often the truth was walked; more than once only if there was damage.
+    /// The number of walks; more than one only after damage.
     pub rounds: u32,
     /// Requests to the device that read.
     pub read_requests: u64,
@@ -174,9 +174,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// The exit status by the convention of fsck(8): 0 for a volume without problems, 1 if all
-    /// were repaired, 4 if some were not, or a part of what was to be checked cannot be read. A check
-    /// that could not be made is an error instead (8).
+    /// The exit status by the convention of fsck(8): 0 for a volume without problems, 1 if all were repaired,
+    /// 4 if some were not, or a part of what was to be checked cannot be read. An impossible check is an
+    /// error instead (8).
     pub fn exit_code(&self) -> u8 {
         let is_left = self.problems.iter().any(|problem| !problem.fixed);
         if is_left || self.unreadable_sectors > 0 || !(self.consistent || self.skipped) {

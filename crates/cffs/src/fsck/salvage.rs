@@ -1,9 +1,8 @@
 //! Salvage: the last resort, a search of the whole device.
 //!
-//! Every sector of a directory says whose it is. Where nothing else is left that leads to them, all
-//! space that the walk did not reach is searched for such sectors, free or not. What lies in free
-//! space may have been deleted long ago, so this is done only where a person asks for it; what is
-//! found goes to lost+found, to be looked through.
+//! Every sector of a directory names its owner. If nothing else leads to them, all space that the walk did
+//! not reach is searched for such sectors, free or not. Data in free space may have been deleted long ago, so
+//! this is done only on request; the findings go to lost+found for inspection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::format::sector::{self, Body, Sector};
 use crate::units::{FragRun, InodeNo};
 
 impl Search<'_, '_> {
-    /// Looks, once, for directories that nothing leads to.
+    /// Searches, once, for directories that nothing refers to.
     pub(super) fn salvage(&mut self) {
         if std::mem::replace(&mut self.tried.salvaged, true) {
             return;
@@ -63,8 +62,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// The directories to which a name has to be given so that each of them can be reached: those that
-/// no other contains, and one of each loop, which old sectors can make.
+/// The directories that need a name so that each one can be reached: those that no other contains, and one of
+/// each loop, which old sectors can form.
 pub(super) fn tops(children: &BTreeMap<InodeNo, BTreeSet<InodeNo>>) -> Vec<InodeNo> {
     let contained: BTreeSet<InodeNo> = children.values().flatten().copied().collect();
     let (inner, mut tops): (Vec<InodeNo>, Vec<InodeNo>) =

@@ -12,7 +12,7 @@ use crate::format::intent_log::{self, Position, Record};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::units::{Container, FragRun, InodeNo};
 
-/// How much of the log is read at once.
+/// The length of one read of the log.
 const STEP_BYTES: u32 = 64 << 10;
 
 /// Everything that may have changed since the last clean point.
@@ -23,7 +23,7 @@ pub(super) struct Scope {
     pub table: BTreeSet<u32>,
     /// Blocks of the locator table, with the entries that were in use.
     pub locator: BTreeMap<u64, u16>,
-    /// Groups, with the fragments that were free if the log says so.
+    /// Groups, with the number of fragments that were free if the log records it.
     pub groups: BTreeMap<u32, Option<u32>>,
     /// Bitmaps and blocks of the locator table may be part old and part new. Since the log lists
     /// all that changed in them, that makes no difference.
@@ -42,7 +42,7 @@ pub(super) struct Scope {
     pub lost_writes: Option<String>,
     /// Sectors of the log.
     pub intent_log_sectors: u32,
-    /// The last sector of which something counts, and its records that do.
+    /// The last sector with valid records, and their number.
     pub end: (Position, Vec<Record>),
     /// Directories whose sectors are queued, or were read.
     pub entered: HashSet<InodeNo>,
@@ -51,7 +51,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Reads the log of a volume in use; the error is why it is not complete.
+    /// Reads the log of a volume in use; an error says why it is incomplete.
     pub fn read(disk: &mut Disk<'_>, superblock: &Superblock) -> Result<Scope, &'static str> {
         let layout = Layout::new(superblock);
         let mut scope = Scope {
@@ -126,7 +126,7 @@ impl Scope {
         }
     }
 
-    /// Whether inodes in the container may have come or gone.
+    /// Whether inodes in the container may have been added or removed.
     pub fn is_listed(&self, place: Container) -> bool {
         match place.file {
             InodeNo::SYSTEM => true,

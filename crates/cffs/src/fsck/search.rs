@@ -24,11 +24,10 @@ const STEP_BYTES: u64 = 1 << 20;
 /// which it was written.
 pub(super) type Blocks = BTreeMap<u64, (FragNo, u64)>;
 
-/// Missing inodes: where the locator table says that each lies, if it says anything, and its
-/// generation.
+/// Missing inodes: the place of each in the locator table, if known, and its generation.
 pub(super) type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
 
-/// Whose sectors are searched.
+/// The owners of the sectors to search for.
 pub(super) enum Wanted {
     /// Those of these containers.
     Missing(Missing),
@@ -39,9 +38,9 @@ pub(super) enum Wanted {
 /// The searches of all rounds so far. Each search, and each repair by one, is tried once.
 #[derive(Default)]
 pub(super) struct Tried {
-    /// Blocks that an old copy of the system area does not know were searched for.
+    /// Whether blocks that an old copy of the system area lacks were searched for.
     pub system_searched: bool,
-    /// The whole device was searched.
+    /// Whether the whole device was searched.
     pub salvaged: bool,
     /// Lost directories that got a new inode, or for which there was no space.
     pub resurrected: HashSet<InodeNo>,
@@ -49,7 +48,7 @@ pub(super) struct Tried {
     pub completed: HashSet<InodeNo>,
 }
 
-/// Searches for directories that nothing refers to, and lists what is lost.
+/// Searches for directories that nothing refers to, and lists losses.
 pub(super) struct Search<'a, 'c> {
     pub walk: &'a mut Walk<'c>,
     pub tried: &'a mut Tried,
@@ -97,7 +96,7 @@ impl Search<'_, '_> {
         self.walk.round.fixes.push(Fix::Resurrect { ino, generation, extents });
     }
 
-    /// Gives a directory that lacks sectors those that were found; only once.
+    /// Returns found sectors to a directory that lacks them; only once.
     pub(super) fn complete_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
         let layout = self.walk.meta.layout;
         let Some(file) = self.walk.meta.inventory.containers.get(&ino).cloned() else { return };
@@ -150,7 +149,7 @@ impl Search<'_, '_> {
         !self.walk.round.fixes.is_empty()
     }
 
-    /// The inodes that the locator table has and the walk has not.
+    /// The inodes that are in the locator table but were not found by the walk.
     pub(super) fn missing_inodes(&mut self) -> Missing {
         let layout = self.walk.meta.layout;
         let len = u64::from(layout.block_bytes);
@@ -318,7 +317,7 @@ impl Search<'_, '_> {
         let within = container.sector.0 % per_block * layout.sector_bytes;
         let fragment = u64::from(layout.fragment_bytes);
         let Some(start) = offset.checked_sub(within.into()) else { return };
-        // Directories have whole blocks, so a sector at any other place is not what it says.
+        // Directories consist of whole blocks, so a sector at any other place is not genuine.
         if !is_wanted || !start.is_multiple_of(layout.block_bytes.into()) {
             return;
         }
@@ -335,7 +334,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Claims the blocks from `first` on that nothing else claims.
+    /// Claims the otherwise unclaimed blocks from `first` on.
     fn claim_found(&mut self, blocks: &Blocks, first: u64) -> Vec<Extent> {
         let len = self.walk.meta.layout.block_fragments();
         let mut extents = Vec::new();

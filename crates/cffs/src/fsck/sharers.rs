@@ -41,7 +41,7 @@ impl Sharers<'_, '_> {
         let mut ranked: Vec<(Rank, Sharer)> = sharers
             .into_iter()
             .map(|sharer| match sharer.kind {
-                // What knows its own address stays.
+                // Blocks that contain their own address stay.
                 ClaimKind::Fixed => (Rank::Fixed, sharer),
                 ClaimKind::Data => (Rank::Data(proofs[&sharer.ino]), sharer),
             })
@@ -73,7 +73,7 @@ impl Sharers<'_, '_> {
                     self.leave_holes(sharer.ino, &taken);
                 }
                 ClaimKind::Data => self.copy_extent(sharer.ino, run),
-                // At most one of two such blocks is what it should be; the walk drops the other.
+                // At most one of two such blocks is genuine; the walk drops the other.
                 ClaimKind::Fixed => {}
             }
         }
@@ -138,7 +138,7 @@ impl Sharers<'_, '_> {
         }
     }
 
-    /// Takes fragments that are others' out of a file's map.
+    /// Removes fragments of other files from a file's map.
     fn leave_holes(&mut self, ino: InodeNo, taken: &[FragRun]) {
         let Some(record) = self.walk.meta.load_record(ino) else { return };
         let mut extents = self.walk.meta.collect_map(&record.as_record()).extents;
@@ -186,7 +186,7 @@ enum Proof {
     Wrong,
 }
 
-/// Which of the users of shared fragments keeps them: the least.
+/// The ranking of the users of shared fragments: the least one keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Fixed,
@@ -214,7 +214,7 @@ fn merge_runs(runs: &mut Vec<FragRun>) {
         match merged.last_mut() {
             Some(last) if run.start <= last.end() => {
                 let end = last.end().max(run.end());
-                // Runs lie within a group, so that merged ones that go on in the next stay apart.
+                // Runs stay within a group, so merged runs are split at its end.
                 match u32::try_from(end.0 - last.start.0) {
                     Ok(len) => last.len = len,
                     Err(_) => merged.push(run),

@@ -1,8 +1,8 @@
-//! The fragments that files use, as the walk finds them.
+//! The fragments that files use, found by the walk.
 //!
-//! Offers a bitmap of the volume, a bit per fragment, that exists only for the cylinder groups in
-//! which something is used. Stands on `format::Layout`. Pass 4 compares the bitmaps on the device with it,
-//! and a repair takes the space that it needs from it.
+//! Offers a bitmap of the volume, a bit per fragment, that exists only for the cylinder groups in which
+//! something is used. Stands on `format::Layout`. Pass 4 compares the bitmaps on the device with it, and
+//! repairs allocate space from it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The walk of what cannot be recomputed (passes 1 and 2): its state, and what both passes use.
+//! The walk of primary metadata, which cannot be recomputed (passes 1 and 2): its state, and functions for
+//! both passes.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -15,7 +16,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 /// A sector and the slot of an entry in it.
 pub(super) type EntryPlace = (Container, u16);
 
-/// The walk: it reads the metadata, takes in what it finds, and notes problems and repairs.
+/// The walk: it reads the metadata, builds the inventory, and records problems and repairs.
 pub(super) struct Walk<'c> {
     pub meta: Metadata<'c>,
     pub findings: Findings,
@@ -35,13 +36,13 @@ pub(super) struct Walk<'c> {
 pub(super) struct Round {
     pub locator: MapCheck,
     pub locator_size: u64,
-    /// Repairs of the truth, to be made at the end of the pass.
+    /// Repairs of primary metadata, to be made at the end of the pass.
     pub fixes: Vec<Fix>,
     /// Pairs of entries of one directory that have the same name.
     pub namesakes: Vec<(EntryPlace, EntryPlace)>,
     /// Entries that a repair removes.
     pub gone: HashSet<EntryPlace>,
-    /// Sectors of containers that are intact, and others'.
+    /// Intact sectors of containers that belong to other containers.
     pub misfits: BTreeSet<Container>,
     pub names: u64,
 }
@@ -66,7 +67,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// Forgets what the last round found. Findings, losses and changes of the metadata stay.
+    /// Forgets the findings of the last round. Findings, losses and changes of the metadata stay.
     pub fn start_round(&mut self) {
         self.round = Round::default();
         self.meta.inventory = Inventory::default();
@@ -76,7 +77,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// The invariants of what a round has found, for debug builds.
+    /// The invariants of a round's findings, for debug builds.
     pub fn check(&self) {
         self.meta.inventory.check();
         self.space.check();
@@ -90,7 +91,7 @@ impl<'c> Walk<'c> {
         );
     }
 
-    /// The part of the walk that takes in the space of files.
+    /// The part of the walk that records the space of files.
     pub fn claims(&mut self) -> Claims<'_, 'c> {
         Claims {
             meta: &mut self.meta,
@@ -109,12 +110,12 @@ impl Walk<'_> {
         self.scope.is_some()
     }
 
-    /// Whether repairs are noted that the walk's own record cannot follow.
+    /// Whether repairs were recorded that the walk's inventory cannot reflect.
     pub(super) fn has_late_fixes(&self) -> bool {
         self.round.fixes.iter().any(Fix::needs_round)
     }
 
-    /// Removes a name, and the inode that lies with it, but nothing that the inode claims.
+    /// Removes a name with its embedded inode, but keeps the inode's claims.
     pub(super) fn drop_entry(&mut self, container: Container, slot: u16, is_directory: bool) {
         self.round.fixes.push(Fix::RemoveEntry { container, slot });
         self.round.gone.insert((container, slot));
@@ -138,7 +139,7 @@ impl Walk<'_> {
         self.meta.inventory.containers.remove(&ino);
     }
 
-    /// Notes the name of a file that goes.
+    /// Records the name of a file that is removed.
     pub(super) fn lose_entry(&mut self, container: Container, slot: u16) {
         if container.file == InodeNo::EXTERNAL {
             return;
