@@ -38,7 +38,7 @@ HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The number in the SONAME of the libraries, which their build scripts set.
 SOVERSION = $(firstword $(subst ., ,$(VERSION)))
-# What takes the symbols away from what is installed; STRIP=true keeps them.
+# Strips the symbols of installed programs; STRIP=true keeps them.
 STRIP ?= strip
 # Has the dynamic linker find new libraries, and no longer those removed, where no package is being made.
 LDCONFIG = [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true

@@ -14,7 +14,7 @@ def with_journal(file, sb, seed, is_clean):
     if sb.journal_flags & UNUSED_JOURNAL or sb.journal_flags & EXTERNAL_JOURNAL and is_clean:
         return file
     if sb.journal_flags & EXTERNAL_JOURNAL:
-        raise Bad("what was changed last is in a journal on another device")
+        raise Bad("the last changes are in a journal on another device")
     return JournaledFile(file, sb, seed, is_clean)
 
 

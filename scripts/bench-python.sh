@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shuffled reads of many small files from Python: an image, ext4, a tar, SQLite, LMDB and a zip; and an
-# epoch of a set twice as large as memory. What is measured is described in python/pycffs/benchmark.py.
+# epoch of a set twice as large as memory. The workloads are described in python/pycffs/benchmark.py.
 #
 # usage: scripts/bench-python.sh [--quick] [--only-epochs] [--read-seconds-max SECONDS]
 #        (root, /dev/fuse, the network for LMDB)

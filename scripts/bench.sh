@@ -2,7 +2,7 @@
 # The whole table: C-FFS and other file systems on an emulated disk of today and on memory, and C-FFS with
 # and without its techniques on the papers' disks in virtual time. Reports go to docs/performance/.
 #
-#   scripts/bench.sh [--quick]      (root; an interrupt ends it, and what was measured is reported)
+#   scripts/bench.sh [--quick]      (root; an interrupt ends it, and finished measurements are reported)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -274,7 +274,7 @@ class Bench:
 
         @contextlib.contextmanager
         def mounted():
-            # A cache of what was written would answer for the store.
+            # A cache of the writes would answer for the store.
             shutil.rmtree(self.scratch / "cache", ignore_errors=True)
             with contextlib.ExitStack() as stack:
                 start(stack, command, env=self.environment, stdout=subprocess.DEVNULL)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What README shows, as a new user finds it: `make run`, `make test`, `make install` and `make deb` in a
-# Debian 12 chroot that has Rust and make, and nothing else. Clones what is committed. Ends with one line
+# Debian 12 chroot that has Rust and make, and nothing else. Clones the committed state. Ends with one line
 # per target, and "N passed, N failed".
 #
 # usage: scripts/clean-room.sh [run|test|install|deb...]      (all of them by default; root, the network)

@@ -20,7 +20,7 @@ libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 export SOURCE_DATE_EPOCH
 
-move() { # PACKAGE PATH...: from what was installed to that package
+move() { # PACKAGE PATH...: from the installed files to that package
     local path to=$work/$1
     shift
     for path; do

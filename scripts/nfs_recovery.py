@@ -169,7 +169,7 @@ class Load(threading.Thread):
 
 def crash_under_load(device, rate, seconds):
     """Serves the device, has clients change it, and kills the server. Returns the rate that was reached, and
-    the percentage of the journal's blocks, if there is a journal, that a newer record overtook before they
+    the percentage of blocks in the journal, if the volume has one, that a newer record overtook before they
     went to their places."""
     port = unused_port()
     server = subprocess.Popen([CFFS, "serve", "--foreground", "--nfs", f"127.0.0.1:{port}", "--export",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests: those of every crate, then those of a mounted volume and of what is installed. Installs what
-# they need, as far as it can (scripts/setup.sh).
+# Runs the tests: those of every crate, then those of a mounted volume and of the installed files. Installs
+# what they need, as far as it can (scripts/setup.sh).
 #
 # usage: scripts/test.sh [--quick]
 #

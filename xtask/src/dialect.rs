@@ -25,14 +25,17 @@ const VERBS: [&str; 16] = [
     "changes", "holds", "opens", "takes", "makes", "finds",
 ];
 
-const PHRASES: [Phrase; 7] = [
+const PHRASES: [Phrase; 10] = [
     Phrase { name: "anew", limit: 0, occurs: |line| has_words(line, "anew") },
-    Phrase { name: "so many", limit: 1, occurs: |line| has_words(line, "so many") },
+    Phrase { name: "so many", limit: 0, occurs: |line| has_words(line, "so many") },
     Phrase { name: "whoever", limit: 0, occurs: |line| has_words(line, "whoever") },
     Phrase { name: "who, for a program or a thread", limit: 0, occurs: has_who },
-    Phrase { name: "beside, without \"the\"", limit: 11, occurs: has_bare_beside },
+    Phrase { name: "beside, without \"the\"", limit: 4, occurs: has_bare_beside },
     Phrase { name: "leads there", limit: 0, occurs: leads_there },
-    Phrase { name: "a comment that begins with \"What\"", limit: 39, occurs: begins_with_what },
+    Phrase { name: "a comment that begins with \"What\"", limit: 0, occurs: begins_with_what },
+    Phrase { name: "nobody", limit: 0, occurs: has_nobody },
+    Phrase { name: "\"what is\" with a participle", limit: 2, occurs: has_what_participle },
+    Phrase { name: "\"there is … that\"", limit: 0, occurs: has_there_that },
 ];
 
 /// Each phrase that occurs more often than its limit.
@@ -80,6 +83,33 @@ fn has_bare_beside(line: &str) -> bool {
 
 fn leads_there(line: &str) -> bool {
     has_words(line, "leads there") || has_words(line, "lead there")
+}
+
+/// "Nobody waits", but not the user of that name.
+fn has_nobody(line: &str) -> bool {
+    line.match_indices("nobody ").any(|(at, word)| {
+        let starts = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        starts && line[at + word.len()..].starts_with(char::is_alphabetic)
+    })
+}
+
+/// "What is written", and the like: a noun says more.
+fn has_what_participle(line: &str) -> bool {
+    ["what is ", "what are ", "what was ", "what were "].iter().any(|start| {
+        line.match_indices(start).any(|(at, _)| {
+            let next = line[at + start.len()..].split(|c: char| !c.is_alphabetic()).next();
+            let is_participle =
+                |word: &str| ["ed", "en", "wn"].iter().any(|end| word.ends_with(end));
+            next.is_some_and(is_participle)
+        })
+    })
+}
+
+/// "There is a thread that waits": "A thread waits" is shorter.
+fn has_there_that(line: &str) -> bool {
+    ["there is ", "there are "]
+        .iter()
+        .any(|start| line.find(start).is_some_and(|at| has_words(&line[at..], "that")))
 }
 
 fn begins_with_what(line: &str) -> bool {

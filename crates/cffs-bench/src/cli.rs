@@ -292,7 +292,7 @@ struct NfsArguments {
 }
 
 impl Arguments {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Disk(arguments) => arguments.run(),

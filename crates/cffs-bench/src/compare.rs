@@ -41,7 +41,7 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// The `cffs` binary.
     pub cffs: PathBuf,
-    /// How requests reach what is served over FUSE.
+    /// The transport of FUSE requests.
     pub transport: Transport,
     /// Which threads run where.
     pub placement: Placement,

@@ -95,7 +95,7 @@ struct Proxy {
 struct State {
     counts: Counts,
     chance: u64,
-    /// When each direction has done what was given to it.
+    /// When each direction has done its work.
     free_at: [Instant; 2],
 }
 

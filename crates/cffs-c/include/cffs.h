@@ -7,7 +7,7 @@
  * function says otherwise. Permissions are not checked: a program that may open an image may do anything
  * in it. What a call has changed is in memory: cffs_fsync, cffs_sync or cffs_close make it durable, and where
  * one of these fails it may be lost. All functions may be called by several threads at once, except that a
- * directory is read by one at a time, and that what is closed must not be in use.
+ * directory is read by one at a time, and that nothing in use may be closed.
  */
 
 #ifndef CFFS_H

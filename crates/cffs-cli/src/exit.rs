@@ -132,14 +132,14 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
     match command {
         "mkfs" => Some("there is no whole volume on it: make it again when the device works"),
         "import" => Some(
-            "what was copied may be lost, and what was there before is not: when the device works \
+            "copied files may be lost, earlier ones are not: when the device works \
              again, cffs fsck -p, and import it again",
         ),
         "publish" => Some(
             "what was sent may be lost, and no version is: when the store works again, publish it again",
         ),
         "tar --extract" => Some(
-            "what was extracted may be lost, and what was there before is not: when the device works \
+            "extracted files may be lost, earlier ones are not: when the device works \
              again, cffs fsck -p, and extract it again",
         ),
         "tune" | "grow" => Some(

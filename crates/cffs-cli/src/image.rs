@@ -236,7 +236,7 @@ pub fn open_served_volume(
 /// this is a copy of a volume in use.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
     if let Some(user) = mark::user(superblock, &SystemHost, true) {
-        note!("cffs: {}: {user}; what is read may not fit together", path.display());
+        note!("cffs: {}: {user}; reads may be inconsistent", path.display());
     }
 }
 

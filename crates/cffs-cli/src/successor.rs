@@ -62,7 +62,7 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     file.read_to_end(&mut bytes)?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (line, rest) = bytes.split_at(end);
-    let handover: HandoverState = serde_json::from_slice(line).context("what was handed over")?;
+    let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
     let HandoverState { source, file, hold, is_whole, state, requests_bytes, nfs } = handover;
     let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
     let rest = rest.strip_prefix(b"\n").unwrap_or_default();

@@ -52,14 +52,14 @@ pub fn superblock(data: &[u8]) {
         bytes[12..16].copy_from_slice(&VERSION.to_le_bytes());
     } else {
         bytes = valid_superblock().encode();
-        // What is reserved at its end is not looked at.
+        // Reserved bytes at its end are ignored.
         input.damage(&mut bytes[..420]);
     }
     let uuid: [u8; 16] = std::array::from_fn(|at| bytes[16 + at]);
     Checksum::new(&uuid).seal(&mut bytes, 8);
     let Ok(superblock) = Superblock::decode(&bytes, 0) else { return };
     let again = Superblock::decode(&superblock.encode(), 0);
-    assert_eq!(again.expect("what was decoded encodes").encode(), superblock.encode());
+    assert_eq!(again.expect("a decoded structure encodes").encode(), superblock.encode());
 
     let layout = Layout::new(&superblock);
     let last = CgIndex(layout.cgs() - 1);
@@ -153,7 +153,7 @@ pub fn extents(data: &[u8]) {
     if let Ok(node) = Node::decode(&bytes, OWNER, GENERATION, depth, block, checksum()) {
         let again = node.encode(OWNER, GENERATION, depth, block, BLOCK_BYTES, checksum());
         let again = Node::decode(&again, OWNER, GENERATION, depth, block, checksum());
-        assert_eq!(again.expect("what was decoded encodes"), node);
+        assert_eq!(again.expect("a decoded structure encodes"), node);
     }
     for extent in Extent::decode_list(data) {
         assert_eq!(Extent::decode(&extent.encode()), extent);
@@ -269,7 +269,7 @@ fn check_record(bytes: &[u8]) {
     }
     let mut again = vec![0; record.len()];
     record.encode_into(&mut again);
-    let again = Record::decode(&again).expect("what was decoded encodes");
+    let again = Record::decode(&again).expect("a decoded structure encodes");
     assert_eq!(again.data, record.data);
     assert_eq!(again.xattrs, record.xattrs);
     record.link_tags().for_each(drop);

@@ -1,4 +1,4 @@
-//! A volume whose journal says anything: opening it ends, and what is journaled afterwards is there when
+//! A volume whose journal says anything: opening it ends, and later records are there when
 //! it is opened again.
 
 use std::sync::LazyLock;
@@ -127,5 +127,5 @@ pub fn journal(data: &[u8]) {
         return;
     }
     let (again, doubt) = JournaledDevice::open(&device, superblock);
-    assert_eq!((block_at(&again, HOME)[0], doubt), (9, None), "what was journaled is found");
+    assert_eq!((block_at(&again, HOME)[0], doubt), (9, None), "the journaled block is found");
 }

@@ -1,5 +1,5 @@
 //! Any bytes in place of an NFS client's: records, calls of RPC, and calls of every procedure that make sense
-//! but for what is damaged in them. The volume is whole in the end.
+//! apart from some damage. The volume is whole in the end.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};

@@ -1,5 +1,5 @@
 //! Any bytes in place of a tar archive: headers with their checksums, extended headers of records that make
-//! sense but for what is damaged in them, and ACLs.
+//! sense apart from some damage, and ACLs.
 
 use std::io::{self, Read};
 

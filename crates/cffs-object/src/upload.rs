@@ -270,7 +270,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         let slots: Vec<u64> = queue.waiting.iter().map(|waiting| waiting.slot).collect();
         let error = error.unwrap_or_else(|| self.staging.reject(&slots, slot));
-        tracing::error!(%error, records = slots.len(), "what was staged is not in the store");
+        tracing::error!(%error, records = slots.len(), "staged changes are not in the store");
         queue.failure = Some(match error {
             Error::Rejected { directory, records, slot } => {
                 Failure::Rejected { directory, records, slot }

@@ -62,7 +62,7 @@ pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Re
     Ok(refused.len() as u64 + 1)
 }
 
-/// Makes an empty file in a group. Its inode is there, and on XFS what is written to it later; ext4 puts the
+/// Makes an empty file in a group. Its inode is there, and on XFS its later contents, too; ext4 puts the
 /// contents of small files where the processor has space set aside, so copy one that has contents.
 pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Result<()> {
     refuse_existing(path)?;

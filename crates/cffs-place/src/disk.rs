@@ -217,7 +217,7 @@ fn neighbours(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
     places.filter_map(|other| rates.get(other).copied())
 }
 
-/// The fastest of what was seen twice: a turn that is lost to a late request may be lost twice.
+/// The fastest time that was seen twice: a turn that is lost to a late request may be lost twice.
 fn likely(seen: &[f64]) -> Option<f64> {
     let mut seen = seen.to_vec();
     seen.sort_by(f64::total_cmp);

@@ -173,8 +173,8 @@ fn summary(volume: &Volume) -> Result<String> {
 
 /// The name of the device.
 fn name_of(volume: &Volume) -> Result<OsString> {
-    let node = node(volume.device).context("which device it is on is not known")?;
-    Ok(node.file_name().context("which device it is on is not known")?.to_owned())
+    let node = node(volume.device).context("its device is unknown")?;
+    Ok(node.file_name().context("its device is unknown")?.to_owned())
 }
 
 fn of_xfs(geometry: sys::XfsGeometry) -> Result<Groups> {

@@ -20,8 +20,8 @@
 //! - [`trace`]: which files a command opens, in order.
 //! - [`disk`]: what a disk can do, found by reading it.
 //!
-//! Nothing here knows C-FFS: it works through the kernel's interfaces alone. What is written to a file system
-//! goes through the file system, never to its device.
+//! Nothing here knows C-FFS: it works through the kernel's interfaces alone. Writes go through the file
+//! system, never to its device.
 
 pub mod controlled;
 pub mod disk;

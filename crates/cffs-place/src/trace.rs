@@ -64,7 +64,7 @@ pub fn trace(
 
 /// Watches the mounts of a new namespace, into which the calling thread goes.
 fn watch() -> Result<Fanotify> {
-    let root_only = "only root may watch what is opened";
+    let root_only = "only root may watch opened files";
     unshare(CloneFlags::CLONE_NEWNS).context(root_only)?;
     let watch = Fanotify::init(
         InitFlags::FAN_CLASS_NOTIF
@@ -145,7 +145,7 @@ fn read(
             Err(Errno::EINTR) => {}
             // A file that could not be opened for us, say on a device that fails.
             Err(_) if !was_over => seen.nameless += 1,
-            Err(error) => return Err(error).context("read what is opened"),
+            Err(error) => return Err(error).context("read reports of opened files"),
         }
     }
 }
@@ -171,7 +171,7 @@ fn note(
         return Ok(());
     }
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let status = fs::metadata(&link).context("look at what was opened")?;
+    let status = fs::metadata(&link).context("look at an opened file")?;
     if !status.is_file() || !known.insert((status.dev(), status.ino())) {
         return Ok(());
     }
@@ -180,5 +180,5 @@ fn note(
         return Ok(());
     }
     seen.files += 1;
-    opened(&fs::read_link(&link).context("name what was opened")?).context("write the trace")
+    opened(&fs::read_link(&link).context("name an opened file")?).context("write the trace")
 }

@@ -93,7 +93,7 @@ fn contents_come_in_the_order_that_was_asked_for() {
 fn a_trace_ends_as_its_command_does() {
     let Some((directory, path)) = tree() else { return };
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: only root may watch what is opened");
+        eprintln!("not run: only root may watch opened files");
         return;
     }
     let list = directory.path().join("list");

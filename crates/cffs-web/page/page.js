@@ -331,7 +331,7 @@ function confirmed(title, what, yes, command, no = "Cancel") {
 }
 
 async function removeExport(path) {
-  const what = "Clients lose what they have open by it; what was answered to them stays durable.";
+  const what = "Clients lose the files that they have open through it; answered changes stay durable.";
   const command = exportCommand("remove", path);
   if (!(await confirmed(`Remove the export ${path}?`, what, "Remove it", command, "Keep it"))) return;
   show("export-error", (await act("export-remove", { path })) ?? "");

@@ -50,7 +50,7 @@ pub enum BadTokens {
         source: io::Error,
     },
     /// Others can read it.
-    #[error("{}: others than its owner can read it; run: chmod 600 FILE", .0.display())]
+    #[error("{}: other users can read it; run: chmod 600 FILE", .0.display())]
     Readable(PathBuf),
     /// It holds something else.
     #[error(

@@ -52,7 +52,7 @@ pub fn open(
     match (&opened, host) {
         (Ok(volume), _) => {
             if let Some(damage) = volume.superblock().damage {
-                tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and mends it");
+                tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and repairs it");
             }
         }
         (Err(error), host) if !read_only => {

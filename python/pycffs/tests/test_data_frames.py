@@ -31,7 +31,7 @@ class DataFrames(unittest.TestCase):
         self.addCleanup(self.written.close)
 
     def read_only(self):
-        """The image as another program opens it, when what was written is durable."""
+        """The image as another program opens it, when the writes are durable."""
         from pycffs.fsspec import CffsFileSystem
 
         self.written.close()

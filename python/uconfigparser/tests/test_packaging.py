@@ -1,4 +1,4 @@
-"""What is published: that its types check, and that the wheel and the source distribution are whole."""
+"""The published package: its types check, and the wheel and the source distribution are complete."""
 
 import importlib.util
 import os

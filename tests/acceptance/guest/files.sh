@@ -90,8 +90,8 @@ same "entries" "$(ls many | wc -l)" 1500
 # Permissions are the server's business.
 mkdir -m 700 private
 echo secret >private/file
-su nobody -c 'cat /mnt/private/file' 2>/dev/null && fail "nobody reads what is private"
-su nobody -c 'touch /mnt/mine' 2>/dev/null && fail "nobody writes to the root"
+su nobody -c 'cat /mnt/private/file' 2>/dev/null && fail "a user reads a private file"
+su nobody -c 'touch /mnt/mine' 2>/dev/null && fail "a user writes to the root"
 mkdir -m 1777 shared
 su nobody -c 'echo mine >/mnt/shared/mine'
 same "the owner" "$(stat -c %u shared/mine)" 65534

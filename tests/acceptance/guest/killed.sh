@@ -49,7 +49,7 @@ stuck() { # WHAT
 }
 
 # The machine goes on without the servers.
-check_machine() { # PIDS of servers and what was killed with them
+check_machine() { # PIDS of servers and of processes killed with them
     wait_until gone "$@" || stuck "a killed process does not end"
     sync & local sync=$!
     wait_until gone $sync || stuck "sync(2) hangs"

@@ -13,12 +13,15 @@ fn tree(path: &str, lines: &[&str]) -> Tree {
 #[test]
 fn phrases_are_found_as_whole_words_only() {
     type Occurs = fn(&str) -> bool;
-    let cases: [(Occurs, &str, &str); 6] = [
+    let cases: [(Occurs, &str, &str); 9] = [
         (|line| has_words(line, "anew"), "// it is written anew.", "let canewas = manewver;"),
         (has_who, "// the thread who waits for it", "// the users who own it"),
         (has_bare_beside, "// costs a file beside it", "// lies beside the superblock"),
         (leads_there, "// no name leads there", "// it leads to there"),
         (begins_with_what, "    /// what is read.", "/// whatever was read."),
+        (has_nobody, "// nobody waits for it", "// the user `nobody` reads it"),
+        (has_what_participle, "// skips what is written", "// what is a garden"),
+        (has_there_that, "// there is a file that grows", "// that there is a file"),
         (|line| has_words(line, "so many"), "/// of so many bytes.", "/// also many bytes."),
     ];
     for (occurs, with, without) in cases {

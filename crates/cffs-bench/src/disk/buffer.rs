@@ -19,7 +19,7 @@ pub struct BufferSpec {
     pub segments: usize,
     /// Sectors that each segment holds.
     pub segment_sectors: u64,
-    /// How far the drive reads beyond what was asked for.
+    /// How far the drive reads beyond the request.
     pub read_ahead_sectors: u64,
 }
 
@@ -139,7 +139,7 @@ impl ReadBuffer {
         self.trim_last();
     }
 
-    /// A write changes `run`: what was buffered of it is stale.
+    /// A write changes `run`: buffered parts of it are stale.
     pub fn invalidate(&mut self, run: Run) {
         let overlaps = |s: &Segment| s.first < run.end() && run.first < s.end;
         let live_hit = self.segments.last().is_some_and(overlaps)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ─┬─ write, with room in the write cache ─┐
-//!           ├─ read of what is buffered ────────────┼──► bus ──► done
+//!           ├─ read of buffered data ───────────────┼──► bus ──► done
 //!           ├─ flush of a clean cache, discard ─────┘
 //!           └─ everything else ──► queue ──► arm ──────────────► done
 //!                    write cache ──────────► arm (destage)

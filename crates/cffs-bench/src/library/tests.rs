@@ -285,9 +285,9 @@ fn recovery_from_a_full_journal_takes_less_than_a_second() {
     }
 }
 
-/// Files of 4 KiB that are made durable, as many at once as there are directories, by a host that takes so
-/// long between two times, while the journal is brought home again and again: the part of its busy time that
-/// this takes, and the bytes that are written for each file.
+/// Makes files of 4 KiB durable, one in each directory at a time, by a host that pauses for `host` in
+/// between, while the journal is drained repeatedly. Returns the drains' part of the busy time, and the bytes
+/// written per file.
 fn destaging(profile: Profile, journal_bytes: u64, directories: usize, host: Nanos) -> (f64, f64) {
     const FILES: usize = 12_000;
     let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };

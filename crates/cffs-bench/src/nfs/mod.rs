@@ -7,7 +7,7 @@
 //!
 //! - [`calls`]: the calls that the workload makes, and what it takes from their replies;
 //! - [`client`]: one connection with several calls under way;
-//! - [`workload`]: what is asked of a server, and how fast it answered;
+//! - [`workload`]: the requests to a server, and the times of its answers;
 //! - [`server`]: the servers, each on a volume of its own;
 //! - [`comparison`]: all servers on all disks, several times;
 //! - [`report`]: medians, bars and tables.

@@ -158,7 +158,7 @@ impl Served {
         };
         match self.contender.is_cffs() {
             true => mkfs.args(["mkfs", "-q"]),
-            // Lazy initialization would run in the background of what is measured.
+            // Lazy initialization would run in the background of the measurement.
             false => mkfs.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
         };
         peer::run(mkfs.arg(self.device.path()))

@@ -89,7 +89,7 @@ fn a_load_does_what_it_says_and_each_operation_counts() {
     assert!(counts[5].0 == workload::LIST && counts[5].1 > 250, "{counts:?}");
     assert_eq!(counts[6], (workload::REMOVE, 250));
     assert_eq!(server.chilled, 2);
-    // What was created is gone, and the tree is there.
+    // The created files are gone, and the tree is there.
     let root = server.root().expect("mounted");
     let mut client = server.connect().expect("connected");
     let again = client.call(&calls::make_dir(&root, "tree-0"), calls::made);
@@ -124,7 +124,7 @@ fn a_reply_that_is_missing_or_cut_off_is_an_error() {
     [0, 0, 0, 0, 1, 0, 7].into_iter().for_each(|number| bare.u32(number));
     bare.opaque(b"file");
     [0, 1, 0, 0, 0, 1].into_iter().for_each(|number| bare.u32(number));
-    let error = calls::listed(bare.bytes()).expect_err("it lacks what was asked for");
+    let error = calls::listed(bare.bytes()).expect_err("it lacks the requested data");
     assert!(error.to_string().contains("without"), "{error}");
     let refused = client.call(&calls::commit(b"no handle"), calls::committed);
     assert!(refused.expect_err("no such file").to_string().contains("status"));

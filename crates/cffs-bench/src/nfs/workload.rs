@@ -31,7 +31,7 @@ pub const READ: &str = "read";
 pub const LIST_COLD: &str = "READDIRPLUS, cold";
 /// The same again and again.
 pub const LIST: &str = "READDIRPLUS";
-/// REMOVE of what was created.
+/// REMOVE of the created files.
 pub const REMOVE: &str = "remove";
 
 /// A server that is measured.
@@ -86,7 +86,7 @@ pub fn run(target: &mut dyn Target, load: Load) -> Result<Vec<Phase>> {
 struct Tree {
     dirs: Vec<Handle>,
     files: Vec<Handle>,
-    /// Empty directories for what is created.
+    /// Empty directories for new files.
     empty: Vec<Handle>,
 }
 

@@ -168,7 +168,7 @@ impl Peer {
     fn make(self, device: &Path, journal: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
-            // Lazy initialization would run in the background of what is measured.
+            // Lazy initialization would run in the background of the measurement.
             Peer::Ext4 | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => {
                 let mut c = Command::new("mkfs.ext4");
                 c.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
@@ -273,7 +273,7 @@ impl Peer {
         run(command.arg(device))
     }
 
-    /// The version of what is measured, for the report.
+    /// The version of the measured program, for the report.
     pub fn version(self, cffs: &Path) -> String {
         let first_line = |command: &mut Command| {
             let output = command.output().ok()?;

@@ -25,7 +25,7 @@ pub struct Chart {
 pub struct Line {
     /// The label of the line.
     pub name: String,
-    /// Sizes, and what is shown of each; all above zero.
+    /// Sizes, and the figure of each; all above zero.
     pub points: Vec<(f64, f64)>,
 }
 

@@ -28,11 +28,11 @@ pub struct Environment {
     pub machine: Machine,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
-    /// How requests reached what was served over FUSE, if anything was.
+    /// The transport of FUSE requests, if there were any.
     pub transport: Option<Transport>,
     /// Which threads run where.
     pub placement: String,
-    /// The versions of what was measured.
+    /// The versions of the measured programs.
     pub versions: Vec<(String, String)>,
 }
 

@@ -5,7 +5,7 @@
 //! next request begins, in the model, when the previous one ended there, so a loaded machine
 //! distorts what the host sees by its own lateness only, and that does not add up.
 //!
-//! There is no thread of its own. Of the callers that wait, one is the *driver*: it sleeps until the
+//! It has no thread of its own. One of the waiting callers is the *driver*: it sleeps until the
 //! device's next event, lets it happen, and wakes those whose requests completed. When its own
 //! request is done it passes the role on. So a lone caller is woken by its own timer, and no other
 //! thread is scheduled.

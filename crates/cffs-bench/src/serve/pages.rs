@@ -44,7 +44,7 @@ impl RaisedLimit {
         Ok(())
     }
 
-    /// The longest request in bytes of what is mounted now.
+    /// The longest request of the current mount, in bytes.
     pub fn bytes(&self) -> u32 {
         self.pages * PAGE_BYTES
     }

@@ -16,7 +16,7 @@ use super::small_file::SmallFile;
 use super::store::Store;
 use super::*;
 
-/// A directory whose caches cannot be emptied; remembers what was asked of it.
+/// A directory whose caches cannot be emptied; remembers its requests.
 struct Plain {
     dir: tempfile::TempDir,
     settled: std::cell::Cell<u32>,

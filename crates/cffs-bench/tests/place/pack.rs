@@ -116,7 +116,7 @@ fn two_thousand_files_lie_side_by_side_and_are_what_they_were() {
 }
 
 /// ext4 had moved a block of each such file and refused the next, since the page cache held both as one
-/// folio, which the first had made dirty. What was tried again from the beginning moved that block back.
+/// folio, which the first had made dirty. A retry from the beginning moved that block back.
 #[test]
 fn files_of_several_blocks_that_are_in_the_cache_are_moved_whole() {
     let _turn = turn();

@@ -136,5 +136,5 @@ impl Grow {
 /// The size of a mounted volume in bytes.
 fn size_of(directory: &Path) -> anyhow::Result<u64> {
     let info = control::ask(directory, Question::Info)?;
-    info["superblock"]["size_bytes"].as_u64().context("its server does not say how large it is")
+    info["superblock"]["size_bytes"].as_u64().context("its server does not report its size")
 }

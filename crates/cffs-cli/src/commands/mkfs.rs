@@ -191,7 +191,7 @@ impl Mkfs {
     fn run_in_store(&self, location: &Location) -> anyhow::Result<ExitCode> {
         let Some(size_bytes) = self.size else {
             bail!(
-                "give the size that the volume has at most: --size 1T; a store keeps what is written"
+                "give the size that the volume has at most: --size 1T; a store keeps only written data"
             )
         };
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };

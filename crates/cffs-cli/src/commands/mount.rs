@@ -248,7 +248,7 @@ impl Mount {
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, &watch, options)?;
         if let Some(damage) = volume.superblock().damage {
-            let advice = "unmount it, and cffs fsck checks and mends it";
+            let advice = "unmount it, and cffs fsck checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
         self.mount_volume(&volume, fuse_options(&source, Some(device), watch, options))

@@ -187,7 +187,7 @@ impl Regroup {
             (status.progress.without_room, "without a free run that is long enough"),
         ] {
             if count > 0 {
-                say!("{name}: {} left where it lies: {why}", counted(count, "file"))?;
+                say!("{name}: {} not moved: {why}", counted(count, "file"))?;
             }
         }
         if status.stage == Stage::Stopped {

@@ -37,7 +37,7 @@ const EXPORT_OPTIONS: &str = "\
 Options of --export, after the path and a colon, comma-separated; as in exports(5):
   ro, rw                 without or with changes (rw)
   root_squash, no_root_squash, all_squash
-                         whose requests are those of the anonymous user: root's, nobody's, or
+                         whose requests are those of the anonymous user: root's, none, or
                          everybody's (root_squash)
   anonuid=N, anongid=N   the anonymous user and group (65534)
   secure, insecure       whether clients must call from a port below 1024 (secure)
@@ -245,7 +245,7 @@ impl Serve {
             bail!("{path}: {}", stopped::explain(process.pid));
         }
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-        let pid = pid.context("a process with a strange number")?;
+        let pid = pid.context("an invalid process number")?;
         let listener = ShutdownListener::ask_unmounted(&self.source, process.pid);
         kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
         match listener {

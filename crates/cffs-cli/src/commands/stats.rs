@@ -62,7 +62,7 @@ from public pages of November 2026 (Amazon's list decides):
 
 Syncs that wait on a local disk until they are in the store (cffs mount --staging) are shown under
 staging, with their present number (one record per sync) and bytes. If these do not fall to 0 while
-nobody syncs, the records cannot be sent, and the log says why.
+and no sync is pending, the records cannot be sent, and the log says why.
 
 Examples:
   cffs stats mnt

@@ -180,7 +180,7 @@ impl Tune {
 
     /// The changes to make, to a volume with this description.
     fn changes(&self, now: &Value) -> anyhow::Result<SetVolume> {
-        let number = |value: &Value| value.as_u64().context("its size is not known");
+        let number = |value: &Value| value.as_u64().context("its size is unknown");
         let fragment_bytes = number(&now["fragment_bytes"])?;
         let total_bytes = number(&now["size_bytes"])?;
         let old = &now["reserve"];

@@ -169,7 +169,7 @@ fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     ending::last_state(NAME, image)?;
     if is_dead {
         bail!(
-            "the server of {} had ended before the unmount: the image is whole, but what was changed \
+            "the server of {} had ended before the unmount: the image is whole, but changes \
              in the server's last seconds may be lost",
             image.display()
         );

@@ -8,7 +8,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panics with it").extend_from_slice(bytes);
+        self.0.lock().expect("no panic while locked").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -19,7 +19,7 @@ impl Write for Log {
 
 impl Log {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("nobody panics with it")).into_owned()
+        String::from_utf8_lossy(&self.0.lock().expect("no panic while locked")).into_owned()
     }
 }
 

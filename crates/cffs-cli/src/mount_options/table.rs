@@ -115,7 +115,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["discard", "nodiscard"],
         term: "[no]discard",
-        help: "discard what was freed, so that an image gives its space back (nodiscard; cffs trim does it \
+        help: "discard freed blocks, so that an image gives its space back (nodiscard; cffs trim does it \
                once)",
         for_serve: true,
         effect: Effect::Kept {

@@ -149,8 +149,8 @@ fn umount_says_what_is_lost_on_a_device_that_fails() {
     }
 }
 
-/// Stops servers on devices that fail, and fails unless `says` is in what is printed wherever the image was
-/// not completed.
+/// Stops servers on devices that fail, and fails unless the output contains `says` wherever the image was not
+/// completed.
 fn stop_servers(stop: impl Fn(PathBuf) -> Output, says: &str) {
     for fault in [Fault::Write, Fault::Flush] {
         let mut failures = 0;

@@ -114,7 +114,7 @@ fn scatter(scratch: &Scratch) {
     scratch.umount();
 }
 
-/// Whether what was scattered is there.
+/// Whether the scattered files are there.
 fn has_scattered(scratch: &Scratch, image: &Path) -> bool {
     let paths = (0..SCATTERED_DIRECTORIES).flat_map(|from| {
         (0..SCATTERED_FILES).map(move |file| {
@@ -234,7 +234,7 @@ fn import_on_a_device_that_fails() {
         input: no_input,
         success: &[0],
         failure: &[1],
-        advice: &["what was copied may be lost"],
+        advice: &["copied files may be lost"],
         is_done: |scratch, image| has(scratch, image, "imported"),
     });
 }
@@ -297,7 +297,7 @@ fn tar_extract_on_a_device_that_fails() {
         },
         success: &[0],
         failure: &[1],
-        advice: &["what was extracted may be lost"],
+        advice: &["extracted files may be lost"],
         is_done: |scratch, image| has(scratch, image, "extracted"),
     });
 }

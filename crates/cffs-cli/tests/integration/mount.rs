@@ -146,7 +146,7 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
         succeed(scratch.cffs(["sync"]).arg(&dir));
         assert!(image_on_disk(&scratch) > 30 << 20);
         fs::remove_file(dir.join("gone")).expect("removed");
-        // The kernel notifies the server that nobody uses the file any more by another way than the request
+        // The kernel tells the server about the end of all use of the file by another way than the request
         // to trim comes, and perhaps after it; until then its space is not free.
         let begun = Instant::now();
         loop {
@@ -589,7 +589,7 @@ fn a_file_costs_few_round_trips() {
     is(&copy, &copied, "copy to a new file");
     is(&|file| fs::remove_file(file).expect("removed"), &["getattr", "unlink"], "remove");
     let gone = |file: &Path| assert!(fs::metadata(file).is_err());
-    is(&gone, &["lookup"], "stat what was removed");
+    is(&gone, &["lookup"], "stat a removed file");
     is(&gone, &[], "stat it again");
     scratch.umount();
 }

@@ -271,7 +271,7 @@ fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Comman
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
 }
 
-/// Versions that the page of a mount keeps are those of the command, and have what was changed before.
+/// Versions that the page of a mount keeps are those of the command, and contain the earlier changes.
 fn keep_versions_by_the_page(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let (directory, page) = (scratch.mountpoint(), Page::of(scratch));
     let mut mount = run(&["mount", "-o", &scratch.log_option()]);
@@ -670,7 +670,7 @@ fn a_volume_on_a_network_block_device() {
     server.wait().expect("it ends");
 }
 
-/// A store without room is no outage: what needs room fails, says why, and leaves what was synced.
+/// A store without room is no outage: operations that need room fail, say why, and leave synced data.
 #[test]
 fn a_store_that_is_full() {
     if !rustix::process::geteuid().is_root() {

@@ -126,7 +126,7 @@ impl Forgetful {
 }
 
 /// Clients that change names and write without a pause, lose replies, and are cut off by restarts: each
-/// change is made once, and what is written need not be written again.
+/// change is made once, and data need not be written again.
 #[test]
 fn nothing_is_lost_and_nothing_is_done_twice() {
     if !can_mount() {
@@ -412,7 +412,7 @@ fn a_full_volume_is_served_as_before() {
     assert!(said.contains("not restarted") && said.contains("no space"), "{said}");
     assert!(!dir.join(".cffs-handover").exists(), "what it began is gone");
     fs::remove_file(dir.join("big")).expect("removed");
-    // The kernel says that nobody uses it any more after that, and its space is free from then on.
+    // The kernel reports the end of its use after that, and its space is free from then on.
     let free = || rustix::fs::statvfs(&dir).expect("statvfs");
     crate::harness::wait_for(|| free().f_bfree * free().f_frsize > 4 << 20);
     restart(&scratch);

@@ -345,7 +345,7 @@ fn requests_of_clients_are_recorded_without_a_mount() {
     server.stop();
     let ended = other.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("the volume is served no longer"), "{said}");
+    assert!(said.contains("the volume is no longer served"), "{said}");
 }
 
 /// Prints what the server of this process number replies to a question, if it does.
@@ -389,8 +389,8 @@ fn the_reason_is_given_if_a_volume_cannot_be_served() {
     assert!(nothing.contains("--nfs <ADDRESS:PORT>|--web <ADDRESS:PORT>"), "{nothing}");
     let no_option = fail(2, scratch.cffs(any).args(["--export", "/:wr"]).arg(scratch.image()));
     assert!(no_option.contains("'wr'"), "{no_option}");
-    let nobody = fail(1, scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
-    assert!(nobody.contains("not being served"), "{nobody}");
+    let said = fail(1, scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+    assert!(said.contains("not being served"), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let in_use = fail(1, scratch.cffs(["serve", "--nfs", &address]).arg(scratch.image()));

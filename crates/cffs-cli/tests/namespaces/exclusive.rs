@@ -205,7 +205,7 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
         let output = Command::new(CFFS).args(command).arg(&image).output().expect("it starts");
         assert!(output.status.success(), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        names_it(&said, "what is read may not fit together");
+        names_it(&said, "reads may be inconsistent");
     }
 
     succeed(scratch.cffs(["fsck", "-p", "--take-over"]).arg(&image));

@@ -584,7 +584,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         assert!(said.contains(&format!("'{name}'")) && said.contains("object store"), "{said}");
         fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
     }
-    // As fstab has it, all at once, and as mount(8) adds it to what is asked for.
+    // As fstab has it, all at once, and as mount(8) adds it to the given options.
     succeed(&mut remount(&format!("ro,{mounted_with},{same_log}")));
     assert!(fs::write(scratch.mountpoint().join("f"), b"x").is_err());
     succeed(&mut remount(&format!("rw,{mounted_with},{same_log}")));

@@ -172,7 +172,7 @@ fn a_crash_amid_a_release_loses_nothing() {
     assert_eq!(
         images.len(),
         5,
-        "before and after what is gathered, the release, the map, the hint"
+        "before and after the compacted record, the release, the map, the hint"
     );
     for (state, image) in images.iter().enumerate() {
         for options in [READ_ONLY, TAKE_OVER] {

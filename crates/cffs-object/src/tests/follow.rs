@@ -59,7 +59,7 @@ fn requests_of_a_follower() {
     assert_eq!(contents(&second, "/newer").expect("there"), [3; 4096]);
     assert_eq!(contents(&second, "/old").expect("there"), [1; 4096]);
     assert_eq!(gets(before), 3, "the records brought what is new");
-    assert_eq!(contents(&first, "/new"), None, "what was opened stays as it was");
+    assert_eq!(contents(&first, "/new"), None, "an opened device does not change");
 
     let before = counter.requests();
     for number in 0..40 {

@@ -314,7 +314,7 @@ impl World {
         let now = self.read_on(self.newest_map(), ALL).ok_or("the history has a gap")?;
         for (slot, record) in self.acknowledged.iter().enumerate() {
             if record.is_some() && now.get(slot) != record.as_ref() {
-                return Err("what was acknowledged is not in the history");
+                return Err("an acknowledged change is not in the history");
             }
         }
         let is_there = |history: &[Record]| {

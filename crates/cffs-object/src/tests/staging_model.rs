@@ -378,13 +378,13 @@ impl World {
             is_overtaken |= !is_there && place.is_some();
             let is_kept = is_there || self.files.contains(record);
             if !is_kept && !self.has_claimed_elsewhere {
-                return Err("what was acknowledged is lost");
+                return Err("an acknowledged change is lost");
             }
         }
         match &self.stager {
             Step::Writing(history) if !self.has_claimed_elsewhere => {
                 let has_all = self.acknowledged.iter().all(|record| history.contains(record));
-                has_all.then_some(()).ok_or("a program goes on without what was acknowledged")
+                has_all.then_some(()).ok_or("a program goes on without an acknowledged change")
             }
             _ => Ok(()),
         }

@@ -52,8 +52,8 @@ pub struct Mkdir {
 
 /// Make an empty file in a group
 ///
-/// On XFS what is written to it goes there too. On ext4 contents of up to 64 KiB go where the kernel has
-/// space at hand; place cp puts a file with its contents there. Needs place init.
+/// On XFS its contents go there, too. On ext4 contents of up to 64 KiB go where the kernel has space at hand;
+/// place cp puts a file with its contents there. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place create --outer /srv/journal")]
 pub struct Create {

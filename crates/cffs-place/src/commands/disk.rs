@@ -25,7 +25,7 @@ mod tests;
 ///
 /// Whether the drive acknowledges writes before they are on the platter is what the kernel assumes, unless
 /// test writes are allowed (--try-writes). These write back what was just read from the same place: in twelve
-/// places of a device that is not in use, or of a byte range that you name and that nobody uses meanwhile.
+/// places of a device that is not in use, or of a byte range that you name and that is unused meanwhile.
 #[derive(Debug, Args)]
 #[command(name = "disk", after_help = EXAMPLES)]
 pub struct MeasureDisk {
@@ -130,7 +130,7 @@ fn writes(disk: &Disk) -> String {
         (None, Some(said)) => format!("{}, says the kernel; {untried}", place(said)),
         (Some(true), Some(false)) => format!(
             "{}, but the kernel does not flush them: write \"write back\" to its queue/write_cache, \
-             or a power cut loses what was synced",
+             or a power cut loses synced data",
             place(true)
         ),
         (Some(found), _) => String::from(place(found)),

@@ -137,7 +137,7 @@ impl Pack {
             note!("place: {}: busy: others write to it all the time; try again", path.display());
         }
         if packed.interrupted {
-            note!("place: interrupted; what was moved stays, and the rest can be packed later");
+            note!("place: interrupted; moved files stay, and the rest can be packed later");
         }
         Ok(())
     }

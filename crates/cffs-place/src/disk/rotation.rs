@@ -20,7 +20,7 @@ const SHORTEST: f64 = 0.0025;
 const LONGEST: f64 = 0.025;
 /// Turns that are tried differ by this part.
 const STEP: f64 = 0.0004;
-/// How well whole turns have to explain what was seen, of 1: chance gives less than half of this.
+/// How well whole turns must explain the measurements, of 1: chance gives less than half of this.
 const EXPLAINED: f64 = 0.6;
 /// The part of what the best one explains that the turn does at least.
 const NEARLY: f64 = 0.8;

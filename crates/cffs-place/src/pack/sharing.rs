@@ -56,8 +56,8 @@ pub fn pack_by_one(
     Ok(true)
 }
 
-/// btrfs: each file has a donor of its own. To cut one would move its last block, and what is written one
-/// after the other lies one behind the other.
+/// btrfs: each file has a donor of its own. Cutting a common donor would move its last block, and files that
+/// are written in sequence are placed in sequence.
 pub fn pack_by_many(
     _volume: &Volume,
     files: &[FileEntry],

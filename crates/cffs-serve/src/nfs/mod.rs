@@ -96,7 +96,7 @@ pub enum ServeError {
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// It was not handed over whole.
-    #[error("what was handed over makes no sense")]
+    #[error("the handover state is invalid")]
     Malformed,
     /// The listener cannot be used.
     #[error("listening: {0}")]

@@ -20,7 +20,7 @@ pub(super) struct Pool {
 }
 
 /// The jobs that wait. One idle thread is woken at a time: it wakes the next one when it has taken a job and
-/// there are more. So few threads do quick calls that arrive together, and all threads do calls that wait for
+/// others wait. So few threads do quick calls that arrive together, and all threads do calls that wait for
 /// the device.
 #[derive(Default)]
 struct Queue {

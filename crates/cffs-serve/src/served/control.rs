@@ -7,7 +7,7 @@
 //!
 //! | name | |
 //! | --- | --- |
-//! | `system.cffs.info` | read: what is mounted, and its server |
+//! | `system.cffs.info` | read: the mounted volume, and its server |
 //! | `system.cffs.stats` | read: counters |
 //! | `system.cffs.explain` | read: where the file lies |
 //! | `system.cffs.sync` | read: returns when everything is durable, or says what is lost |
@@ -18,8 +18,8 @@
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies (`reporting.rs`) |
 //! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
-//! | `system.cffs.trace.next`, `.stop` | read: fetches what was recorded, ends the recording |
-//! | `system.cffs.export` | read: what is exported by NFS, to which clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
+//! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
+//! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
 //! | `system.cffs.grow` | set to a size in bytes, to `+` and an increase, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 //! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on an error number alone |

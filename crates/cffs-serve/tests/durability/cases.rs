@@ -100,7 +100,7 @@ fn store(dir: &Path, then: impl FnOnce(*mut std::ffi::c_void)) {
     let file = OpenOptions::new().read(true).write(true).open(dir.join("f")).expect("opened");
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a new mapping of a file that is long enough, used within its length and before it is
-    // unmapped, by nobody else.
+    // unmapped, by no other code.
     unsafe {
         let map = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0);
         let map = map.expect("mapped");

@@ -21,9 +21,9 @@ const PATHS: [&str; 7] = [
 fn nothing_is_shown_without_a_token_and_nothing_run_with_that_of_a_looker() {
     let scene = Scene::new();
     for path in PATHS {
-        let nobody = scene.client.request(&format!("GET {path}"), "", "");
-        assert_eq!(nobody.status, 401, "{path}");
-        assert!(nobody.head.contains("www-authenticate: bearer"), "{nobody:?}");
+        let anonymous = scene.client.request(&format!("GET {path}"), "", "");
+        assert_eq!(anonymous.status, 401, "{path}");
+        assert!(anonymous.head.contains("www-authenticate: bearer"), "{anonymous:?}");
         for token in ["", "x", &LOOK[1..], "a-token-that-lets-walk"] {
             assert_eq!(scene.client.get(path, token).status, 401, "{path} with '{token}'");
         }

@@ -15,7 +15,7 @@ const SPECIFICATION: &str = include_str!("../../page/openapi.json");
 /// Checks a value against the parts of JSON Schema that the specification uses.
 fn conforms(spec: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(name) = schema["$ref"].as_str() {
-        let schema = spec.pointer(name.trim_start_matches('#')).expect("what is referred to");
+        let schema = spec.pointer(name.trim_start_matches('#')).expect("the referenced schema");
         return conforms(spec, schema, value, place);
     }
     if let Some(allowed) = schema["enum"].as_array() {
@@ -185,7 +185,7 @@ fn snapshots_are_kept_of_what_is_durable_listed_and_removed_by_those_who_may_run
     assert_eq!(scene.client.post("snapshot-create", LOOK, named).status, 403);
     assert_eq!(scene.client.get("/api/v1/snapshots", LOOK).status, 403);
     assert_eq!(scene.client.post("snapshot-create", RUN, named).status, 202);
-    assert!(scene.volume.stats().dirty_bytes < 10_000, "what was changed is not in it");
+    assert!(scene.volume.stats().dirty_bytes < 10_000, "the changes are not in it");
     let again = scene.client.post("snapshot-create", RUN, named);
     assert_eq!(again.status, 409, "{again:?}");
     let listed = || scene.client.get("/api/v1/snapshots", RUN).json()["snapshots"].clone();

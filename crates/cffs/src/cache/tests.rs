@@ -297,7 +297,7 @@ fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
         // A reader may skip some blocks of a request, and come back.
         let run = streams.next_run(at + 3, u64::MAX).expect("it goes on");
         assert_eq!(run.start, end);
-        assert_eq!(streams.next_run(at + 4, u64::MAX), None, "what is asked for already");
+        assert_eq!(streams.next_run(at + 4, u64::MAX), None, "it is requested already");
         (at, end) = (at + request, run.end);
         assert!((window - request..=window).contains(&(end - at)), "{at} to {end}");
     }
@@ -524,5 +524,5 @@ fn kept_blocks_come_back_unless_they_were_rewritten() {
     assert_eq!(cache.read(BlockNo(200)).unwrap()[..8], 7_u64.to_le_bytes(), "as it was before");
 
     cache.unpin(kept);
-    assert!(![10, 200, 300].into_iter().any(is_there), "nobody will read them again");
+    assert!(![10, 200, 300].into_iter().any(is_there), "no reader needs them again");
 }

@@ -182,7 +182,7 @@ impl VolatileDevice {
             None => state.current.zero(write.offset_bytes, write.len_bytes)?,
             Some(data) => state.current.write(write.offset_bytes, data)?,
         }
-        debug_assert!(!state.phases.is_empty(), "there is always a phase that is being written");
+        debug_assert!(!state.phases.is_empty(), "a phase is always being written");
         if let Some(phase) = state.phases.last_mut() {
             phase.push(write);
         }

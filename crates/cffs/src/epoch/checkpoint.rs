@@ -9,7 +9,7 @@
 //!            first phase of an epoch: mark, barrier, then the changes
 //!   clean ───────────────────────────────────────────────────────────▶ in use
 //!     ▲                                                                  │
-//!     └── mark, durable ◀── bitmaps ◀── gate closed: nothing changed ◀── epoch with what is derived
+//!     └── mark, durable ◀── bitmaps ◀── gate closed: nothing changed ◀── epoch with derived state
 //! ```
 //!
 //! Invariants: the superblock is written only under the lock of epochs, and while it says "clean", nothing in

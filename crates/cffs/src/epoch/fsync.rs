@@ -47,7 +47,7 @@ pub(crate) struct Callers {
 #[derive(Default)]
 struct State {
     wanted: Wanted,
-    /// The leader, if there is one: the number of callers that it leads, and since when.
+    /// The number of callers that the leader leads, and since when; `None` without a leader.
     led: Option<(usize, Instant)>,
     reached: Reached,
     last: LastGroup,

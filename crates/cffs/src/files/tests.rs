@@ -294,11 +294,11 @@ fn an_observer_can_end_a_copy() {
     let files = files();
     let options = CopyOptions { threads: NonZeroUsize::new(1), ..CopyOptions::default() };
     let summary = import(&files, &source, b"/part", &options, &FirstIsEnough::default());
-    let summary = summary.expect("what was copied");
+    let summary = summary.expect("copied");
     assert_eq!((summary.files + summary.directories, summary.failures), (1, 0));
     import(&files, &source, b"/whole", &options, &()).expect("imported");
     let summary = export(&files, b"/whole", &target, &options, &FirstIsEnough::default());
-    let summary = summary.expect("what was copied");
+    let summary = summary.expect("copied");
     assert_eq!((summary.files + summary.directories, summary.failures), (1, 0));
 }
 

@@ -29,7 +29,7 @@ pub struct LostWrites {
 impl LostWrites {
     pub(super) fn problem(&self) -> Problem {
         let message = format!(
-            "{}: the device lost what it had acknowledged with a flush; what was synced last may be \
+            "{}: the device lost data that it had acknowledged with a flush; the last synced changes may be \
              missing. Check the device, its cache and what lies between before you trust it again",
             self.what
         );

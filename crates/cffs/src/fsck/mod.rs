@@ -25,7 +25,7 @@
 //! | `Walk`, with `Claims`, `Duplicates`, `InterruptedRenames`, … | passes 1 and 2: they read and note `Fix`es |
 //! | `Editor`, `MapWriter`, `LostFound`, `Sharers` | make the repairs that were noted, in the overlay |
 //! | `Search` | finds what nothing leads to |
-//! | `LocatorTable`, `Bitmaps`, `Copies` | what is derived, and the superblock |
+//! | `LocatorTable`, `Bitmaps`, `Copies` | derived state, and the superblock |
 //! | `Check`, `FastRecovery` | the order of all this: for everything, or for what the intent log lists |
 //!
 //! Repairs change the overlay, never the device itself, so that a check without repair takes the same

@@ -100,7 +100,7 @@ problems! {
     WritesLost "CF0109" Loss
         "acknowledged writes lost"
         "What is on the device shows that something older than it, which the device had acknowledged with a flush, is not there: a superblock, a part of the intent log, or what a clean point wrote. What else is missing cannot be known."
-        "The volume is set right as it is found; compare what was changed last with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
+        "The volume is set right as it is found; compare recent changes with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
 
     SectorLost "CF0201" Loss
         "directory sector lost"

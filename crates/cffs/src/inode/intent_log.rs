@@ -247,7 +247,7 @@ impl IntentLog {
     fn check(&self, state: &State) {
         assert!(state.position.sequence < self.sectors_max(), "the log is longer than its half");
         assert_eq!(state.tail.len(), self.layout.block_bytes as usize, "one block is being filled");
-        assert!(state.pending.is_empty(), "what was noted is written");
+        assert!(state.pending.is_empty(), "the notes are written");
         assert!(!state.overflown || state.incomplete, "a log that lacks notes says so");
         let is_listed = |(holder, _): &(InodeNo, FileBlock)| {
             *holder == InodeNo::EXTERNAL || state.directories.contains(holder)

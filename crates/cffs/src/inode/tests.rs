@@ -37,7 +37,7 @@ impl TreeWriter for Counter {
     }
 
     fn free(&mut self, block: BlockNo) {
-        assert!(self.used.remove(&block), "what is freed was in use");
+        assert!(self.used.remove(&block), "a freed block was in use");
     }
 }
 

@@ -232,7 +232,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
     /// Marks the journal as unused in the superblock, now that all of it is at home and it can no longer be
     /// made empty.
     fn give_up(&self, why: &io::Error) -> io::Result<()> {
-        tracing::warn!("the journal cannot be made empty ({why}); the volume goes on without it");
+        tracing::warn!("the journal cannot be emptied ({why}); the volume continues without it");
         self.change_superblock(|superblock| superblock.journal.flags |= JournalFlags::UNUSED)?;
         self.flush()?;
         self.is_unused.store(true, Ordering::Release);
@@ -330,7 +330,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
             && let Err(error) = self.begin_era(writer)
         {
             tracing::warn!(
-                "the journal cannot be written ({error}); the volume goes on without it"
+                "the journal cannot be written ({error}); the volume continues without it"
             );
             self.stats.lock().state = JournalState::Off;
         }
@@ -437,7 +437,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
 
     /// Goes on without a journal that cannot be written: all that it has is in memory, too.
     fn leave(&self, writer: &mut Writer, why: &io::Error) -> io::Result<()> {
-        tracing::warn!("the journal cannot be written ({why}); the volume goes on without it");
+        tracing::warn!("the journal cannot be written ({why}); the volume continues without it");
         // The next header makes whatever arrived of the record void. On another device than the
         // volume's, that has lost something perhaps, a header that is written proves nothing.
         if self.medium.is_some() {

@@ -437,7 +437,7 @@ fn what_the_journal_did_is_counted() {
     };
     assert_eq!(stats(), drained);
     assert!(put_atomic(&journaled, &HOME, 4).expect("written"));
-    assert_eq!(stats().flushes, 5, "one for what was written past the journal");
+    assert_eq!(stats().flushes, 5, "one for writes past the journal");
     put_superblock(&journaled, &superblock).expect("written");
     assert_eq!((stats().drains, stats().drains_overlap), (2, 1));
     assert_eq!(stalled(), for_overlap, "that was a clean point");

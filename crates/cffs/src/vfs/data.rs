@@ -181,8 +181,8 @@ impl Volume {
     }
 
     /// Prefetches the contents of the given files, in device order (by
-    /// [`device_offset`](Volume::device_offset)), until the cache is full. Returns how many files were taken:
-    /// at least one unless there are none. Errors are left to the read that follows.
+    /// [`device_offset`](Volume::device_offset)), until the cache is full. Returns the number of files taken:
+    /// at least one, if any were given. Errors are left to the following read.
     pub fn fetch_batch(&self, files: impl IntoIterator<Item = InodeNo>) -> usize {
         let mut files = files.into_iter().peekable();
         let Some(first) = files.peek() else { return 0 };

@@ -100,7 +100,7 @@ pub type Opener = Box<dyn Fn() -> Result<Arc<dyn BlockDevice>, String>>;
 
 /// The changes that reached a medium.
 pub trait Record<Left> {
-    /// Moves to the next change, if there is one, and returns the states that a crash during it could leave.
+    /// Moves to the next change, if any, and returns the states that a crash during it could leave.
     fn follow(&mut self, random: &mut Random) -> Option<Vec<Left>>;
     /// The states that a crash could leave now.
     fn now(&self, random: &mut Random) -> Vec<Left>;
@@ -193,7 +193,7 @@ fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()>
 
 /// Opens a volume of a kind.
 pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
-    // An fsync leaves behind whatever it may, what may be written early is, and what was freed is
+    // An fsync leaves behind whatever it may, what may be written early is, and freed space is
     // discarded.
     let options = OpenOptions {
         cache_bytes: 1 << 20,
@@ -289,7 +289,7 @@ pub fn run<M: Medium>(
             Promise::File(ino) => run.history.file_synced(ino),
             Promise::Everything => run.history.synced(),
         }
-        // What was promised must be there whatever the device has not synced yet.
+        // Promised data must be there, even if the device has not synced other data.
         for left in record.now(&mut run.random) {
             run.try_state(left).map_err(|why| format!("after call {step}: {why}"))?;
         }

@@ -1,4 +1,4 @@
-//! Volumes on disks that keep the order of what is written, and what a crash leaves of these.
+//! Volumes on disks that keep the order of writes, and the states that a crash leaves of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -39,7 +39,7 @@ const JOURNAL_BLOCKS: usize = 40;
 /// Added to a kind: such a journal on a disk of its own.
 pub const JOURNALED_ELSEWHERE: u64 = 16;
 
-/// Disks, and what is taken out of them to see whether that is noticed.
+/// Disks, and mutations of them that must be noticed.
 #[derive(Default)]
 pub struct Disks {
     pub mutant: Option<Mutant>,

@@ -291,7 +291,7 @@ fn nth_moved(nth: u64, calls: u64) -> Workload {
     Workload::nth_pair(nth, calls).of_kinds_from(base).with_maintenance(REGROUP)
 }
 
-/// Of what is moved on a scattered volume, no unit has room as a whole.
+/// On a scattered volume, no moved unit has room as a whole.
 #[test]
 fn scattered_files_are_moved_in_halves() {
     let disks = Disks::default();

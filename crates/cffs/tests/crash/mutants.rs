@@ -120,7 +120,7 @@ pub const ALL: [Mutant; 31] = [
 ];
 
 /// Leaves out what moving files depends on: the old places are kept until the new ones are durable, all
-/// contents are written before references to them, and recovery learns what was freed and taken.
+/// contents are written before references to them, and recovery learns of freed and allocated space.
 pub const OF_MOVING: [Mutant; 7] = [
     Mutant::NoBarrier(0),
     Mutant::NoPhase(0),
@@ -175,7 +175,7 @@ impl Mutant {
         chain.insert(after.previous, intent_log::seal(image, checksum));
     }
 
-    /// Changes the order of what was written, from one sync to the next.
+    /// Changes the order of writes from one sync to the next.
     pub fn reorder(self, events: Vec<Event>) -> Vec<Event> {
         let is_discard = |event: &Event| matches!(event, Event::Discard { .. });
         let (discards, rest): (Vec<Event>, Vec<Event>) =
@@ -195,7 +195,7 @@ impl Mutant {
             let mut phases: Vec<Vec<Event>> =
                 epoch.split_inclusive(is_barrier).map(<[Event]>::to_vec).collect();
             match self {
-                // What is written by itself is the superblock, or a change of one phase.
+                // A single write is the superblock, or a change of one phase.
                 _ if phases.len() < 2 => {}
                 Mutant::NoPhase(number) if number < phases.len() => {
                     phases[number].retain(|event| !matches!(event, Event::Write { .. }));

@@ -61,7 +61,7 @@ pub enum Op {
     Regroup,
     /// Discards all free space.
     Trim,
-    /// Discards what was freed, as the option `discard` does.
+    /// Discards freed space, as the option `discard` does.
     Discard,
     /// Makes the volume larger by [`GAIN_BYTES`], if the device has room.
     Grow,

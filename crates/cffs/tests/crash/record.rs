@@ -1,4 +1,4 @@
-//! Devices that keep what was written to them, in order, with the barriers and syncs between.
+//! Devices that record the writes to them, in order, with the barriers and syncs between.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};

@@ -1,6 +1,6 @@
 //! The states that a crash may leave, from a record of writes, barriers and syncs.
 //!
-//! A crash strikes between two barriers: what was written before the first is there, what comes
+//! A crash strikes between two barriers: writes before the first are there, later ones
 //! after the second is not, and of what lies between any set of the device's sectors may be there.
 //! A sector is written as a whole or not at all; a request is not.
 //!

@@ -255,7 +255,7 @@ fn uneven(len: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Long files, of which only some blocks are looked up at once, and short ones that share blocks come whole,
-/// each at its position, from the device and from memory; and what was written between two batches comes in
+/// each at its position, from the device and from memory; and writes between two batches show in
 /// the second.
 #[test]
 fn contents_come_whole_and_as_they_are() {

@@ -185,7 +185,7 @@ fn a_volume_that_is_held_still_can_be_checked() {
     assert_sound(&crashed(&device), "at the end");
 }
 
-/// One random change; some fail, since what is asked for is not there. Returns an inode that stays
+/// One random change; some fail, since their file does not exist. Returns an inode that stays
 /// in use.
 fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
     let name = format!("f{}", random.below(8)).into_bytes();

@@ -168,7 +168,7 @@ fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (I
     (ino, name)
 }
 
-/// One random change. Some fail, as they do in life: what is asked for is not there.
+/// One random change. Some fail, as in reality, since their file does not exist.
 fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     let (dir, name) = pick_place(volume, random, history);
     let (other_dir, other_name) = pick_place(volume, random, history);
@@ -219,7 +219,7 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
 }
 
 /// An operation on a volume in use, which changes nothing that a program sees. Returns whether it makes
-/// durable what was changed before.
+/// earlier changes durable.
 fn maintain(volume: &Volume, random: &mut Random) -> bool {
     match random.below(8) {
         0 | 1 => {

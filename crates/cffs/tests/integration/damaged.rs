@@ -21,7 +21,7 @@ static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
     sample::kinds().into_iter().map(with_regions).collect()
 });
 
-/// Which volume, and what is changed in it.
+/// The volume, and the change in it.
 fn damages() -> impl Strategy<Value = (usize, Vec<damage::Change>)> {
     (0..VOLUMES.len(), prop::collection::vec(any::<damage::Change>(), 1..5))
 }

@@ -132,8 +132,7 @@ fn a_trim_leaves_the_journal_alone() {
     assert_kept(&device, &files);
 }
 
-/// As many requests as there are copies of the superblock in groups that were never used, and no group
-/// is read.
+/// One request per copy of the superblock in unused groups, and no group is read.
 #[test]
 fn a_trim_of_a_huge_empty_volume_takes_a_few_requests() {
     let inner = MemoryDevice::new(16 << 40);

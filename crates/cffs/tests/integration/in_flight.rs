@@ -145,7 +145,7 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
     }
 }
 
-/// A page that was changed and then dropped by a hole kept what was promised to it, and so did one that was
+/// A page that was changed and then dropped by a hole kept its promises, and so did one that was
 /// cut off while others of its file were in flight: the volume had less and less space until it was closed.
 #[test]
 fn promises_of_dropped_pages_are_released() {

@@ -254,7 +254,7 @@ fn a_journal_that_is_damaged_in_use_is_not_passed_over() {
         let error = fsck::check(&*left, &options, &()).expect_err("refused");
         assert_says_what_is_at_stake(&error, "others follow it");
     }
-    assert!(same(&left.snapshot(), &before), "what is refused changes nothing");
+    assert!(same(&left.snapshot(), &before), "a refused change has no effect");
     let crashing = CrashingDevice::new(left.snapshot(), 2, 1);
     check_without_journal(&crashing, Repair::Yes);
     for image in crashing.take_images() {

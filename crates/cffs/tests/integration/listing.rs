@@ -33,7 +33,7 @@ fn rename(volume: &Volume, from: &str, to: &str) {
         .expect("rename");
 }
 
-/// Reads to the end, one entry after the other, with a change after each; what was seen how often.
+/// Reads to the end, one entry after the other, with a change after each; returns the count of each name.
 fn read_while(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeNo, usize> {
     let mut seen = BTreeMap::new();
     let mut at = 0;

@@ -117,7 +117,7 @@ fn assert_refused(disks: &Disks, why: &str) {
     let report = check(&*disks.joined(), Repair::No, false).expect("checked");
     assert_eq!(report.problems[0].code, Code::JournalLost);
     assert!(report.problems[0].message.contains(why), "{:?}", report.problems[0]);
-    assert!(disks.bytes() == before, "what is refused changes nothing");
+    assert!(disks.bytes() == before, "a refused change has no effect");
 }
 
 /// The explicit option makes a sound volume of what is left, and says no more once that is done.

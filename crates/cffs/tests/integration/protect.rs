@@ -1,4 +1,4 @@
-//! Immutable and append-only files: what is refused, what is not, and that the flags last.
+//! Immutable and append-only files: refused and permitted operations, and the flags' permanence.
 
 use std::sync::Arc;
 

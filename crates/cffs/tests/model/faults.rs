@@ -86,7 +86,7 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
             let clock = Arc::new(TestClock::default());
             let volume = cffs::open(device, clock, options).expect("it is recovered");
             for number in 0..FILES {
-                let bytes = read(&volume, number).expect("what was synced is there");
+                let bytes = read(&volume, number).expect("synced data is there");
                 assert!(bytes == pattern(number, 0, usize::from(number) * 700));
             }
             volume.close().expect("close");

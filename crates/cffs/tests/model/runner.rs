@@ -554,13 +554,13 @@ impl<M: Medium> Runner<M> {
         }
     }
 
-    /// Closes the volume and opens it; what was known of each file has to be known after that.
+    /// Closes the volume and opens it; the known state of each file must be known after that.
     fn reopen(&mut self) {
         let named: Vec<InodeNo> =
             self.reference.inodes.iter().filter(|(_, n)| n.nlink > 0).map(|(i, _)| *i).collect();
         let attrs = |volume: &Volume| -> Vec<Attr> {
             let attr = |ino: &InodeNo| match volume.attr(*ino) {
-                // What is promised and what is taken may differ.
+                // Promises may differ.
                 Ok(attr) => Attr { allocated_bytes: 0, ..attr },
                 Err(error) => panic!("attributes of {ino}: {error}"),
             };

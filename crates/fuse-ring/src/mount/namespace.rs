@@ -1,6 +1,6 @@
 //! Which mount namespace this is.
 //!
-//! When the last process of a mount namespace ends, the kernel unmounts what is mounted there. It does so in
+//! When the last process of a mount namespace ends, the kernel unmounts its mounts. It does so in
 //! that process, before it closes the process's descriptors. For a mount on a block device it sends `DESTROY`
 //! and waits for the answer. If that process is the server, the answer never comes, and sync(2) of the whole
 //! machine waits for it. A mount without a block device is unmounted without a question.

@@ -42,7 +42,7 @@ pub enum Malformed {
     #[error("the {0} does not match the bytes that follow")]
     Count(&'static str),
     /// Extensions that do not add up.
-    #[error("the extensions do not add up")]
+    #[error("the lengths of the extensions are inconsistent")]
     Extensions,
 }
 

@@ -8,7 +8,7 @@
     b'world'
 
 Paths are str, bytes or path-like, with / between names, and begin at the volume's root. No permissions are
-checked: a program that may open an image may do anything in it. What is changed is in memory until
+checked: a program that may open an image may do anything in it. Changes are in memory until
 Volume.sync, Volume.close or, for one file, fsync has returned. Calls release the interpreter's lock, and a
 volume may be used by many threads. Ctrl-C ends long calls, but Volume.close.
 """
@@ -266,7 +266,7 @@ class Volume(_native.Volume):
 
 
 def fsync(file: IO[Any]) -> None:
-    """Makes what was written to a file of a volume durable, as os.fsync does for one of the host."""
+    """Makes the writes to a file of a volume durable, as os.fsync does for one of the host."""
     raw = getattr(getattr(file, "buffer", file), "raw", None)
     if not isinstance(raw, _Raw):
         raise TypeError(f"Volume.open has not opened this: {file!r}")
@@ -353,9 +353,9 @@ class _Raw(io.RawIOBase):
         return size
 
     def size(self) -> int:
-        """Of what was written through to here."""
+        """Of the writes through to here."""
         return self._file.stat().size
 
     def fsync(self) -> None:
-        """Makes what was written through to here durable; flush the buffer above first."""
+        """Makes the writes through to here durable; flush the buffer above first."""
         self._file.fsync()

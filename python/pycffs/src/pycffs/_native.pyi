@@ -134,7 +134,7 @@ class Volume:
         """Copy a tree of the host into the volume: what is in `source` comes into `target`.
 
         `progress(files, bytes)` is called some twenty times a second, and at the end. What it raises ends the
-        copy, as Ctrl-C does; what was copied until then stays."""
+        copy, as Ctrl-C does; files copied until then stay."""
     def export_tree(
         self,
         source: _Path,

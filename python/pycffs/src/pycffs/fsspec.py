@@ -98,7 +98,7 @@ class CffsFileSystem(AbstractFileSystem):
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
         information = self._information(path, self.volume.lstat(path))
-        # What is named is followed.
+        # Named links are followed.
         if information["type"] == "link":
             target = self._target(path)
             if target is not None:
@@ -268,7 +268,7 @@ class CffsFileSystem(AbstractFileSystem):
         self.volume.sync()
 
     def close(self) -> None:
-        """Closes the image; what was changed is durable then. URLs that name it open it again."""
+        """Closes the image; all changes are durable then. URLs that name it open it again."""
         for token, each in list(self._cache.items()):
             if each is self:
                 del self._cache[token]
@@ -306,7 +306,7 @@ class _File:
         self.fs.volume.rename(self._written_to, self.path)
 
     def discard(self) -> None:
-        """Removes what was written in a transaction."""
+        """Removes the files written in a transaction."""
         if self.autocommit:
             raise RuntimeError("a file that was not opened in a transaction cannot be discarded")
         self.close()

@@ -83,7 +83,7 @@ clean:
 
 @case("make", size=1 * GIB)
 def make(t):
-    """make -j2 of Lua: builds, runs, has nothing to do a second time, and rebuilds what was touched:
+    """make -j2 of Lua: builds, runs, has nothing to do a second time, and rebuilds touched files:
     what make knows, it knows from times."""
     t.program("gcc", "apt-get install gcc make")
     source = crate_source(t, "lua-src", "550.1.1")

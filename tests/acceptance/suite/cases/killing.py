@@ -123,7 +123,7 @@ def power_cut(t):
     """The server is killed, and the device loses some of what was not flushed: all, a single write,
     all but one, the later ones, half a request, or sectors here and there."""
     rng = seeded()
-    # What is written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
+    # Data written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
     with volatile_disk(t, rng, t.pick(1, 8)) as cut:
         t.mount()
         kill_again_and_again(t, t.pick(5, 300), rng, cut)

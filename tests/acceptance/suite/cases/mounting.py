@@ -1,4 +1,4 @@
-"""Mounting: what stays, who may, and what is refused."""
+"""Mounting: persistence, permissions and refusals."""
 
 import errno
 import os
@@ -154,7 +154,7 @@ def owners_by_mount(t):
     with open(t.path("base", "file"), "wb"):
         pass
     os.chown(t.path("base", "file"), 1000, 1001)
-    # Nobody can write to a directory whose owner has no number in the namespace.
+    # No user can write to a directory whose owner has no number in the namespace.
     os.chown(base, 1000, 1000)
     os.chmod(base, 0o777)
     shown = t.outside("shown")

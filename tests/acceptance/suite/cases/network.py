@@ -147,7 +147,7 @@ class Writer(threading.Thread):
         self.port, self.number, self.rng, self.start_number = port, number, rng, start_number
         self.client, self.root, self.failure = None, None, None
         self.stopping = threading.Event()
-        # Contents by name of what was acknowledged, and names that were taken away; names of which either may
+        # Contents by name of acknowledged changes, and names that were taken away; names of which either may
         # be true.
         self.promised, self.gone, self.open = {}, collections.deque(maxlen=50), set()
         self.repeated, self.checked = 0, 0
@@ -269,7 +269,7 @@ class Writer(threading.Thread):
 @case("nfs-killed", size=256 * MIB, only_on="cffs", timeout=180)
 def nfs_killed(t):
     """The server is killed while clients write, and started again at the same address: they write again
-    what was not committed, and what was answered as durable is there."""
+    uncommitted writes, and everything answered as durable is there."""
     if t.volume.is_mounted():
         t.unmount()
     kill_under_load(t, t.pick(6, 300), seeded(), lambda server: None)

@@ -62,7 +62,7 @@ def verify(safe):
 
 @case("no-space", size=(96 * MIB, 1024 * MIB), inodes=(30_000, 300_000), timeout=240)
 def no_space(t):
-    """Fill to ENOSPC, remount, compare what was acknowledged, delete all, and again: df must come back
+    """Fill to ENOSPC, remount, compare the acknowledged files, delete all, and again: df must come back
     to where it was, and the second fill must hold as much as the first."""
     at_start = used_bytes(t.dir)
     size = os.statvfs(t.dir).f_blocks * os.statvfs(t.dir).f_frsize

@@ -25,7 +25,7 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 const SECTIONS: [Section; 9] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
-    counter("device", "What was asked of the device"),
+    counter("device", "Requests to the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
     counter("journal", "The journal"),
     counter("nfs", "Calls of NFS clients"),

@@ -115,7 +115,7 @@ impl Way {
             }?;
             if next.file_type() != FileType::Directory {
                 let name = OsStr::from_bytes(name).display();
-                bail!("{name}, above it, is no directory: nothing was made");
+                bail!("{name} is not a directory; nothing was created");
             }
             self.names.push(name.to_vec());
             self.nodes.push(next);
@@ -153,7 +153,7 @@ impl Extract<'_> {
         };
         self.way.lead(above)?;
         let target = || match &*entry.link {
-            b"" => Err(anyhow!("a link that leads nowhere")),
+            b"" => Err(anyhow!("a link without a target")),
             link => Ok(link),
         };
         let device = u64::from(entry.device.0) << 32 | u64::from(entry.device.1);
@@ -166,7 +166,7 @@ impl Extract<'_> {
             Kind::BlockDevice => NewKind::BlockDevice(device),
             Kind::Regular => NewKind::Regular,
             Kind::Other(letter) => {
-                bail!("entries of the kind {:?} are not known", char::from(letter))
+                bail!("entries of the kind {:?} are unknown", char::from(letter))
             }
         };
         let attributes = attributes?;
@@ -193,10 +193,7 @@ impl Extract<'_> {
             Err(Error::Exists) => dir.lookup(name)?,
             made => made?,
         };
-        ensure!(
-            made.file_type() == FileType::Directory,
-            "there is a file of this name that is no directory"
-        );
+        ensure!(made.file_type() == FileType::Directory, "a file of this name is not a directory");
         self.directories.push((made, attributes?));
         Ok(())
     }
@@ -252,7 +249,9 @@ impl Extract<'_> {
             xattrs.retain(|(name, _)| options.owner || name != b"security.capability");
             rights.put(&mut xattrs);
             for unknown in rights.unknown() {
-                let error = anyhow!("its ACL names one whom this machine does not know: {unknown}");
+                let error = anyhow!(
+                    "its ACL names a user or group that this machine does not know: {unknown}"
+                );
                 self.failed(&entry.path, &error);
             }
         } else {

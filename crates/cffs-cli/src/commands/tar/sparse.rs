@@ -116,7 +116,7 @@ impl Map {
             (0, Some(size)) => Map::checked(size, &numbers).map(Some),
             (1, Some(size)) => Map::checked(size, &read_numbers(input)?).map(Some),
             (1, None) => bail!("a file with holes, of no size"),
-            _ => bail!("version {major} of files with holes is not known"),
+            _ => bail!("version {major} of files with holes is unknown"),
         }
     }
 

@@ -140,7 +140,7 @@ impl RecordTrace {
         let mut is_stopped = false;
         let mut has_ended_early = true;
         loop {
-            let piece = recording::next(&self.volume).context("the volume is served no longer")?;
+            let piece = recording::next(&self.volume).context("the volume is no longer served")?;
             out.write_all(&names.added_to(&piece.bytes)).context("the trace")?;
             if !piece.bytes.is_empty() {
                 continue;

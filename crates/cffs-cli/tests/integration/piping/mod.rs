@@ -244,7 +244,7 @@ fn a_map_of_holes_that_makes_no_sense_is_refused() {
         ("1", "8", &endless, "its map of holes is cut off"),
         ("1", "2000", "1\n0\n2000\n", "there is less of it than its map of holes says"),
         ("1", "x", "0\n", no_sense),
-        ("2", "8", "0\n", "version 2 of files with holes is not known"),
+        ("2", "8", "0\n", "version 2 of files with holes is unknown"),
     ];
     let mut archive = tar::Builder::new(Vec::new());
     let mut add = |name: &str, major: &str, size: &str, map: &str| {
@@ -346,7 +346,7 @@ fn an_archive_stays_below_its_directory() {
     for expected in [
         "cffs: ../up: the name leads out of the directory: nothing was made",
         "cffs: a/../../up: the name leads out of the directory: nothing was made",
-        "cffs: out/up: out, above it, is no directory: nothing was made",
+        "cffs: out/up: out is not a directory; nothing was created",
         "cffs: hard: the name leads out of the directory: nothing was made",
         "cffs: hard: the link to missing: no such file or directory",
         "cffs: odd: entries of the kind 'Q' are not known",

@@ -10,7 +10,7 @@ fn memory_has_a_bound_over_all_connections_and_each_may_have_one_call() {
         .collect();
     let other = Arc::new(Underway::new(&total));
     let has_room = |underway: &Underway| underway.has_room(*underway.count.lock());
-    assert!(has_room(&other), "nobody is kept from a first call");
+    assert!(has_room(&other), "every peer gets a first call");
     let first = Permit::take(&other, 1);
     assert!(!has_room(&other), "a second one has to wait");
     drop(first);

@@ -22,7 +22,7 @@ fn options_are_those_of_exports() {
     let as_shown = "/srv:ro,all_squash,anonuid=5,anongid=6,insecure,192.0.2.0/24,2001:db8::1/128";
     assert_eq!(all.to_string(), as_shown);
     for text in ["/", "/a b:no_root_squash", as_shown] {
-        assert_eq!(export(text).to_string(), text, "what is shown is what is parsed");
+        assert_eq!(export(text).to_string(), text, "the shown text is the parsed one");
     }
     assert!(!export("/:ro,rw").read_only, "the last one wins");
 }

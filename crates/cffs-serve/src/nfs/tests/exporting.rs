@@ -52,5 +52,5 @@ fn an_export_that_makes_no_sense_changes_nothing_and_says_why() {
     assert_eq!(exports.describe()["refusal"], "/srv is not exported");
     assert_eq!(exports.describe()["exports"].as_array().map(Vec::len), Some(1));
     exports.add("/:ro").expect("added");
-    assert!(exports.describe()["refusal"].is_null(), "what was refused before is no news");
+    assert!(exports.describe()["refusal"].is_null(), "an earlier refusal is not reported again");
 }

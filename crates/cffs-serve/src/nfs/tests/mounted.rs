@@ -212,7 +212,7 @@ fn a_mount_sees_names_that_clients_make_and_remove() {
     assert!(!path("renamed").exists());
     assert_eq!(fs::metadata(path("link")).expect("there").nlink(), 1, "of what has a name left");
     remove(&mut client, &dir, "link");
-    assert_eq!(open.metadata().expect("open").nlink(), 0, "of what is open");
+    assert_eq!(open.metadata().expect("open").nlink(), 0, "of an open file");
     ok(now(client.rmdir(&RMDIR3args { object: at(&dir, "dir") })));
     assert!(!path("dir").exists());
     assert_eq!(mounted.names("d"), ["exclusive", "fifo", "symlink"]);
@@ -389,7 +389,7 @@ impl OnPanicking {
         let ended = self.thread.join().expect("the mount ended");
         assert!(matches!(ended, Err(fuse::ServeError::Close(_))), "{ended:?}");
         assert!(self.nfs.end().is_err());
-        assert!(self.volume.close().is_err(), "nobody has closed it, and nobody can");
+        assert!(self.volume.close().is_err(), "it was not closed, and cannot be");
         assert!(!self.directory.path().join("f").exists(), "the directory is what it was");
     }
 }

@@ -52,7 +52,10 @@ fn names_come_and_go() {
     assert_eq!(some(linked.file_attributes).nlink, 2);
     let rename = RENAME3args { from: at(&dir, "f"), to: at(&root, "g") };
     let renamed = ok(now(client.rename(&rename)));
-    assert!(matches!(renamed.fromdir_wcc.before, Nfs3Option::Some(_)), "nobody else was there");
+    assert!(
+        matches!(renamed.fromdir_wcc.before, Nfs3Option::Some(_)),
+        "no other caller changed it"
+    );
     assert_eq!(failure(lookup(&mut client, &dir, "f")), nfsstat3::NFS3ERR_NOENT);
     ok(now(client.remove(&REMOVE3args { object: at(&root, "g") })));
     let remove_dir = RMDIR3args { object: at(&root, "d") };

@@ -87,7 +87,7 @@ fn clients_wait_for_a_server_that_pauses() {
     let minute = Duration::from_secs(60);
     assert_eq!(ask(address, minute).expect("served"), null().1);
     running.pause().expect("it pauses");
-    let waits = ask(address, Duration::from_millis(200)).expect_err("nobody answers");
+    let waits = ask(address, Duration::from_millis(200)).expect_err("no answer");
     assert_eq!(waits.kind(), ErrorKind::WouldBlock);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(address, minute));
@@ -99,7 +99,7 @@ fn clients_wait_for_a_server_that_pauses() {
     assert_eq!(handover.listener.local_addr().expect("bound"), address);
     running.pause().expect_err("it has ended");
     drop(handover);
-    TcpStream::connect(address).expect_err("nobody listens");
+    TcpStream::connect(address).expect_err("no listener");
 }
 
 /// A pause has an end: a call that waits for the device too long has the server go on.

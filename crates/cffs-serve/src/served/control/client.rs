@@ -219,7 +219,7 @@ pub enum AskError {
     #[error("restarted, but NFS clients are no longer served: {0}; another restart tries again")]
     WithoutNfs(String),
     /// The server has ended without an unmount.
-    #[error("its server has ended; take the mount away with cffs umount")]
+    #[error("its server has ended; remove the mount with cffs umount")]
     Dead,
     /// The path cannot be reached, or the server failed.
     #[error("{0}")]

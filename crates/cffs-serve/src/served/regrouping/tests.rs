@@ -60,7 +60,7 @@ fn it_goes_on_when_callers_have_had_their_turn() {
     let (regrouping, job) = start(&files);
     thread::sleep(Duration::from_millis(300));
     let status = regrouping.status();
-    assert_eq!(status.stage, Stage::Running, "nobody has called: {status:?}");
+    assert_eq!(status.stage, Stage::Running, "no calls: {status:?}");
     let until = Instant::now() + Duration::from_secs(60);
     while regrouping.status().stage == Stage::Running {
         assert!(Instant::now() < until, "it waits for more calls");

@@ -40,7 +40,7 @@ fn a_barrier_keeps_what_a_crash_before_it_could_leave() {
     assert_eq!(states, BTreeSet::from([[0, 0], [1, 0], [1, 1]]));
     device.sync().unwrap();
     let images = device.take_images();
-    assert_eq!(heads(&images), vec![[1, 1]; 32], "what was synced is there");
+    assert_eq!(heads(&images), vec![[1, 1]; 32], "synced data is there");
     assert_eq!(heads(&[device.inner().durable()]), [[1, 1]]);
 }
 

@@ -469,7 +469,7 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     device.write_at(8192, &[IoSlice::new(&written)]).unwrap();
 
     let mut buffer = LongBuffer::new(4 << 20);
-    assert!(device.open_descriptors().unwrap().long().is_none(), "nobody has chosen yet");
+    assert!(device.open_descriptors().unwrap().long().is_none(), "not chosen yet");
     device.control().expect_chosen_reads();
     let open = device.open_descriptors().unwrap();
     let long = open.long().unwrap();

@@ -377,8 +377,8 @@ fn each_contradiction_of_an_entry_is_refused() {
     let mut image = empty(DIR);
     let reference = Held::Reference { ino: u64::MAX, sector: 1 };
     reference.with_body(|body| insert(&mut image, 0, b"name", file_type, body)).unwrap();
-    let nobody = "a reference to a number that no inode has";
-    assert_eq!(refusal(&resealed(&image), DIR), nobody);
+    let unused = "a reference to a number that no inode has";
+    assert_eq!(refusal(&resealed(&image), DIR), unused);
     let found = verify(
         &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 32),
         DIR,
