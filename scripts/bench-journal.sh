@@ -3,7 +3,7 @@
 # one on a device without delays, and ext4, XFS and btrfs, on a disk with a write cache and on one that writes
 # through. Reports go to docs/performance/; with --quick, to a directory of its own that is printed.
 #
-#   scripts/bench-journal.sh [--quick]      (root; an interrupt ends it, and finished measurements are reported)
+#   scripts/bench-journal.sh [--quick]   (root; an interrupt ends it and reports what it has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
