@@ -44,7 +44,7 @@ const SERVE: Order = Order {
 
 /// Modules that every module may use, including each other.
 const BASE: [&str; 9] =
-    ["units", "error", "clock", "line", "lock", "runs", "stretch", "tuning", "waiter"];
+    ["units", "error", "clock", "padded", "lock", "runs", "locality", "tuning", "waiter"];
 
 /// The modules that a module may use in addition to [`BASE`].
 enum Uses {

@@ -32,9 +32,9 @@ use crate::dispatch::Dispatcher;
 use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
 use crate::transport::device::Device;
-use crate::transport::lane::{self, Lane};
+use crate::transport::reader_slots;
 use crate::transport::readers::Readers;
-use crate::transport::seats;
+use crate::transport::sync_pool::{self, SyncPool};
 use crate::transport::uring::Worker;
 use crate::transport::waiting::Waiting;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
@@ -82,7 +82,7 @@ pub const RING_THREADS_MIN: usize = 16;
 /// Without it the request is served just as well, but on `/dev/fuse` no more than [`READERS_MIN`], or
 /// one for each core, are in work at once.
 pub fn will_wait() {
-    seats::leave();
+    reader_slots::leave();
 }
 
 /// Which transport to use.
@@ -324,22 +324,22 @@ impl<H: Handler> Session<H> {
         for _ in 1..threads {
             devices.push(Arc::new(self.device.try_clone()?));
         }
-        let (seats, lane, waiting) =
-            (&self.suspension.seats, &Lane::default(), &Waiting::default());
+        let (slots, pool, waiting) =
+            (&self.suspension.slots, &SyncPool::default(), &Waiting::default());
         let reading = &Readers::new()?;
         let readers = devices.into_iter().map(Part::Reads);
-        let waiters = std::iter::repeat_with(|| Part::Waits).take(lane::THREADS);
+        let waiters = std::iter::repeat_with(|| Part::Waits).take(sync_pool::THREADS);
         let work = readers.chain(waiters).chain([Part::Watches]).map(|part| {
             move || match part {
                 Part::Reads(device) => {
                     let mut buffers = Buffers::new(payload_len)?;
                     let _reader = reading.enter();
                     let (dispatcher, buffers) = (&self.dispatcher, &mut buffers);
-                    let served = dev::serve(dispatcher, &device, buffers, seats, waiting, lane);
-                    seats.end();
+                    let served = dev::serve(dispatcher, &device, buffers, slots, waiting, pool);
+                    slots.end();
                     served
                 }
-                Part::Waits => lane.serve(&self.dispatcher, waiting),
+                Part::Waits => pool.serve(&self.dispatcher, waiting),
                 Part::Watches => {
                     waiting.watch();
                     Ok(())
@@ -348,13 +348,13 @@ impl<H: Handler> Session<H> {
         });
         let give_up = || {
             let _ = self.mounted.abandon();
-            seats.end();
+            slots.end();
         };
-        // The lane goes last: a thread that still reads may get something for it.
+        // The pool ends last, since a thread that still reads may get a request for it.
         let end = || {
-            seats.wait_for_end();
+            slots.wait_for_end();
             reading.recall();
-            lane.end();
+            pool.end();
             waiting.end();
         };
         run_all("fuse-dev", work, give_up, end)

@@ -2,9 +2,9 @@
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
 //! - [`answer`]: a message on it, from its frame to the reply.
-//! - [`seats`]: which threads read it, and which are spares.
+//! - [`reader_slots`]: the threads that read it, and the spares.
 //! - [`readers`]: how they are called back from the kernel.
-//! - [`lane`]: more threads, for requests that wait for the device.
+//! - [`sync_pool`]: threads for requests that wait for the device.
 //! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`entry`]: the buffers of its requests.
@@ -21,9 +21,9 @@ pub(crate) mod device;
 pub(crate) mod entry;
 pub(crate) mod fill;
 pub(crate) mod hold;
-pub(crate) mod lane;
 pub(crate) mod memory;
+pub(crate) mod reader_slots;
 pub(crate) mod readers;
-pub(crate) mod seats;
+pub(crate) mod sync_pool;
 pub(crate) mod uring;
 pub(crate) mod waiting;

@@ -1,6 +1,6 @@
 //! Counts of the kernel's requests by operation: each is a round trip between kernel and server.
 
-use cffs::line::Counter;
+use cffs::padded::Counter;
 use fuse_ring::protocol::Opcode;
 use serde_json::Value;
 

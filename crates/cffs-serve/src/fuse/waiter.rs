@@ -2,7 +2,7 @@
 
 use cffs::waiter::Waiter;
 
-/// A thread that waits leaves its seat to another ([`fuse_ring::will_wait`]). A mounted volume is opened
+/// A thread that waits leaves its slot to another ([`fuse_ring::will_wait`]). A mounted volume is opened
 /// with this waiter; with another one it works as well, and a slow device holds up more callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaveSeat;

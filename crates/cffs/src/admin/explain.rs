@@ -105,7 +105,7 @@ impl Explain<'_> {
         segments.dedup();
         let shares_with = self.neighbours(parent, ino, &segments)?;
         // A group read brings the run of a segment; a piece that goes on into the next segments
-        // needs one request more at most for each stretch that was not read with it.
+        // needs one request more at most for each piece that was not read with it.
         let cold_requests = segments.len() as u64;
         Ok(Placement {
             ino,

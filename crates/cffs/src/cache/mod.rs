@@ -47,10 +47,10 @@ pub use write_set::{Phase, WriteSet};
 use crate::device::{BlockDevice, Journal};
 use crate::error::Result;
 use crate::format::LiveLayout;
-use crate::line::Counter;
+use crate::locality::LocalityHash;
 use crate::lock::{Mutex, Rank, Rule};
+use crate::padded::Counter;
 use crate::runs;
-use crate::stretch::ByStretch;
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
@@ -104,7 +104,7 @@ struct Counters {
 }
 
 /// Blocks by number. Those of a file are mostly adjacent, and so are their hashes.
-type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeighter, ByStretch>;
+type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeighter, LocalityHash>;
 
 fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
     // A part gets whole runs of blocks, so it must be large enough for many: otherwise one part is full while
@@ -118,7 +118,7 @@ fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
         .build()
         .expect("capacities are given");
     let lifecycle = quick_cache::sync::DefaultLifecycle::default();
-    Clean::with_options(options, quick_cache::UnitWeighter, ByStretch::new(1), lifecycle)
+    Clean::with_options(options, quick_cache::UnitWeighter, LocalityHash::new(1), lifecycle)
 }
 
 fn count(counter: &AtomicU64, by: u64) {

@@ -48,9 +48,9 @@ pub(crate) use progress::{EpochKind, Progress, finish_writes};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::inode::{InodeCache, Vnode};
-use crate::line::{Counter, Line};
 use crate::lock::{Mutex, Rank, RwLock};
 use crate::options::OpenOptions;
+use crate::padded::{Counter, Padded};
 use crate::trace::{OpKind, Operation};
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
@@ -64,7 +64,7 @@ pub struct EpochWriter {
     pub(crate) options: Arc<OpenOptions>,
     superblock: Mutex<Superblock>,
     /// Shared by changes, held alone by the start of an epoch.
-    pub(crate) gate: Line<RwLock<()>>,
+    pub(crate) gate: Padded<RwLock<()>>,
     /// Held while anything is written.
     pub(crate) epochs: Mutex<Progress>,
     callers: Callers,
@@ -93,7 +93,7 @@ impl EpochWriter {
         let done = EpochNo(inodes.epoch().0.saturating_sub(1));
         let wait_max = inodes.cache.tuning().writing.group_commit_wait_max;
         EpochWriter {
-            gate: Line(RwLock::new(Rank::Gate, ())),
+            gate: Padded(RwLock::new(Rank::Gate, ())),
             epochs: Mutex::new(Rank::Epochs, Progress::new(done)),
             callers: Callers::new(done, wait_max),
             throttle: Throttle::new(options.early_bytes),

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Vnode;
-use crate::line::Line;
+use crate::locality::LocalityHash;
 use crate::lock::{Mutex, Rank, Rule};
 use crate::memory::Memory;
-use crate::stretch::ByStretch;
+use crate::padded::Padded;
 use crate::units::{EpochNo, InodeNo};
 
 const PARTS: usize = 64;
@@ -22,7 +22,7 @@ const PARTS: usize = 64;
 /// A sweep frees at least one part in this many of the limit.
 const FREED_PART: u64 = 8;
 
-type Part = HashMap<InodeNo, Arc<Vnode>, ByStretch>;
+type Part = HashMap<InodeNo, Arc<Vnode>, LocalityHash>;
 
 /// Evicts the vnodes of a part that are not in use, were not used since the last sweep, and equal a device
 /// that has all epochs up to `done`.
@@ -43,7 +43,7 @@ fn sweep(part: &mut Part, done: EpochNo) {
 
 /// All vnodes in memory, by number.
 pub(super) struct VnodeTable {
-    parts: Vec<Line<Mutex<Part>>>,
+    parts: Vec<Padded<Mutex<Part>>>,
     memory: Arc<Memory>,
     /// The part that is swept next.
     rotor: AtomicUsize,
@@ -58,9 +58,9 @@ impl VnodeTable {
     /// epochs up to `done`.
     pub(super) fn new(memory: Arc<Memory>, done: EpochNo) -> VnodeTable {
         // Files that were made together lie side by side in their parts.
-        let part = || Part::with_hasher(ByStretch::new(PARTS as u64));
+        let part = || Part::with_hasher(LocalityHash::new(PARTS as u64));
         VnodeTable {
-            parts: (0..PARTS).map(|_| Line(Mutex::new(Rank::Leaf, part()))).collect(),
+            parts: (0..PARTS).map(|_| Padded(Mutex::new(Rank::Leaf, part()))).collect(),
             sweep_from: AtomicU64::new(memory.inode_bytes_max()),
             memory,
             rotor: AtomicUsize::new(0),

@@ -167,7 +167,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
     /// Brings everything home, and makes the journal empty.
     fn empty(&self, writer: &mut Writer) -> io::Result<()> {
         let began = self.inner.elapsed();
-        self.bring_home()?;
+        self.write_home()?;
         match self.begin_era(writer) {
             Err(error) if self.state() == JournalState::On => self.give_up(&error)?,
             begun => begun?,
@@ -205,7 +205,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
     }
 
     /// Writes everything home that the journal has, durably.
-    fn bring_home(&self) -> io::Result<()> {
+    fn write_home(&self) -> io::Result<()> {
         let live: Vec<(u64, Arc<[u8]>)> =
             self.live.read().iter().map(|(at, image)| (*at, Arc::clone(image))).collect();
         let mut rest = &live[..];
@@ -441,7 +441,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         // The next header makes whatever arrived of the record void. On another device than the
         // volume's, that has lost something perhaps, a header that is written proves nothing.
         if self.medium.is_some() {
-            self.bring_home()?;
+            self.write_home()?;
             self.give_up(why)?;
             self.forget();
             return Ok(());

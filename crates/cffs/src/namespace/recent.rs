@@ -9,8 +9,8 @@
 
 use foldhash::HashMap;
 
-use crate::line::Line;
 use crate::lock::{Mutex, Rank};
+use crate::padded::Padded;
 use crate::units::InodeNo;
 
 const PARTS: usize = 16;
@@ -31,7 +31,7 @@ const ENTRY_BYTES: usize = size_of::<((InodeNo, u32), Noted)>() + 1;
 
 /// The names of all directories that were found lately.
 pub(super) struct RecentNames {
-    parts: Vec<Line<Mutex<Part>>>,
+    parts: Vec<Padded<Mutex<Part>>>,
     part_names_max: usize,
 }
 
@@ -41,14 +41,14 @@ impl RecentNames {
         // A table takes the more space until the next power of two the fuller it may be.
         let part_names_max = (names_max / PARTS).max(16) / 8 * 7;
         RecentNames {
-            parts: (0..PARTS).map(|_| Line(Mutex::new(Rank::Leaf, Part::default()))).collect(),
+            parts: (0..PARTS).map(|_| Padded(Mutex::new(Rank::Leaf, Part::default()))).collect(),
             part_names_max,
         }
     }
 
     /// Approximate memory of the table, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let capacity = |part: &Line<Mutex<Part>>| part.lock().capacity() * ENTRY_BYTES;
+        let capacity = |part: &Padded<Mutex<Part>>| part.lock().capacity() * ENTRY_BYTES;
         self.parts.iter().map(capacity).sum::<usize>() as u64
     }
 

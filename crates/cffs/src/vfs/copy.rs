@@ -22,8 +22,8 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// A place in a file.
 pub(super) type Place = (InodeNo, u64);
 
-/// A stretch of a file that is a hole, or is not; where it ends.
-struct Stretch {
+/// A part of a file that is a hole, or is not; where it ends.
+struct Part {
     is_hole: bool,
     end: u64,
 }
@@ -53,16 +53,16 @@ impl Volume {
             return Err(Error::TooLarge);
         }
         let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
-        let mut stretch = Stretch { is_hole: false, end: 0 };
+        let mut part = Part { is_hole: false, end: 0 };
         let (mut done, mut moved) = (0, 0);
         while done < len && moved < BYTES_MAX {
             let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
             let write = |at: u64, piece: &[u8]| self.write(caller, to.0, at, piece);
-            match self.copy_piece(source, target, len - done, &mut stretch, &mut buffer, write) {
+            match self.copy_piece(source, target, len - done, &mut part, &mut buffer, write) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     done += bytes;
-                    moved += if stretch.is_hole { 0 } else { bytes };
+                    moved += if part.is_hole { 0 } else { bytes };
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -84,15 +84,15 @@ impl Volume {
         from: Place,
         to: Place,
         len: u64,
-        stretch: &mut Stretch,
+        part: &mut Part,
         buffer: &mut [u8],
         write: impl Fn(u64, &[u8]) -> Result<usize>,
     ) -> Result<u64> {
-        if from.1 >= stretch.end {
-            *stretch = self.stretch(from)?;
+        if from.1 >= part.end {
+            *part = self.part(from)?;
         }
-        let mut len = len.min(stretch.end - from.1);
-        if stretch.is_hole {
+        let mut len = len.min(part.end - from.1);
+        if part.is_hole {
             let bytes = self.make_hole(to, len)?;
             if bytes > 0 {
                 return Ok(bytes);
@@ -107,20 +107,20 @@ impl Volume {
     }
 
     /// Whether a file is a hole at a place, and how far.
-    fn stretch(&self, (ino, offset): Place) -> Result<Stretch> {
+    fn part(&self, (ino, offset): Place) -> Result<Part> {
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
         let size = state.inode.size;
         if offset >= size {
             // It has become shorter; the read there finds that out.
-            return Ok(Stretch { is_hole: false, end: u64::MAX });
+            return Ok(Part { is_hole: false, end: u64::MAX });
         }
         let data = self.inodes().contents().seek(&state, offset, true).unwrap_or(size);
         if data > offset {
-            return Ok(Stretch { is_hole: true, end: data });
+            return Ok(Part { is_hole: true, end: data });
         }
         let end = self.inodes().contents().seek(&state, offset, false).unwrap_or(size);
-        Ok(Stretch { is_hole: false, end })
+        Ok(Part { is_hole: false, end })
     }
 
     /// Makes a hole of what of the range is one in whole blocks: up to the end of the file by giving

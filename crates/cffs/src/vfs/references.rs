@@ -1,39 +1,39 @@
 //! The uses of an inode: references by number, and inodes whose last name is gone.
 //!
-//! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that
-//! were made together have numbers side by side, so counts are kept by stretches of numbers, a byte
-//! each. The excess over a byte is kept in a table of its own.
+//! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that were made
+//! together have numbers side by side, so counts are kept by blocks of numbers, with a byte for each. The
+//! excess over a byte is kept in a table of its own.
 
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 
-use crate::line::Line;
 use crate::lock::{Mutex, Rank};
+use crate::padded::Padded;
 use crate::units::InodeNo;
 
 const SHARDS: usize = 64;
 
-/// How many numbers a stretch has. If each number stands alone, as when few of many files are in
-/// use, a stretch takes half as much again as a number with its count would.
-const STRETCH: usize = 16;
+/// The numbers in a block. If few of many files are in use, so that each number is alone in its block, a
+/// block takes one and a half times the memory of a single number with its count.
+const BLOCK: usize = 16;
 
 #[derive(Default)]
 struct Counts {
-    stretches: HashMap<u64, [u8; STRETCH]>,
+    blocks: HashMap<u64, [u8; BLOCK]>,
     /// The excess of counts over 255.
     beyond: HashMap<InodeNo, u64>,
 }
 
 impl Counts {
     fn place(ino: InodeNo) -> (u64, usize) {
-        (ino.0 / STRETCH as u64, ino.0 as usize % STRETCH)
+        (ino.0 / BLOCK as u64, ino.0 as usize % BLOCK)
     }
 
     fn get(&self, ino: InodeNo) -> u64 {
-        let (stretch, at) = Counts::place(ino);
-        match self.stretches.get(&stretch).map_or(0, |counts| counts[at]) {
+        let (block, at) = Counts::place(ino);
+        match self.blocks.get(&block).map_or(0, |counts| counts[at]) {
             u8::MAX => u64::from(u8::MAX) + self.beyond.get(&ino).copied().unwrap_or(0),
             count => count.into(),
         }
@@ -41,9 +41,9 @@ impl Counts {
 
     /// Calls `visit` with each number that has a count, and the count.
     fn for_each(&self, mut visit: impl FnMut(InodeNo, u64)) {
-        for (stretch, counts) in &self.stretches {
+        for (block, counts) in &self.blocks {
             for (at, count) in (0..).zip(counts) {
-                let ino = InodeNo(stretch * STRETCH as u64 + at);
+                let ino = InodeNo(block * BLOCK as u64 + at);
                 if *count > 0 {
                     visit(ino, self.get(ino));
                 }
@@ -52,8 +52,8 @@ impl Counts {
     }
 
     fn increment(&mut self, ino: InodeNo) {
-        let (stretch, at) = Counts::place(ino);
-        let count = &mut self.stretches.entry(stretch).or_default()[at];
+        let (block, at) = Counts::place(ino);
+        let count = &mut self.blocks.entry(block).or_default()[at];
         match count.checked_add(1) {
             Some(more) => *count = more,
             None => *self.beyond.entry(ino).or_default() += 1,
@@ -63,8 +63,8 @@ impl Counts {
     /// Takes `fewer` off a count, or all of it if it is smaller. Returns the rest; `None` if there was no
     /// count.
     fn decrease(&mut self, ino: InodeNo, fewer: u64) -> Option<u64> {
-        let (stretch, at) = Counts::place(ino);
-        let Entry::Occupied(mut counts) = self.stretches.entry(stretch) else { return None };
+        let (block, at) = Counts::place(ino);
+        let Entry::Occupied(mut counts) = self.blocks.entry(block) else { return None };
         let count = match counts.get()[at] {
             0 => return None,
             u8::MAX => u64::from(u8::MAX) + self.beyond.remove(&ino).unwrap_or(0),
@@ -76,7 +76,7 @@ impl Counts {
             self.beyond.insert(ino, beyond);
         }
         counts.get_mut()[at] = (left - beyond) as u8;
-        if *counts.get() == [0; STRETCH] {
+        if *counts.get() == [0; BLOCK] {
             counts.remove();
         }
         Some(left)
@@ -92,13 +92,13 @@ struct Shard {
     orphaned: Option<Instant>,
 }
 
-/// References on inodes. Kept apart from vnodes, so that a file that is known but not in use takes
-/// a few bytes.
-pub(super) struct References(Vec<Line<Mutex<Shard>>>);
+/// References on inodes. Separate from vnodes, so that a file that is referenced but not in use takes a few
+/// bytes.
+pub(super) struct References(Vec<Padded<Mutex<Shard>>>);
 
 impl Default for References {
     fn default() -> References {
-        let shard = |_| Line(Mutex::new(Rank::Leaf, Shard::default()));
+        let shard = |_| Padded(Mutex::new(Rank::Leaf, Shard::default()));
         References((0..SHARDS).map(shard).collect())
     }
 }
@@ -106,9 +106,9 @@ impl Default for References {
 impl References {
     /// Approximate memory of the references, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let bytes = |shard: &Line<Mutex<Shard>>| {
+        let bytes = |shard: &Padded<Mutex<Shard>>| {
             let Shard { counts, orphans, .. } = &*shard.lock();
-            counts.stretches.capacity() * (STRETCH + 9)
+            counts.blocks.capacity() * (BLOCK + 9)
                 + counts.beyond.capacity() * 17
                 + orphans.capacity() * 9
         };
@@ -130,7 +130,7 @@ impl References {
         (0..references).for_each(|_| shard.counts.increment(ino));
     }
 
-    /// All inodes with references, and how many each has, in no order.
+    /// All inodes with references and their counts, in no order.
     pub(super) fn all(&self) -> Vec<(InodeNo, u64)> {
         let mut all = Vec::new();
         for shard in &self.0 {
@@ -147,15 +147,14 @@ impl References {
             .collect()
     }
 
-    /// Gives references back; true if the inode has no name and none is left.
+    /// Releases references; returns true if the inode has no name and no references are left.
     pub(super) fn release(&self, ino: InodeNo, references: u64) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.counts.decrease(ino, references) == Some(0) && shard.orphans.contains(&ino)
     }
 
-    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted. Returns
-    /// true if it has no references; otherwise the last user learns of it from
-    /// [`References::release`].
+    /// Records that an inode has no name. It is an orphan until it gets one or is deleted. Returns true if it
+    /// has no references; otherwise the last user learns of it from [`References::release`].
     pub(super) fn orphan(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.orphans.insert(ino);
@@ -180,7 +179,7 @@ impl References {
         })
     }
 
-    /// Notes that an inode without a name got one.
+    /// Records that an inode without a name got one.
     pub(super) fn adopted(&self, ino: InodeNo) {
         self.shard(ino).lock().orphans.remove(&ino);
     }
@@ -193,7 +192,7 @@ impl References {
 
     /// Drops all references and returns the orphans, which can now be deleted.
     pub(super) fn end(&self) -> Vec<InodeNo> {
-        let end = |shard: &Line<Mutex<Shard>>| {
+        let end = |shard: &Padded<Mutex<Shard>>| {
             let mut shard = shard.lock();
             shard.counts = Counts::default();
             shard.orphans.iter().copied().collect::<Vec<_>>()

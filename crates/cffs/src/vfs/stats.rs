@@ -3,8 +3,8 @@
 use super::Volume;
 use crate::device::{Journal, JournalStats};
 use crate::inode::IntentLog;
-use crate::line::Counter;
 use crate::memory::Kind;
+use crate::padded::Counter;
 
 /// The activity of a volume since it was opened, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::protocol::Granted;
 use crate::transport::device::Device;
 use crate::transport::entry::{Held, HeldEntry, is_online};
 use crate::transport::hold::Hold;
-use crate::transport::seats::Seats;
+use crate::transport::reader_slots::ReaderSlots;
 use crate::transport::uring::Worker;
 
 /// How a session ended.
@@ -110,7 +110,7 @@ impl Suspender {
             hold.begin(Box::new(failed));
         } else {
             suspension.asked.store(true, Ordering::Release);
-            suspension.seats.end();
+            suspension.slots.end();
         }
     }
 
@@ -146,7 +146,7 @@ impl Suspender {
 pub(super) struct Suspension {
     asked: AtomicBool,
     /// Those that read `/dev/fuse`.
-    pub(super) seats: Arc<Seats>,
+    pub(super) slots: Arc<ReaderSlots>,
     /// Those that serve rings; the queues of their entries.
     pub(super) hold: Option<Hold>,
     queues: Vec<u16>,
@@ -169,7 +169,7 @@ impl Suspension {
         };
         Suspension {
             asked: AtomicBool::new(false),
-            seats: Seats::new(readers),
+            slots: ReaderSlots::new(readers),
             hold,
             queues: workers.iter().flat_map(Worker::queues).collect(),
             is_placed: workers.iter().all(Worker::is_placed),

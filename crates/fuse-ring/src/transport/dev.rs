@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use super::answer::{cut, reply};
 use super::device::{Device, Received};
-use super::lane::Lane;
 use super::memory::Pages;
-use super::seats::Seats;
+use super::reader_slots::ReaderSlots;
+use super::sync_pool::SyncPool;
 use super::waiting::Waiting;
 use crate::Handler;
 use crate::dispatch::Dispatcher;
@@ -52,24 +52,24 @@ impl Buffers {
     }
 }
 
-/// Serves requests until the connection ends, while the thread has a seat. Requests that are there to
-/// wait for a disk are left to the lane.
+/// Serves requests until the connection ends, while the thread has a slot. Requests whose purpose is to wait
+/// for a disk go to the pool.
 pub(crate) fn serve<H: Handler>(
     dispatcher: &Dispatcher<H>,
     device: &Arc<Device>,
     buffers: &mut Buffers,
-    seats: &Arc<Seats>,
+    slots: &Arc<ReaderSlots>,
     waiting: &Waiting,
-    lane: &Lane,
+    pool: &SyncPool,
 ) -> io::Result<()> {
     let place = waiting.enter(device);
-    while seats.take() {
+    while slots.take() {
         match device.receive(buffers.message())? {
             Received::Message(len) => {
                 let message = &buffers.message[PAGE - HEAD_LEN..][..len];
                 let frame = cut(dispatcher, message)?;
-                if Lane::is_for(frame.opcode()) {
-                    lane.put(device, waiting, &frame, message);
+                if SyncPool::is_for(frame.opcode()) {
+                    pool.put(device, waiting, &frame, message);
                 } else {
                     waiting.begin(&place, &frame);
                     let replied = reply(dispatcher, device, &frame, &mut buffers.payload);

@@ -10,17 +10,17 @@ fn a_million_files_made_together_take_a_few_bytes_each() {
     let files = 1_000_000;
     (16..16 + files).map(InodeNo).for_each(|ino| references.take(ino));
     // A table is filled to seven eighths at most, and has one more byte per slot.
-    let entry = size_of::<(u64, [u8; STRETCH])>() + 1;
+    let entry = size_of::<(u64, [u8; BLOCK])>() + 1;
     let places =
-        |shard: &Line<Mutex<Shard>>| shard.lock().counts.stretches.capacity().div_ceil(7) * 8;
+        |shard: &Padded<Mutex<Shard>>| shard.lock().counts.blocks.capacity().div_ceil(7) * 8;
     let bytes = references.0.iter().map(places).sum::<usize>() * entry;
     assert!(bytes <= 4 * files as usize, "{bytes} bytes for {files} references");
     (16..16 + files).for_each(|ino| assert!(!references.release(InodeNo(ino), 1)));
-    assert!(references.0.iter().all(|shard| shard.lock().counts.stretches.is_empty()));
+    assert!(references.0.iter().all(|shard| shard.lock().counts.blocks.is_empty()));
 }
 
 proptest! {
-    /// Against a map of plain counts, with numbers that share stretches and counts beyond a byte.
+    /// Against a map of plain counts, with numbers that share blocks and counts beyond a byte.
     #[test]
     fn counts_are_those_of_a_plain_map(
         steps in prop::collection::vec((0u64..40, 0u64..400, any::<bool>()), 1..60),

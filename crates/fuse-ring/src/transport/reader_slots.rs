@@ -1,12 +1,12 @@
-//! The threads that may read `/dev/fuse`: as many as there are seats.
+//! Slots for the threads that may read `/dev/fuse`.
 //!
-//! The kernel gives a request to the thread that has waited longest. Were there many, the requests of
-//! one caller would go round all of them and all cores, and each would pay for waking another thread.
-//! So few threads read, and the others are spares: a thread whose request is about to wait leaves its
-//! seat to one of them, and takes the next free one when it has answered.
+//! The kernel gives a request to the thread that has waited longest. With many readers, the requests of one
+//! caller would visit all of them on all cores, and each would pay for waking another thread. So few threads
+//! read, and the others are spares: a thread whose request is about to wait passes its slot to one of them,
+//! and takes the next free slot after its answer.
 //!
 //! ```text
-//!   spare ──▶ seated: reads, serves, answers, reads ... ──▶ waits, then answers ──▶ spare
+//!   spare ──▶ reading: reads, serves, answers, reads ... ──▶ waits, then answers ──▶ spare
 //!                                                 leave()
 //! ```
 
@@ -14,31 +14,31 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The seats of a session.
+/// The slots of a session.
 #[derive(Debug)]
-pub(crate) struct Seats {
-    /// How many are free.
+pub(crate) struct ReaderSlots {
+    /// The number of free slots.
     free: Mutex<usize>,
     /// Serving has ended. Read without the lock, since a thread looks at it for each request.
     ended: AtomicBool,
-    /// A seat is free, or no thread needs one any more.
+    /// Signals a free slot, or the end.
     changed: Condvar,
     /// Serving has ended.
     over: Condvar,
 }
 
-/// A seat, which is free again when this is dropped.
-struct Seat(Arc<Seats>);
+/// A slot, which is free again when this is dropped.
+struct Slot(Arc<ReaderSlots>);
 
 thread_local! {
-    /// The seat of this thread.
-    static SEAT: RefCell<Option<Seat>> = const { RefCell::new(None) };
+    /// The slot of this thread.
+    static SLOT: RefCell<Option<Slot>> = const { RefCell::new(None) };
 }
 
-impl Seats {
-    /// `count` seats, all free.
-    pub(crate) fn new(count: usize) -> Arc<Seats> {
-        Arc::new(Seats {
+impl ReaderSlots {
+    /// `count` slots, all free.
+    pub(crate) fn new(count: usize) -> Arc<ReaderSlots> {
+        Arc::new(ReaderSlots {
             free: Mutex::new(count),
             ended: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -46,9 +46,9 @@ impl Seats {
         })
     }
 
-    /// Waits for a seat for this thread, if it has none; `false` if nothing is left to serve.
-    pub(crate) fn take(self: &Arc<Seats>) -> bool {
-        if SEAT.with_borrow(Option::is_some) {
+    /// Waits for a slot for this thread, if it has none; `false` if nothing is left to serve.
+    pub(crate) fn take(self: &Arc<ReaderSlots>) -> bool {
+        if SLOT.with_borrow(Option::is_some) {
             return !self.ended.load(Ordering::Relaxed);
         }
         let mut free = self.lock();
@@ -60,7 +60,7 @@ impl Seats {
         }
         *free -= 1;
         drop(free);
-        SEAT.set(Some(Seat(Arc::clone(self))));
+        SLOT.set(Some(Slot(Arc::clone(self))));
         true
     }
 
@@ -86,16 +86,16 @@ impl Seats {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         *self.0.lock() += 1;
         self.0.changed.notify_one();
     }
 }
 
-/// Leaves this thread's seat to another, if it has one.
+/// Passes this thread's slot to another, if it has one.
 pub(crate) fn leave() {
-    SEAT.take();
+    SLOT.take();
 }
 
 #[cfg(test)]

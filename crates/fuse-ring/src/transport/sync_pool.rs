@@ -1,8 +1,8 @@
-//! A lane of its own for requests that wait for the device: `FSYNC` and its kind.
+//! A thread pool for requests that wait for the device: `FSYNC` and the like.
 //!
-//! A thread that reads `/dev/fuse` and served these itself would be missing for as long as the device
-//! takes, and with it the other callers' next requests, which would have shared the wait. So these
-//! requests go to threads that do nothing else, and many callers can wait for one write.
+//! A thread that reads `/dev/fuse` and served these itself would not read other callers' requests during the
+//! wait, although these could share the same flush. So these requests go to separate threads, and many
+//! callers can wait for one write.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::Handler;
 use crate::dispatch::Dispatcher;
 use crate::protocol::{Frame, Opcode};
 
-/// Callers that can wait at once; more of them queue.
+/// The most callers that wait concurrently; others queue.
 pub(crate) const THREADS: usize = 32;
 
 struct Job {
@@ -33,18 +33,18 @@ struct State {
 
 /// The requests that wait to be served.
 #[derive(Default)]
-pub(crate) struct Lane {
+pub(crate) struct SyncPool {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Lane {
+impl SyncPool {
     /// Whether a request belongs here.
     pub(crate) fn is_for(opcode: Option<Opcode>) -> bool {
         matches!(opcode, Some(Opcode::Fsync | Opcode::FsyncDir | Opcode::SyncFs))
     }
 
-    /// Leaves a request to the lane.
+    /// Leaves a request to the pool.
     pub(crate) fn put(
         &self,
         device: &Arc<Device>,
@@ -59,13 +59,13 @@ impl Lane {
         self.changed.notify_one();
     }
 
-    /// Nothing more will come.
+    /// No more requests will come.
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.changed.notify_all();
     }
 
-    /// Serves what comes until the end.
+    /// Serves requests until the end.
     pub(crate) fn serve<H: Handler>(
         &self,
         dispatcher: &Dispatcher<H>,

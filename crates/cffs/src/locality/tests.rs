@@ -3,7 +3,7 @@ use super::*;
 const PARTS: usize = 8;
 
 fn hashes(numbers: impl Iterator<Item = u64>, apart: u64) -> Vec<u64> {
-    let by_stretch = ByStretch::new(apart);
+    let by_stretch = LocalityHash::new(apart);
     numbers.map(|number| by_stretch.hash_one(number)).collect()
 }
 
@@ -14,7 +14,7 @@ fn part(hash: &u64) -> usize {
 #[test]
 fn neighbours_lie_side_by_side_and_are_told_apart() {
     for apart in [1, 64] {
-        let found = hashes((0..STRETCH).map(|at| (777 * STRETCH + at) * apart), apart);
+        let found = hashes((0..NEIGHBOURS).map(|at| (777 * NEIGHBOURS + at) * apart), apart);
         for (at, hash) in found.iter().enumerate() {
             assert_eq!(hash & 0xFFFF, (found[0] & 0xFFFF) + at as u64, "the next place");
             assert_eq!(part(hash), part(&found[0]), "in the same part");
@@ -39,7 +39,7 @@ fn numbers_have_hashes_of_their_own() {
 fn parts_have_as_much_whatever_the_way() {
     for way in [1, 2, 3, 4, 8, 16, 64, 128, 1_024, 16_384] {
         let mut counts = [0; PARTS];
-        for hash in hashes((0..1_024).map(|stretch| (1_000 + stretch * way) * STRETCH), 1) {
+        for hash in hashes((0..1_024).map(|block| (1_000 + block * way) * NEIGHBOURS), 1) {
             counts[part(&hash)] += 1;
         }
         let most = counts.iter().max().copied().unwrap_or(0);

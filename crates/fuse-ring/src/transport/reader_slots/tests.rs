@@ -6,18 +6,18 @@ use super::*;
 
 #[test]
 fn leaving_a_seat_admits_one_other_thread() {
-    let seats = &Seats::new(1);
+    let slots = &ReaderSlots::new(1);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        assert!(seats.take() && seats.take());
+        assert!(slots.take() && slots.take());
         let spares: Vec<_> = (0..2)
             .map(|_| {
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let seated = seats.take();
-                    sender.send(seated).unwrap();
+                    let reading = slots.take();
+                    sender.send(reading).unwrap();
                     // Until the end, which it must not take for itself.
-                    while !seats.ended.load(Ordering::Relaxed) {
+                    while !slots.ended.load(Ordering::Relaxed) {
                         thread::yield_now();
                     }
                 })
@@ -28,19 +28,19 @@ fn leaving_a_seat_admits_one_other_thread() {
         leave();
         assert_eq!(receiver.recv(), Ok(true));
         assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
-        seats.end();
+        slots.end();
         assert_eq!(receiver.recv(), Ok(false));
-        assert!(!seats.take());
+        assert!(!slots.take());
         leave();
-        assert!(!seats.take());
+        assert!(!slots.take());
         assert!(spares.into_iter().all(|spare| spare.join().is_ok()));
     });
 }
 
 #[test]
 fn a_thread_that_ends_leaves_its_seat() {
-    let seats = Seats::new(1);
-    thread::scope(|scope| scope.spawn(|| assert!(seats.take())).join().unwrap());
-    assert!(seats.take());
+    let slots = ReaderSlots::new(1);
+    thread::scope(|scope| scope.spawn(|| assert!(slots.take())).join().unwrap());
+    assert!(slots.take());
     leave();
 }

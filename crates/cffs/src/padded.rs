@@ -1,17 +1,17 @@
-//! Values that threads on several cores change at once, each in a cache line of its own: a core that writes
-//! to a line takes it from all others.
+//! Padding for values that threads on several cores change concurrently: each gets a cache line of its own,
+//! since a core that writes to a cache line invalidates it on all other cores.
 //!
 //! Stands on nothing.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A value that shares no line of memory with another.
+/// A value that shares its cache line with no other value.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Line<T>(pub T);
+pub struct Padded<T>(pub T);
 
-impl<T> Deref for Line<T> {
+impl<T> Deref for Padded<T> {
     type Target = T;
 
     #[inline]
@@ -20,14 +20,14 @@ impl<T> Deref for Line<T> {
     }
 }
 
-impl<T> DerefMut for Line<T> {
+impl<T> DerefMut for Padded<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-/// Parts of a counter. Threads take turns in them, so that few share one.
+/// The number of parts of a counter. Threads are spread over them, so that few share one.
 const PARTS: usize = 16;
 
 thread_local! {
@@ -37,9 +37,9 @@ thread_local! {
     };
 }
 
-/// A counter that many threads count with and few look at. It orders nothing.
+/// A counter that many threads increment and few read. It orders no other memory access.
 #[derive(Debug, Default)]
-pub struct Counter([Line<AtomicU64>; PARTS]);
+pub struct Counter([Padded<AtomicU64>; PARTS]);
 
 impl Counter {
     /// Counts one more.
@@ -48,7 +48,7 @@ impl Counter {
         self.0[PART.with(|part| *part)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were counted.
+    /// The count.
     pub fn get(&self) -> u64 {
         self.0.iter().map(|part| part.load(Ordering::Relaxed)).sum()
     }
