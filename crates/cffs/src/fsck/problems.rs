@@ -57,13 +57,13 @@ macro_rules! problems {
 
 problems! {
     Unrepaired "CF0001" Loss
-        "repair came to no end"
-        "Each repair showed new damage, more often than the damage of one accident explains."
-        "Nothing more. Copy what can be read and make a new volume.";
+        "repair did not converge"
+        "Each repair revealed new damage, more often than a single accident explains."
+        "None. Copy the readable files and make a new volume.";
     NoSpace "CF0002" Loss
         "no space for a repair"
-        "A repair needs free fragments or an inode number, and there is none."
-        "The rest is repaired, and the volume stays marked as damaged: copy what you need from a read-only mount.";
+        "A repair needs free fragments or an inode number, and none is left."
+        "The rest is repaired, and the volume stays marked as damaged: copy your files from a read-only mount.";
 
     SuperblockLost "CF0101" Damage
         "superblock lost"
@@ -71,7 +71,7 @@ problems! {
         "It is rewritten from the best of its copies.";
     SuperblockCopy "CF0102" Derived
         "copy of the superblock bad"
-        "A copy of the superblock is bad, or contradicts the superblock in what mkfs decided."
+        "A copy of the superblock is bad, or contradicts the superblock in a field that mkfs set."
         "The copy is rewritten.";
     DeviceTooSmall "CF0103" Loss
         "device smaller than the volume"
@@ -80,14 +80,14 @@ problems! {
     SystemArea "CF0104" Damage
         "system area lost"
         "The sector with the inodes of the root directory, the locator table and the external table is bad."
-        "It is restored from a copy; what the copy does not know is searched.";
+        "It is restored from a copy; blocks that the copy lacks are searched for.";
     SystemCopy "CF0105" Derived
         "copy of the system area bad"
         "A sector of a copy of the system area does not match its checksum."
         "The copy is rewritten.";
     SystemInode "CF0106" Damage
         "system inode missing or impossible"
-        "The inode of the root directory, of the locator table or of the external table is not there or is none."
+        "The inode of the root directory, of the locator table or of the external table is missing or invalid."
         "It is made again, empty; its contents are searched for.";
     JournalHeader "CF0107" Derived
         "header of the journal bad"
@@ -95,25 +95,25 @@ problems! {
         "A new, empty journal is written.";
     JournalLost "CF0108" Loss
         "journal lost while it was in use"
-        "The volume was not left clean, and its journal is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of the journal or the volume is an older copy than its journal, or the device that had it is lost. Changes that were reported as durable are lost, and what lies at its place may not fit together."
-        "None without --without-journal, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty journal is written; a journal that is left out does not count if it turns up again.";
+        "The volume was not left clean, and its journal is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of itself, or the volume is older than its journal, or its device is lost. Changes that were reported as durable are lost, and the rest of the volume may be inconsistent."
+        "None without --without-journal, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty journal is written; the old journal is ignored if it turns up again.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"
-        "What is on the device shows that something older than it, which the device had acknowledged with a flush, is not there: a superblock, a part of the intent log, or what a clean point wrote. What else is missing cannot be known."
-        "The volume is set right as it is found; compare recent changes with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
+        "The device lost data that it had acknowledged with a flush, although it kept later data: a superblock, a part of the intent log, or writes of a clean point. Other losses cannot be detected."
+        "The volume is made consistent in its present state; compare recent changes with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
 
     SectorLost "CF0201" Loss
         "directory sector lost"
-        "A sector of a directory cannot be read, does not match its checksum or is another's. Its names, and the inodes that lie in it, are lost."
-        "The sector is made empty, or keeps what is valid in it if another of its block is the directory's own. Directories among the lost are found again and go to lost+found.";
+        "A sector of a directory cannot be read, does not match its checksum or belongs elsewhere. Its names and the inodes in it are lost."
+        "The sector is emptied, or keeps its valid entries if another sector of its block is the directory's own. Lost directories are found again and go to lost+found.";
     TableSectorLost "CF0202" Loss
         "sector of the external table lost"
-        "A sector of the external inode table cannot be read, does not match its checksum or is another's. The inodes in it are lost."
-        "The sector is made empty, or keeps what is valid in it if its header alone is wrong. The names of inodes that are lost are removed; directories among them are found again and go to lost+found.";
+        "A sector of the external inode table cannot be read, does not match its checksum or belongs elsewhere. The inodes in it are lost."
+        "The sector is emptied, or keeps its valid inodes if only its header is wrong. The names of lost inodes are removed; directories among them are found again and go to lost+found.";
     BadEntry "CF0203" Loss
         "impossible entry"
         "A sector is intact, but an entry or an inode in it breaks the rules of the format."
-        "What can be set right is; the entry is removed if its rest makes no sense.";
+        "It is corrected as far as possible; otherwise the entry is removed.";
     NameHash "CF0204" Damage
         "wrong hash of a name"
         "An entry's hash is not that of its name, so that looking it up fails."
@@ -121,7 +121,7 @@ problems! {
     DirectorySize "CF0205" Damage
         "directory's size does not match its blocks"
         "A directory's size is not a multiple of the block size, or its blocks do not cover it."
-        "The size is set by the blocks, or empty blocks fill the holes.";
+        "The size is set from the blocks, or empty blocks fill the holes.";
     BadNumber "CF0206" Loss
         "impossible inode number"
         "An entry has the number of a system inode, or one that the locator table cannot hold."
@@ -140,7 +140,7 @@ problems! {
         "The name is removed.";
     ReferenceSector "CF0210" Damage
         "name refers to the wrong sector for its inode"
-        "A name refers to an inode in another sector of the external inode table than it lies in."
+        "A name refers to an inode in the wrong sector of the external inode table."
         "The entry is corrected.";
     EntryType "CF0211" Damage
         "name has the wrong type"
@@ -152,47 +152,47 @@ problems! {
         "The inode moves to the external inode table.";
     ExtentRange "CF0221" Loss
         "extent outside of the data area"
-        "An extent leaves the volume or its cylinder group, or covers blocks that are never given out."
+        "An extent leaves the volume or its cylinder group, or covers blocks that are never allocated."
         "The extent is removed; the file has a hole there.";
     ExtentOverlap "CF0222" Damage
         "extents of a file overlap"
         "Two extents map the same part of a file."
-        "That in the inode counts, as the newer; the other loses the part.";
+        "The one in the inode counts, as the newer; the other loses the part.";
     ExtentBlock "CF0223" Loss
         "block of an extent tree lost"
-        "A block of the tree that maps a file cannot be read, does not match its checksum or is another's."
-        "The file keeps the extents that are left, and has a hole where the others were.";
+        "A block of the tree that maps a file cannot be read, does not match its checksum or belongs elsewhere."
+        "The file keeps the other extents, and has holes in place of the lost ones.";
     SharedFragments "CF0224" Loss
         "fragments used twice"
         "Two files, or two parts of one, claim the same fragments. Only one can be right."
-        "A file whose checksum shows them to be its own keeps them, and the others have a hole there, as has one whose checksum shows that they are not. Where no checksum decides, each gets a copy.";
+        "A file whose checksum matches keeps them, and the others get a hole, as does a file whose checksum does not match. If no checksum decides, each gets a copy.";
     FragmentCount "CF0225" Damage
         "inode's count of fragments wrong"
         "The count in the inode is not that of its extents, extent blocks and attributes."
         "The count is corrected.";
     Contents "CF0226" Loss
         "contents do not match their checksum"
-        "A file's bytes are not those that were written."
-        "Nothing can bring them back; the checksum is removed, so that the file can be read.";
+        "A file's bytes differ from those that were written."
+        "They cannot be restored; the checksum is removed, so that the file can be read.";
     UnexpectedSpace "CF0227" Damage
         "file has space that its type does not have"
-        "A device, pipe or socket has a size or extents, or the target of a symbolic link is not there in full."
+        "A device, pipe or socket has a size or extents, or the target of a symbolic link is incomplete."
         "The space is freed; a symbolic link without target is removed.";
     Fields "CF0228" Damage
         "fields of an inode contradict each other"
-        "A file that is larger than a segment has a checksum of its contents, or the place where its neighbours lie is not on the volume."
+        "A file that is larger than a segment has a checksum of its contents, or the recorded place of its neighbours is not on the volume."
         "The checksum is removed, or the place forgotten.";
     SymlinkTarget "CF0229" Loss
-        "target of a symbolic link is no path"
-        "The target of a symbolic link is empty or has a zero byte, which no path has."
-        "The target ends before the zero byte; a link that has none then is removed.";
+        "invalid target of a symbolic link"
+        "The target of a symbolic link is empty or contains a zero byte."
+        "The target is cut before the zero byte; a link without a target is removed.";
     AttributeList "CF0231" Loss
         "list of attributes bad"
-        "The extended attributes of an inode do not add up, or one has a name with a zero byte."
-        "Those before the place where the list breaks are kept, but for such with a bad name.";
+        "The list of an inode's extended attributes is malformed, or a name contains a zero byte."
+        "Valid attributes before the error are kept.";
     AttributeBlock "CF0232" Loss
         "attribute block lost"
-        "The block of a file's extended attributes cannot be read, does not match its checksum or is another's."
+        "The block of a file's extended attributes cannot be read, does not match its checksum or belongs elsewhere."
         "The file loses those attributes.";
 
     LinkCount "CF0301" Damage
@@ -217,28 +217,28 @@ problems! {
         "One name stays; the others are removed.";
     LostDirectory "CF0306" Damage
         "directory whose inode was lost"
-        "A directory's sectors are there, but the inode that led to them is not."
+        "A directory's sectors exist, but its inode is lost."
         "It gets a new inode and a name in lost+found. Its owner and permissions are lost: only root may enter it.";
     DirectoryLoop "CF0307" Damage
         "directory contains itself"
-        "A name inside of a directory leads back to the directory or to one above it."
+        "A name inside a directory refers to the directory itself or to one above it."
         "The name is removed.";
     LostBlocks "CF0308" Damage
-        "blocks of a directory to which its inode does not lead"
-        "A directory lacks sectors, and they were found where nothing leads to: its number of blocks, its generation or the places of its blocks are wrong in its inode."
-        "The directory gets them back.";
+        "blocks of a directory that its inode does not refer to"
+        "A directory lacks sectors, and they were found in blocks that nothing refers to: its inode has the wrong number of blocks, generation or places."
+        "They are returned to the directory.";
 
     LocatorSize "CF0401" Derived
         "locator table's size wrong"
-        "The size of the file that is the locator table is not that of its blocks."
-        "The size is set by the blocks.";
+        "The size of the locator table does not match its blocks."
+        "The size is set from the blocks.";
     LocatorBlock "CF0402" Derived
         "block of the locator table bad"
-        "A block of the table cannot be read, does not match its checksum or is another's."
+        "A block of the table cannot be read, does not match its checksum or belongs elsewhere."
         "It is rewritten from the inodes that were found.";
     LocatorEntry "CF0403" Derived
         "locator table contradicts the directories"
-        "Entries of the table do not say where their inodes lie, or give a place for inodes that do not exist."
+        "Entries of the table give a wrong place for inodes, or a place for inodes that do not exist."
         "The entries are corrected.";
     Index "CF0404" Derived
         "index of a directory wrong"
@@ -247,11 +247,11 @@ problems! {
 
     GroupHeader "CF0501" Derived
         "header of a cylinder group bad"
-        "The header cannot be read, does not match its checksum or is another group's."
+        "The header cannot be read, does not match its checksum or belongs to another group."
         "It is rewritten.";
     Bitmap "CF0502" Derived
         "free bitmap wrong"
-        "The bitmap of a cylinder group shows free fragments that are in use, or the other way round, or does not match its checksum."
+        "The bitmap of a cylinder group shows used fragments as free, or free ones as used, or does not match its checksum."
         "It is rewritten from the extents that were found.";
     FreeCount "CF0503" Derived
         "count of free fragments wrong"
@@ -259,7 +259,7 @@ problems! {
         "The count is corrected.";
     GroupsMade "CF0504" Derived
         "cylinder group in use that was never made"
-        "A file has space in a group behind those that the superblock counts as made."
+        "A file has space in a group after those that the superblock counts as made."
         "The groups are made.";
     Counters "CF0505" Derived
         "superblock's counters wrong"
