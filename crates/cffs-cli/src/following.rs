@@ -19,7 +19,7 @@ pub struct NewerVersion {
 }
 
 impl NewerVersion {
-    /// The volume as it is now, and what counts the requests of all versions.
+    /// The current volume, and the counter of the requests of all versions.
     pub fn first(
         location: &Location,
         open: OpenOptions,

@@ -32,7 +32,7 @@ pub struct Mounted {
     pub device: (u32, u32),
     /// The options of this mount, such as `nosuid`.
     pub options: Vec<String>,
-    /// Whether the volume as a whole refuses writes, on whichever mount.
+    /// Whether the volume as a whole refuses writes, on all mounts.
     pub is_read_only: bool,
 }
 
@@ -48,7 +48,7 @@ impl Mounted {
         backing_file(self.device).is_some_and(|image| image != self.source)
     }
 
-    /// The directory as it is seen in the mount namespace of a process, of which this is a mount.
+    /// The directory as seen from the mount namespace of a process that has this mount.
     pub fn inside(&self, pid: u32) -> PathBuf {
         let root = Path::new("/proc").join(pid.to_string()).join("root");
         let below_root = self.directory.strip_prefix(root);

@@ -35,7 +35,7 @@ const OF_KEYS: [&str; 8] = [
     "TokenRefreshRequired",
     "XAdminUserNotFound",
 ];
-/// Codes that say that there is no such bucket.
+/// Error codes for a missing bucket.
 const OF_BUCKETS: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
 /// Codes that say that requests are signed for another region than that of the bucket.
 const OF_REGIONS: [&str; 3] =
@@ -48,7 +48,7 @@ pub fn is_about_keys(error: &StoreError) -> bool {
     matches!(error, StoreError::Unauthenticated { .. }) || has_code(error, &OF_KEYS)
 }
 
-/// Whether the answer is that there is no such bucket.
+/// Whether the answer means that the bucket does not exist.
 pub fn lacks_bucket(error: &StoreError) -> bool {
     match error {
         StoreError::NotFound { .. } => {

@@ -144,7 +144,7 @@ pub fn put(
     again(name, patience, || store.put(name, bytes.clone()))
 }
 
-/// Does something until it succeeds, fails for good, or has failed for longer than `patience`.
+/// Repeats something until it succeeds, fails permanently, or has failed for longer than `patience`.
 ///
 /// # Errors
 ///

@@ -36,7 +36,7 @@ pub enum Error {
         /// The store's answer.
         cause: StoreError,
     },
-    /// There is no volume at the prefix.
+    /// The prefix has no volume.
     #[error("no volume at {url} (create one with cffs mkfs{})", bucket_first(url))]
     NoVolume {
         /// The place, as a URL.
@@ -76,7 +76,7 @@ pub enum Error {
         /// The slot.
         slot: u64,
     },
-    /// The last writer goes on writing, and does not give way.
+    /// The last writer continues, and does not make way.
     #[error(
         "the program that has the volume open commits faster than it can be taken over, and did not give way \
          in {seconds} s: stop that program, or take away its right to write to the store"

@@ -33,7 +33,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// A follower that knows the volume as it is now.
+    /// A follower that knows the current state of the volume.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub struct Version {
     pub clone: Option<String>,
 }
 
-/// Keeps the volume as it is now, under the version's name.
+/// Keeps the current state of the volume under the version's name.
 ///
 /// # Errors
 ///

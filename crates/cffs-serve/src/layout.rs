@@ -27,7 +27,7 @@ pub struct LayoutReport {
 /// One directory of it; see [`DirectoryLayout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryReport {
-    /// The path from the beginning of the tree; what is no text is replaced.
+    /// The path from the root of the tree; bytes that are not UTF-8 are replaced.
     pub path: String,
     /// Regular files.
     pub files: u64,

@@ -106,7 +106,7 @@ pub trait Companion: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why it goes on as before.
+    /// Why it continues as before.
     fn pause(&self) -> std::result::Result<(), String>;
 
     /// Goes on after a pause.

@@ -21,9 +21,8 @@ use crate::vfs::{JournalMode, OpenOptions, Volume, mark, read_superblock};
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if another process has it open for writing; [`Error::Unsupported`] if it has
-/// features that are not known, or damage that a crash does not explain;
-/// [`Error::Corruption`] if there is no volume.
+/// [`Error::InUse`] if another process has it open for writing; [`Error::Unsupported`] if it has unknown
+/// features, or damage that a crash does not explain; [`Error::Corruption`] if there is no volume.
 pub fn open(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,

@@ -89,7 +89,7 @@ impl<H: Handler> Dispatcher<H> {
         if request.wants_reply() { Outcome::Reply(result) } else { Outcome::Silent }
     }
 
-    /// Has the handler end, once; an error if it panicked before.
+    /// Ends the handler, once; fails if it panicked before.
     pub(crate) fn destroy(&self) -> Result<(), Errno> {
         if self.panicked() {
             return Err(Errno::IO);

@@ -450,7 +450,7 @@ where
     })
 }
 
-/// Makes the descriptor readable for good, since it is never read.
+/// Makes the descriptor permanently readable, since it is never read.
 fn signal(stop: &OwnedFd) {
     let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }

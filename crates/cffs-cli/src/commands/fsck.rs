@@ -226,7 +226,7 @@ impl Fsck {
         }
     }
 
-    /// Has the server of a mounted volume check it, and waits for the report.
+    /// Lets the server of a mounted volume check it, and waits for the report.
     fn check_online(&self, path: &Path) -> anyhow::Result<CheckReport> {
         control::request(path, Request::StartCheck { contents: self.contents })?;
         let bars = Bars::new(self.is_quiet());

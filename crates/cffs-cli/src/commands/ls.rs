@@ -44,7 +44,7 @@ pub struct Ls {
     /// Show a directory itself and not what is in it.
     #[arg(short, long)]
     directory: bool,
-    /// Print one JSON object per line; bytes of names that are no text become U+FFFD.
+    /// Print one JSON object per line; bytes of names that are not UTF-8 become U+FFFD.
     #[arg(long)]
     json: bool,
 }

@@ -178,7 +178,7 @@ impl Mkfs {
             None => mkfs::make(&device, &options),
         };
         if made.is_err() && !existed {
-            // An image that is no volume is of no use to anybody.
+            // An image without a volume is useless.
             let _ = fs::remove_file(&self.target);
         }
         let superblock = made.with_context(|| self.target.display().to_string())?;

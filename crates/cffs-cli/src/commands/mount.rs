@@ -276,7 +276,7 @@ impl Mount {
         mounted
     }
 
-    /// Goes on with a mount whose server this program has replaced.
+    /// Continues a mount whose server this program has replaced.
     fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
         let Inherited { source, device, suspended, nfs } = inherited;
         let device = Arc::new(device);
@@ -300,7 +300,7 @@ impl Mount {
         Ok(Mounted { fuse_options, server, nfs })
     }
 
-    /// Gives way to the program that is installed now. Where that fails, goes on serving.
+    /// Makes way for the program that is installed now. If that fails, continues to serve.
     fn give_way(
         suspended: Suspended,
         handover: anyhow::Result<Option<nfs::Handover>>,
@@ -335,7 +335,7 @@ impl Mount {
     }
 }
 
-/// Goes on with a volume that cannot be handed over, and with its NFS clients.
+/// Continues with a volume that cannot be handed over, and with its NFS clients.
 fn serve_on(
     open: StillOpen,
     nfs: Option<&Arc<nfs::Running>>,
@@ -351,7 +351,7 @@ fn serve_on(
     Ok(server)
 }
 
-/// Goes on with the NFS clients of the server before.
+/// Continues with the NFS clients of the previous server.
 fn resume_nfs(
     volume: &Arc<Volume>,
     handover: nfs::Handover,

@@ -26,7 +26,7 @@ pub struct MountHelper {
     /// Do everything but the mount.
     #[arg(short)]
     fake: bool,
-    /// Accepted and without effect: there is no mtab to write.
+    /// Accepted without effect: no mtab is written.
     #[arg(short)]
     no_mtab: bool,
     /// Print how requests arrive.

@@ -33,7 +33,7 @@ pub struct Snapshot {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Keep the volume as it is now
+    /// Keep the current state of the volume
     Create {
         /// The volume, and the name: up to 128 letters, digits, '-', '_' and '.'.
         #[arg(value_name = "URL@NAME")]

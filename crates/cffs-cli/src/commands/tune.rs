@@ -84,7 +84,7 @@ pub struct Tune {
 pub enum Errors {
     /// The built-in default, which is to continue.
     Default,
-    /// The call that met the damage fails, and all else goes on.
+    /// The call that met the damage fails, and all others continue.
     Continue,
     /// The volume refuses changes from then on.
     RemountRo,
@@ -201,7 +201,7 @@ impl Tune {
         })
     }
 
-    /// Prints what can be tuned, as it is now.
+    /// Prints the current values of the tunable fields.
     fn print(&self, superblock: &Value) -> anyhow::Result<()> {
         let shown = ["label", "uuid", "errors", "reserve", "journal"];
         let shown: serde_json::Map<String, Value> =

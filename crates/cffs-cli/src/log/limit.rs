@@ -42,7 +42,7 @@ impl<P: Eq + Hash> Limit<P> {
 
     /// Decides on a message that a place writes now.
     pub fn admit(&self, place: P, now: Instant) -> Admission {
-        // A thread that panicked while it counted has left the counts as they were.
+        // A thread that panicked while it counted has not changed the counts.
         let mut windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let is_over = |window: &Window| now.duration_since(window.began) >= WINDOW;
         let own = windows.entry(place).or_insert_with(|| Window::new(now));

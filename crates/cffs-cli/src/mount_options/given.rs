@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 
 use crate::size;
 
-/// An option as it was given: `name` or `name=value`.
+/// A given option: `name` or `name=value`.
 pub(super) struct Given<'a> {
     pub name: &'a str,
     pub value: Option<&'a str>,

@@ -31,7 +31,7 @@ impl Walked {
 }
 
 /// Walks along a path. Before the server of one of the `mounts` would be asked, `may_ask` is: if it fails,
-/// the walk does. Names that do not exist are taken as they are.
+/// the walk does. Names that do not exist are not resolved.
 pub fn walk(
     path: &Path,
     mounts: &[Mounted],

@@ -59,7 +59,7 @@ impl Closing {
     ///
     /// # Errors
     ///
-    /// Why it goes on as before.
+    /// Why it continues as before.
     pub fn pause_companion(&self) -> Result<(), String> {
         let Some(companion) = self.companion.get() else { return Ok(()) };
         // Another thread reads requests in this one's place while it waits.

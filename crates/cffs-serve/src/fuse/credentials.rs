@@ -15,7 +15,7 @@ mod tests;
 /// `CAP_FSETID`: set-id bits survive changes of the contents by this process.
 const FSETID: u64 = 1 << 4;
 
-/// The caller's user; [`UNKNOWN_ID`], which is no user, if it cannot be known.
+/// The caller's user; [`UNKNOWN_ID`], which is not a user, if it is unknown.
 pub fn uid(cx: &Context<'_>) -> u32 {
     known_or_shown(cx.uid, cx, "Uid:")
 }

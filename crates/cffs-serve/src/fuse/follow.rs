@@ -43,7 +43,7 @@ const ANCESTORS_MAX: usize = 1 << 12;
 
 /// Finds what a volume has become.
 pub trait Newer: Send {
-    /// The volume as it is now, if it has changed since the last call.
+    /// The current volume, if it has changed since the last call.
     ///
     /// # Errors
     ///

@@ -320,7 +320,7 @@ impl Server {
         Ok(Server { why_no_block_device, ..server })
     }
 
-    /// Goes on with a [suspended](Ended::Suspended) mount and a volume that was opened since. `failure` says
+    /// Continues a [suspended](Ended::Suspended) mount with a volume that was opened since. `failure` says
     /// why the program was not replaced, if this is still the same program.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ impl Deref for VolumeRef<'_> {
 }
 
 impl VolumeHandle {
-    /// The volume as it is now.
+    /// The current volume.
     pub fn get(&self) -> VolumeRef<'_> {
         match self {
             VolumeHandle::Fixed(volume) => VolumeRef::Fixed(volume),

@@ -8,7 +8,7 @@ use crate::format::Superblock;
 use crate::format::superblock::{ErrorsPolicy, Reserve};
 use crate::mkfs;
 
-/// Which properties of a volume to change; `None` leaves one as it is.
+/// Which properties of a volume to change; `None` leaves one unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetVolume {
     /// The volume's name: at most [`LABEL_BYTES_MAX`](crate::mkfs::LABEL_BYTES_MAX) bytes, none of

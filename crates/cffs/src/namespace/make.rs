@@ -182,8 +182,8 @@ impl Namespace {
         body_bytes_max(&self.inodes.layout).saturating_sub(inode)
     }
 
-    /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
-    /// has no name left and is unused.
+    /// Removes a name of a file that is not a directory. Returns the file; the caller deletes it if it has no
+    /// name left and is unused.
     pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8], may: MayTake<'_>) -> Result<Arc<Vnode>> {
         let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;

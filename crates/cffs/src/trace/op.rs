@@ -68,7 +68,7 @@ impl OpKind {
         OpKind::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Its name, as it is printed.
+    /// Its printed name.
     pub fn name(self) -> &'static str {
         match self {
             OpKind::Volume => "volume",
@@ -150,7 +150,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Its name, as it is printed.
+    /// Its printed name.
     pub fn name(self) -> &'static str {
         match self {
             Way::Direct => "direct",

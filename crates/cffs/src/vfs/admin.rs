@@ -60,8 +60,8 @@ impl Volume {
         Ok(next)
     }
 
-    /// Verifies the checksums of all metadata and of the contents of small files against the device,
-    /// while the volume goes on being used. Changes nothing.
+    /// Verifies the checksums of all metadata and of the contents of small files against the device, while
+    /// the volume is in use. Changes nothing.
     ///
     /// After each inode `watch` learns how far it is; there the caller waits, to keep the pace that
     /// it wants, or ends the scrub.
@@ -71,7 +71,7 @@ impl Volume {
     /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a
     /// volume that was opened read-only and not left clean; those of [reading](super#errors) where not even
     /// the tables that point to the inodes can be read, or where the device cannot be asked. Damage of a file
-    /// is no error but a problem that the result lists.
+    /// is not an error; the result lists it as a problem.
     pub fn scrub(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,

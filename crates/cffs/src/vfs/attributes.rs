@@ -60,7 +60,7 @@ impl Volume {
         Ok(self.attr_of(&state))
     }
 
-    /// Changes attributes and returns them as they are then.
+    /// Changes attributes and returns the new ones.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is no symbolic link; those of [reading](super#errors).
+    /// `EINVAL` if it is not a symbolic link; those of [reading](super#errors).
     pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
         let _op = self.enter(OpKind::Read, ino);
         let vnode = self.vnode(ino)?;

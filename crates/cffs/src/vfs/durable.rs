@@ -33,7 +33,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// As of [`sync`](Volume::sync); `ESTALE` also if there is no such inode.
+    /// As of [`sync`](Volume::sync); `ESTALE` also if the inode does not exist.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -107,8 +107,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// Those of the [device](super#errors), which latch the volume. On a volume that refuses
-    /// changes there is nothing to do, which is no error.
+    /// Those of the [device](super#errors), which latch the volume. On a volume that refuses changes it does
+    /// nothing and succeeds.
     pub fn background(&self) -> Result<()> {
         self.writer.background()
     }

@@ -1,5 +1,5 @@
-//! Handing an open volume over: closing it while a front end goes on to use its files, for a volume
-//! that is opened on the same device right after, say by a newer version of the server.
+//! Handing an open volume over: closing it while a front end continues to use its files, since a volume is
+//! opened on the same device right after, say by a newer version of the server.
 //!
 //! ```text
 //!   close_for_successor                                open, succeed

@@ -29,9 +29,9 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if the directory has no such name or is removed; `ENOTDIR` if `dir` is no
-    /// directory; `ENAMETOOLONG` above 255 bytes; `EINVAL` for an empty name and one with a slash
-    /// or a zero byte; those of [reading](super#errors).
+    /// `ENOENT` if the directory has no such name or is removed; `ENOTDIR` if `dir` is not a directory;
+    /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for an empty name and one with a slash or a zero byte; those
+    /// of [reading](super#errors).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENOTDIR` if `dir` is no directory; those of [reading](super#errors).
+    /// `ENOTDIR` if `dir` is not a directory; those of [reading](super#errors).
     pub fn parent(&self, dir: InodeNo) -> Result<InodeNo> {
         let _op = self.enter(OpKind::Lookup, dir);
         if dir == InodeNo::ROOT {
@@ -171,8 +171,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENOTDIR` if `dir` is no directory; `ENOENT` if it is removed; `EPERM` if it is immutable;
-    /// those of [changes](super#errors).
+    /// `ENOTDIR` if `dir` is not a directory; `ENOENT` if it is removed; `EPERM` if it is immutable; those of
+    /// [changes](super#errors).
     pub fn make_unnamed(
         &self,
         caller: &Caller<'_>,
@@ -295,7 +295,7 @@ impl Volume {
         Ok(self.attr_with_reference(&vnode))
     }
 
-    /// Takes the name of a file that is no directory.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     ///
@@ -483,8 +483,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENOTDIR` if `dir` is no directory; those of [reading](super#errors). The entries before the
-    /// one that failed have been visited.
+    /// `ENOTDIR` if `dir` is not a directory; those of [reading](super#errors). The entries before the one
+    /// that failed have been visited.
     pub fn read_dir(
         &self,
         dir: InodeNo,

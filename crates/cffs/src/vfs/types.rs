@@ -60,7 +60,7 @@ pub enum SetTime {
     To(Timestamp),
 }
 
-/// Which attributes to change; `None` leaves one as it is. The change time is always set.
+/// Which attributes to change; `None` leaves one unchanged. The change time is always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// The lower 12 bits of the mode.
@@ -189,8 +189,8 @@ pub struct DirEntry<'a> {
     pub ino: InodeNo,
     /// Its type.
     pub file_type: FileType,
-    /// Reading goes on after this entry with this cookie. It stays valid while the entry exists,
-    /// also after the volume was closed and opened again.
+    /// Reading continues after this entry with this cookie. It stays valid while the entry exists, also after
+    /// the volume was closed and opened again.
     pub cookie: u64,
     /// The attributes, where they were asked for.
     pub attr: Option<Attr>,

@@ -84,12 +84,11 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of
-    /// `system.`; `ERANGE` for a name longer than 255 bytes and for a value that is too long;
-    /// `EEXIST` and `ENODATA` as `mode` demands; `EINVAL` for a value that is no ACL; `ENOSPC` if
-    /// the file's attributes, or their names, would take too much together; `EPERM` if the file is
-    /// immutable or append-only, or for a default ACL on anything but a directory; those of
-    /// [changes](super#errors).
+    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of `system.`;
+    /// `ERANGE` for a name longer than 255 bytes and for a value that is too long; `EEXIST` and `ENODATA` as
+    /// `mode` demands; `EINVAL` for a value that is not an ACL; `ENOSPC` if the file's attributes, or their
+    /// names, would take too much together; `EPERM` if the file is immutable or append-only, or for a default
+    /// ACL on anything but a directory; those of [changes](super#errors).
     pub fn set_xattr(
         &self,
         caller: &Caller<'_>,

@@ -1,4 +1,4 @@
-//! Suspending a session, so that another goes on with its connection to the kernel.
+//! Suspending a session, so that another one can continue its connection to the kernel.
 //!
 //! A server that is replaced, by a newer version of itself for one, stops reading requests and
 //! answers those that it has read. The file system stays mounted: callers wait in the kernel, for the
@@ -103,7 +103,7 @@ impl Suspender {
     }
 
     /// Does the same. On io_uring it may fail, since it takes [requests](Suspender::fill) on all cores: then
-    /// the session goes on, and `failed` learns why.
+    /// the session continues, and `failed` is called with the reason.
     pub fn suspend_or(&self, failed: impl FnOnce(String) + Send + 'static) {
         let Some(suspension) = self.0.upgrade() else { return };
         if let Some(hold) = &suspension.hold {

@@ -80,7 +80,7 @@ impl Attempt {
         self.begun.as_fd()
     }
 
-    /// Readable once it is known whether the session is over, or goes on.
+    /// Readable once it is known whether the session ends or continues.
     pub(super) fn decided(&self) -> BorrowedFd<'_> {
         self.decided.as_fd()
     }
@@ -97,7 +97,7 @@ impl Hold {
         Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// From here on, requests are kept. `failed` learns why the session goes on, if it does.
+    /// From here on, requests are kept. If the session continues, `failed` is called with the reason.
     pub(crate) fn begin(&self, failed: Failed) {
         let mut state = self.lock();
         if state.failed.is_some() || state.ended {
@@ -187,7 +187,7 @@ impl Hold {
     }
 }
 
-/// Makes a descriptor readable for good, since no thread reads it.
+/// Makes a descriptor permanently readable, since no thread reads it.
 fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

@@ -1,4 +1,4 @@
-//! Has the threads that read `/dev/fuse` leave the kernel though no request comes.
+//! Makes the threads that read `/dev/fuse` leave the kernel although no request comes.
 //!
 //! A thread that waits in `read(2)` there is woken by a request, by the end of the connection, or by a
 //! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread sees

@@ -66,8 +66,8 @@ pub(crate) struct Plan {
 /// The kernel's switch for FUSE over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Has the kernel offer FUSE over io_uring to the mounts that come, if it can and does not; root only.
-/// Returns whether it was off before.
+/// Enables FUSE over io_uring for later mounts, if the kernel supports it; root only. Returns whether it was
+/// off before.
 pub fn switch_rings_on() -> io::Result<bool> {
     if obstacle().is_none() || !std::fs::exists(SWITCH)? {
         return Ok(false);

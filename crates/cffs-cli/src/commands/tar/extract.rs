@@ -100,7 +100,7 @@ impl Way {
         self.nodes.last().unwrap_or(&self.top)
     }
 
-    /// Leads the way to the directory of these names, which is made as far as it is missing.
+    /// Returns the directory of these names, and creates missing ones.
     fn lead(&mut self, names: &[&[u8]]) -> anyhow::Result<()> {
         let common = self.names.iter().zip(names).take_while(|(one, other)| one == *other).count();
         self.names.truncate(common);

@@ -1,7 +1,7 @@
 //! ACLs in an archive: as `SCHILY.acl.access` and `SCHILY.acl.default`, which GNU tar, bsdtar and star read.
 //!
 //! Other programs leave out `SCHILY.xattr.system.posix_acl_access`, and then the owning group gets the rights
-//! of the ACL's mask. Archives of earlier versions of this program have that, so it is read.
+//! of the ACL's mask. Archives of earlier versions of this program have it, so it is read.
 
 use nix::unistd::{Group, User};
 use tar_wire::Entry;

@@ -53,7 +53,7 @@ impl Map {
         Ok(Map { size, data })
     }
 
-    /// Whether there is no hole.
+    /// Whether the file has no hole.
     pub fn is_whole(&self) -> bool {
         self.data_bytes() == self.size
     }

@@ -24,9 +24,9 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made not to group files; `ENOTDIR` for
-    /// a tree that begins at a file; those of [changes](super#errors). Damage of a file is no error: it
-    /// stays, and is counted. No room is no error either.
+    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made without grouping of files; `ENOTDIR`
+    /// for a tree that begins at a file; those of [changes](super#errors). A damaged file is not an error: it
+    /// stays, and is counted. Nor is a lack of room.
     pub fn regroup(
         &self,
         what: Scattered<'_>,
