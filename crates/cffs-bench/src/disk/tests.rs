@@ -245,7 +245,7 @@ fn a_queue_is_served_shortest_positioning_first() {
 }
 
 #[test]
-fn nobody_starves() {
+fn no_caller_starves() {
     let mut device = Emulator::new(Profile::Hdd7200, GIB, Stroke::Whole);
     let far = device.submit(Request::Read(blocks(GIB / 4096 - 1, 1)), Nanos::ZERO);
     let (mut now, mut dice, mut waited) = (Nanos::ZERO, Dice(9), None);

@@ -47,7 +47,7 @@ fn a_panic_is_logged_with_its_message_and_place() {
 }
 
 #[test]
-fn what_a_server_wrote_last_is_logged_line_by_line() {
+fn the_last_output_of_a_server_is_logged_line_by_line() {
     let words = "memory allocation of 4096 bytes failed\n\nsecond\n";
     let text = logged(|| log_output(words.as_bytes()));
     assert!(text.contains("the server says: memory allocation of 4096 bytes failed\n"), "{text}");

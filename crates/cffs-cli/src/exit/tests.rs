@@ -11,7 +11,7 @@ fn missing() -> OpenError {
 }
 
 #[test]
-fn what_causes_repeat_is_said_once() {
+fn a_repeated_cause_is_reported_once() {
     let expected = "tree.cffs: entity not found; cffs mkfs makes an image";
     let error = anyhow::Error::new(missing());
     assert_eq!(message(Kind::Ordinary, "ls", &error), expected);

@@ -154,7 +154,7 @@ fn a_cache_on_a_disk_is_for_a_store() {
 }
 
 #[test]
-fn what_is_followed_is_read_only_and_in_a_store() {
+fn a_followed_volume_is_read_only_and_in_a_store() {
     let follow = |list: &str, is_in_store| {
         let mut options = parsed(list)?;
         options.settle(is_in_store)?;

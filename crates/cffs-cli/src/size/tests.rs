@@ -35,7 +35,7 @@ fn an_exact_size_is_read_back_as_it_was() {
 }
 
 #[test]
-fn what_is_no_size_is_refused() {
+fn an_invalid_size_is_refused() {
     for text in ["", "G", "4X", "4GG", "-1", "1.2.3", "4 G", "0x10", "99999999999999999999"] {
         assert!(parse(text).is_err(), "{text}");
     }

@@ -352,7 +352,7 @@ fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
 }
 
 #[test]
-fn what_replaces_other_files_goes_with_the_stream_until_they_are_gone() {
+fn replacing_files_stay_with_the_stream_until_the_replaced_are_gone() {
     let (allocator, _) = volume(64 << 20);
     let segment = u64::from(allocator.layout.segment_fragments());
     let own = place(&allocator, Kind::Small, 4).unwrap();

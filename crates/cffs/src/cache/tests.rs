@@ -330,7 +330,7 @@ fn a_reader_waits_for_a_block_in_flight() {
 /// If two threads sent the two halves of a run at once, they could arrive in either order, and the arm would
 /// wait for another rotation.
 #[test]
-fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
+fn a_run_comes_to_the_device_in_order_with_any_reader() {
     let (device, mut cache) = cache();
     // Independent of how long a thread is held up.
     cache.queue.head_start = Duration::from_secs(3600);

@@ -88,7 +88,7 @@ proptest! {
 
 /// Most small files have no tree, and must not be promised one for nothing.
 #[test]
-fn what_fits_into_the_inode_takes_no_blocks() {
+fn contents_that_fit_into_the_inode_take_no_blocks() {
     let map = ExtentMap::default();
     assert_eq!(map.tree_blocks_max(DIRECT_EXTENTS_MIN as u64, BLOCK_BYTES), 0);
     assert_eq!(map.tree_blocks_max(DIRECT_EXTENTS_MIN as u64 + 1, BLOCK_BYTES), 1);

@@ -391,7 +391,7 @@ fn the_journal_of_a_clean_volume_goes_on_in_its_era() {
 }
 
 #[test]
-fn what_the_journal_did_is_counted() {
+fn the_journals_work_is_counted() {
     let (image, superblock) = made_clean();
     let device = TraceDevice::new(MemoryDevice::from_image(image));
     let journaled = opened(&device, &superblock);
@@ -448,7 +448,7 @@ fn what_the_journal_did_is_counted() {
 }
 
 #[test]
-fn what_no_record_may_have_is_refused_and_not_written() {
+fn a_block_that_no_record_may_have_is_refused_and_not_written() {
     let (image, superblock) = made();
     let device = TraceDevice::new(MemoryDevice::from_image(image));
     let journaled = opened(&device, &superblock);

@@ -85,7 +85,7 @@ fn look(volume: &Volume) -> Error {
 }
 
 #[test]
-fn damage_that_was_met_outlives_an_unmount_until_it_is_mended() {
+fn damage_outlives_an_unmount_until_it_is_repaired() {
     let Sample { device, sector, .. } = sample();
     flip(&device, sector);
     assert!(check(&device, Repair::Preen).skipped, "it was not seen yet");

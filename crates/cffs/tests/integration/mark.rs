@@ -276,7 +276,7 @@ impl BlockDevice for Raced {
 }
 
 #[test]
-fn of_two_that_open_a_volume_at_once_one_gives_way() {
+fn two_programs_that_open_a_volume_at_once_do_not_both_get_it() {
     let device = made(16 << 20);
     let raced = Raced { device: device.clone(), is_over: AtomicBool::new(false) };
     let now = TestClock::default().now();

@@ -4,7 +4,7 @@ use cffs_serve::served::control::{RegroupStatus, Stage};
 use super::summary;
 
 #[test]
-fn what_a_regrouping_did_is_said_in_numbers_that_mean_something() {
+fn a_regrouping_is_reported_in_meaningful_numbers() {
     let with = |stage, progress| RegroupStatus::new(stage, &progress);
     let moved = RegroupProgress {
         files: 300,

@@ -30,7 +30,7 @@ fn nothing_changes_that_was_not_asked_for() {
 }
 
 #[test]
-fn what_was_asked_for_changes() {
+fn requested_attributes_change() {
     let plain = mounted("ro,relatime");
     let asked = Flags {
         read_only: Some(false),

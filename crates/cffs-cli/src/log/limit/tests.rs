@@ -4,7 +4,7 @@ const WRITTEN: Admission = Admission::Written { left_out: 0 };
 
 /// A user made the log grow by 20,000 lines in less than a second.
 #[test]
-fn what_repeats_itself_is_counted() {
+fn repeated_messages_are_counted() {
     let limit = Limit::new();
     let begun = Instant::now();
     let written = (0..20_000).filter(|_| limit.admit("read", begun) == WRITTEN).count();
@@ -18,7 +18,7 @@ fn what_repeats_itself_is_counted() {
 }
 
 #[test]
-fn what_comes_now_and_then_is_written() {
+fn an_occasional_message_is_written() {
     let limit = Limit::new();
     let begun = Instant::now();
     for minute in 0..100 {

@@ -38,7 +38,7 @@ fn inodes_come_back_and_listings_of_names_alone_are_dropped_when_these_are_looke
 }
 
 #[test]
-fn what_is_looked_up_in_other_directories_says_nothing() {
+fn lookups_in_other_directories_say_nothing() {
     let interest = Interest::new();
     list(&interest, 1, 10_000);
     (2..1000).for_each(|dir| assert_eq!(interest.looked_up(InodeNo(dir)), []));
@@ -55,7 +55,7 @@ fn after_a_pause_nothing_is_known() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn the_number_of_remembered_directories_is_bounded() {
     let interest = Interest::new();
     list(&interest, 1, 10_000);
     (2..3 * DIRECTORIES_MAX as u64).for_each(|dir| assert_eq!(list(&interest, dir, 1), 0));

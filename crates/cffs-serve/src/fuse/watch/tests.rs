@@ -15,7 +15,7 @@ fn watch() -> Watch {
 }
 
 #[test]
-fn what_moves_is_not_worth_a_word() {
+fn progress_is_not_reported() {
     let watch = watch();
     for _ in 0..200 {
         watch.request(Opcode::Write, NodeId(7));
@@ -65,7 +65,7 @@ fn a_step_during_which_the_device_answers_moves() {
 }
 
 #[test]
-fn who_waits_for_an_unmount_hears_why_before_it_is_logged() {
+fn a_waiting_unmount_is_told_why_before_it_is_logged() {
     let watch = watch();
     watch.closing();
     let _job = watch.device(DeviceCall::Flush, 0, 0);

@@ -95,7 +95,7 @@ fn a_worker_sends_a_reply_itself_where_no_other_call_is_under_way() {
 }
 
 #[test]
-fn what_a_peer_has_no_room_for_holds_no_worker_and_goes_before_the_next_reply() {
+fn a_reply_without_room_holds_no_worker_and_precedes_the_next() {
     let (stream, mut peer) = pair();
     let (replies, underway, to_write) = way_to(stream);
     let long: Vec<u8> = (0..64 << 20).map(|i: u32| (i % 251) as u8).collect();

@@ -51,7 +51,7 @@ fn each_option_sets_what_exports_says_and_nothing_else() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_options_are_named() {
     let error = |text: &str| text.parse::<Export>().expect_err("bad").to_string();
     assert!(error("srv").contains("'srv'"));
     assert!(error("/:sync,rw").contains("'sync'"));

@@ -283,7 +283,7 @@ fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in()
 /// Two callers change one directory without a pause. What replies say is a part of one history: from before
 /// to after, each goes a step that no other goes into.
 #[test]
-fn what_two_callers_are_told_is_one_history() {
+fn two_callers_are_told_one_history() {
     const ROUNDS: usize = 400;
     let served = Served::new(&[ALL]);
     let tree = Tree::new(&served, &mut served.client(0, 0));

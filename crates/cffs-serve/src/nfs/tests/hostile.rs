@@ -33,7 +33,7 @@ fn head(verdict: Verdict) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_does_not_exist_is_refused_by_name() {
+fn a_missing_file_is_refused_by_name() {
     let served = Served::new(&["/:insecure"]);
     assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::Success));
     assert_eq!(answer(&served, &call(100_003, 2, 0, b"")), head(Verdict::NoVersion(3, 3)));
@@ -47,7 +47,7 @@ fn what_does_not_exist_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_call_ends_the_connection_and_no_more() {
+fn invalid_calls_end_the_connection_only() {
     let served = Served::new(&["/:insecure"]);
     let endless = 0u32.to_be_bytes().repeat(65);
     let huge = u32::MAX.to_be_bytes();
@@ -266,7 +266,7 @@ fn credentials_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn half_a_record_keeps_nobody_waiting_and_goes_with_its_peer() {
+fn half_a_record_delays_no_other_peer_and_goes_with_its_own() {
     let served = Served::new(&["/:insecure"]);
     let null = call(100_003, 3, 0, b"");
     let mut halves = Vec::new();
@@ -289,7 +289,7 @@ fn half_a_record_keeps_nobody_waiting_and_goes_with_its_peer() {
 }
 
 #[test]
-fn of_a_thousand_connections_the_most_there_may_be_are_kept() {
+fn a_thousand_connections_are_cut_to_the_limit() {
     let served = Served::new(&["/:insecure"]);
     let null = call(100_003, 3, 0, b"");
     let mut kept = std::collections::VecDeque::new();

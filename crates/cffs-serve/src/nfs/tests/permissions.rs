@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn modes_hold_and_owners_read_and_write_all_the_same() {
+fn modes_hold_and_owners_read_and_write_regardless() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
     let mut admin = served.client(0, 0);
@@ -158,7 +158,7 @@ fn a_stranger_makes_no_program_with_the_rights_of_a_directorys_group() {
 }
 
 #[test]
-fn root_is_nobody_unless_told_otherwise() {
+fn root_is_anonymous_unless_told_otherwise() {
     let served = Served::new(&["/:insecure"]);
     let root = served.root();
     let made = now(served
@@ -182,7 +182,7 @@ fn a_read_only_export_changes_nothing() {
 }
 
 #[test]
-fn nobody_leaves_an_export() {
+fn no_client_leaves_an_export() {
     let whole = Served::new(&["/:insecure,no_root_squash"]);
     let mut client = whole.client(0, 0);
     let root = whole.root();

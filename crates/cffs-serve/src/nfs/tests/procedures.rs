@@ -136,7 +136,7 @@ fn attributes_are_set_if_the_guard_holds() {
 /// Clients who all saw the same file change it in the same moment: one comes first, and the guard stops
 /// the others.
 #[test]
-fn of_clients_with_one_guard_one_passes() {
+fn one_of_the_clients_with_one_guard_passes() {
     let served = Served::new(&[ALL]);
     let root = served.root();
     let file = create(&mut served.client(0, 0), &root, "f", 0o644);

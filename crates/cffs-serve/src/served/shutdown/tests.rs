@@ -11,7 +11,7 @@ fn the_attribute_carries_a_number() {
 }
 
 #[test]
-fn what_is_said_is_heard_in_order_and_so_is_the_end() {
+fn messages_arrive_in_order_and_so_does_the_end() {
     let (listener, number) = listen().expect("a free number");
     let reports = ShutdownReports::default();
     reports.connect(number).expect("connected");

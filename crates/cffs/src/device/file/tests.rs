@@ -51,7 +51,7 @@ fn creating_over_an_old_image_leaves_nothing_of_it() {
 }
 
 #[test]
-fn what_was_written_is_there_when_the_image_is_opened_again() {
+fn writes_are_there_when_the_image_is_opened_again() {
     let scratch = Scratch::new();
     let device = scratch.create(1 << 20);
     device.write_at(4096, &[IoSlice::new(&pattern(8192))]).unwrap();
@@ -138,7 +138,7 @@ fn waiting_ends_when_the_time_is_over() {
 }
 
 #[test]
-fn what_is_no_device_is_refused_with_its_path() {
+fn a_file_that_is_not_a_device_is_refused_with_its_path() {
     let scratch = Scratch::new();
     let directory = scratch.directory.path();
     let error = FileDevice::open(directory, Access::ReadOnly).unwrap_err();

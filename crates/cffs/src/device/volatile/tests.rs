@@ -73,7 +73,7 @@ fn a_phase_survives_only_if_all_before_it_did() {
 }
 
 #[test]
-fn what_was_synced_survives_every_crash() {
+fn synced_data_survives_every_crash() {
     let device = device();
     write(&device, 0, &[1]);
     device.sync().unwrap();
@@ -119,7 +119,7 @@ fn the_crash_can_be_chosen_sector_by_sector() {
 }
 
 #[test]
-fn of_two_writes_to_a_sector_the_later_wins_if_both_survive() {
+fn the_later_of_two_writes_to_a_sector_wins_if_both_survive() {
     let device = device();
     write(&device, 0, &[1]);
     write(&device, 0, &[2]);

@@ -27,7 +27,7 @@ fn codes_are_in_order_and_stand_in_their_own_row() {
 
 /// The superblock records damage by the number of its code, which a call that meets it knows, too.
 #[test]
-fn what_a_call_meets_has_a_code_of_the_table() {
+fn every_corruption_has_a_code_of_the_table() {
     use crate::error::Corruption;
     use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 

@@ -42,7 +42,7 @@ fn the_files_of_a_lost_sector_are_told_by_their_directory() {
 }
 
 #[test]
-fn what_lost_its_contents_is_told_by_its_path() {
+fn a_file_that_lost_its_contents_is_named_by_its_path() {
     for (case, kind, path) in [
         ("contents_changed", LossKind::Contents, "/dir/a"),
         ("extent_range", LossKind::Contents, "/dir/a"),
@@ -69,7 +69,7 @@ fn names_without_an_inode_are_told_as_they_were() {
 }
 
 #[test]
-fn what_costs_nothing_is_no_loss() {
+fn damage_that_a_repair_undoes_is_no_loss() {
     for case in ["lost_blocks", "directory_size", "name_hash_wrong", "link_count", "bitmap"] {
         assert_eq!(losses(case).1, BTreeSet::new(), "{case}");
     }

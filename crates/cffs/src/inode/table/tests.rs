@@ -44,7 +44,7 @@ fn an_inode_has_one_vnode() {
 }
 
 #[test]
-fn what_is_used_stays_and_the_rest_is_bounded() {
+fn used_entries_stay_and_the_rest_is_bounded() {
     let (table, memory) = table();
     let in_hand = enter(&table, &memory, 100);
     enter(&table, &memory, 101);
@@ -58,7 +58,7 @@ fn what_is_used_stays_and_the_rest_is_bounded() {
 }
 
 #[test]
-fn what_is_all_used_is_bounded_as_well() {
+fn used_entries_are_bounded_as_well() {
     let (table, memory) = table();
     for number in 1000..20_000 {
         enter(&table, &memory, number);
@@ -68,7 +68,7 @@ fn what_is_all_used_is_bounded_as_well() {
 }
 
 #[test]
-fn what_is_in_hand_is_not_looked_for_each_time() {
+fn vnodes_in_use_do_not_cause_constant_sweeps() {
     let (table, memory) = table();
     let in_hand: Vec<_> = (1000..6000).map(|number| enter(&table, &memory, number)).collect();
     assert!(memory.inode_bytes() > memory.inode_bytes_max());

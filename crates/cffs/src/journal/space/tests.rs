@@ -46,7 +46,7 @@ fn records_of_any_length_never_lie_on_others() {
 }
 
 #[test]
-fn what_is_too_far_behind_is_no_room() {
+fn a_distant_hole_is_not_used() {
     let mut space = space();
     fill(&mut space, 0, [60, 60, 3]);
     space.next = 2;

@@ -95,7 +95,7 @@ fn records_behind_gaps_of_every_length_are_found() {
 
 /// A record of the second lap lies before the ones that it overtakes.
 #[test]
-fn of_records_in_laps_the_newest_counts() {
+fn the_newest_of_records_in_laps_counts() {
     let (device, superblock, records) = with_records(144);
     let last = value_at(&device, records[records.len() - 1] + 1);
     assert!(last < RECORDS, "the last record lies last: {records:?}");

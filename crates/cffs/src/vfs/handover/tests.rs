@@ -99,7 +99,7 @@ fn a_removed_directory_is_gone_after_a_handover() {
 
 /// The successor never came, so its names are still there at the next handover.
 #[test]
-fn what_an_unfinished_handover_left_goes_with_the_next() {
+fn remains_of_an_unfinished_handover_go_with_the_next() {
     let device = device();
     for round in 0..3 {
         let volume = open(&device);

@@ -194,7 +194,7 @@ fn files_that_are_read_together_come_together() {
 }
 
 #[test]
-fn what_may_not_change_stays_and_is_counted() {
+fn unchangeable_files_stay_and_are_counted() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     age(&files);

@@ -42,7 +42,7 @@ fn another_name_of_an_image_leads_to_the_same_lock() {
 
 /// `flock -x` on an image that anybody could read made the mount wait for a minute.
 #[test]
-fn who_may_only_read_an_image_cannot_pass_for_a_writer() {
+fn a_reader_of_an_image_cannot_pass_for_a_writer() {
     let scratch = Scratch::new();
     drop(scratch.create(8192));
     let other = File::open(scratch.path()).unwrap();
@@ -218,7 +218,7 @@ fn the_kernel_can_claim_a_device_that_is_locked_on() {
 
 #[test]
 #[ignore = "needs root, for a loop device"]
-fn what_is_write_protected_says_so() {
+fn a_write_protected_device_says_so() {
     let scratch = image_of_16_mib();
     let disk = Loop::with(&scratch.path(), &["--read-only"]);
     let error = FileDevice::open(&disk.path, Access::ReadWrite).unwrap_err();
@@ -230,7 +230,7 @@ fn what_is_write_protected_says_so() {
 /// The kernel remembers a block that it has read of a loop device, though its file was written since.
 #[test]
 #[ignore = "needs root, for a loop device"]
-fn what_was_written_beneath_is_seen_when_it_is_asked_for() {
+fn writes_beneath_are_seen_on_request() {
     let (scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
     let read = || {
