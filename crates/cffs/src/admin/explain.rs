@@ -1,4 +1,4 @@
-//! The places of a file, and the requests that reading it cold takes.
+//! The places of a file, and the number of requests for reading it cold.
 
 use std::ops::ControlFlow;
 
@@ -42,8 +42,8 @@ pub struct Placement {
     pub segments: Vec<u64>,
     /// Files of the same directory that have contents in one of those segments, up to 1000.
     pub shares_with: Vec<InodeNo>,
-    /// Requests that reading name, inode and contents takes when nothing is in memory, the
-    /// directories above not counted.
+    /// The requests for reading name, inode and contents with cold caches, without those for the directories
+    /// above.
     pub cold_requests: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Growing: a volume takes in the blocks that its device gained, while it is in use (FORMAT: growing).
+//! Growing: adding new blocks of the device to a volume in use (FORMAT: growing).
 //!
 //! ```text
 //!   copies beyond the old end │ the other copies │ bitmap of the last group │ block 0 │ old last copy
@@ -22,7 +22,7 @@ use crate::units::BlockNo;
 /// one does not lie on the old one.
 const GAIN_BLOCKS_MIN: u64 = 2;
 
-/// Epochs that are written until nothing is left to place; it takes one.
+/// The most epochs that are written to place all data; one usually suffices.
 const EPOCHS_MAX: u32 = 16;
 
 /// Makes a volume larger.
@@ -84,8 +84,8 @@ impl Grow<'_> {
         Ok(now.blocks * u64::from(now.block_bytes))
     }
 
-    /// Erases the old last copy of the superblock, which lies in free space now: a search for a
-    /// copy one day must not find a volume of the old size.
+    /// Erases the old last copy of the superblock, which is in free space now: a later search for copies must
+    /// not find a volume of the old size.
     fn erase_copy(&self, old: &Superblock) -> Result<()> {
         let cache = &self.inodes.cache;
         let zeros = vec![0; GAIN_BLOCKS_MIN as usize * old.block_bytes as usize];

@@ -1,9 +1,9 @@
 //! The administration of a volume in use: trim, grow, tune, scrub, regroup, and the places of a
 //! file.
 //!
-//! Each job is a struct over the inodes and the [`EpochWriter`](crate::epoch::EpochWriter), and runs next to
-//! the callers of the volume. Stands on `epoch`, `mkfs` and what is below; `vfs` offers the jobs as functions
-//! of `Volume`.
+//! Each job is a struct over the inodes and the [`EpochWriter`](crate::epoch::EpochWriter), and runs
+//! concurrently with the callers of the volume. Stands on `epoch`, `mkfs` and the layers below; `vfs` offers
+//! the jobs as functions of `Volume`.
 
 mod explain;
 mod grow;

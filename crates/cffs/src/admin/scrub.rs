@@ -11,7 +11,7 @@ use crate::inode::{InodeCache, Scrubber};
 use crate::trace::OpKind;
 use crate::units::{CgIndex, InodeNo};
 
-/// Problems that a scrub keeps the text of; the others are only counted.
+/// The most problems whose text a scrub keeps; the others are only counted.
 const PROBLEMS_KEPT_MAX: usize = 256;
 
 /// How far a scrub has come.
@@ -127,7 +127,7 @@ impl ScrubProgress {
     ///
     /// # Errors
     ///
-    /// The error of a device that could not be asked: its blocks were not verified.
+    /// The error of a device that did not answer: its blocks were not verified.
     fn take(&mut self, writer: &EpochWriter, scrubber: &mut Scrubber<'_>) -> Result<()> {
         self.read_bytes = scrubber.read_bytes;
         for problem in scrubber.problems.drain(..) {

@@ -46,7 +46,7 @@ impl Trim<'_> {
         Ok(trimmed)
     }
 
-    /// Discards the next free runs of a group, and returns where to go on.
+    /// Discards the next free runs of a group, and returns where to continue.
     fn trim_used(
         &self,
         cg: CgIndex,
@@ -69,8 +69,8 @@ impl Trim<'_> {
         }
     }
 
-    /// Discards the next piece of the groups that were never used, up to the next system blocks, and
-    /// returns where to go on.
+    /// Discards the next piece of the groups that were never used, up to the next system blocks, and returns
+    /// where to continue.
     fn trim_unused(
         &self,
         part: Range<BlockNo>,

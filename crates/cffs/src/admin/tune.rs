@@ -1,7 +1,7 @@
-//! Changing the choices of mkfs that can change: name, identity, the policy after damage, and the reserve.
+//! Changing options of mkfs: name, identity, the policy after damage, and the reserve.
 //!
-//! The copies of the superblock are written first, and block 0 when they are durable: a change is done when
-//! block 0 has it. Metadata stays as it is under a new UUID, since its checksums keep their seed.
+//! The copies of the superblock are written first, and block 0 when they are durable: a change is complete
+//! when block 0 has it. A new UUID does not affect metadata, since the seed of its checksums stays.
 
 use crate::error::{Error, Result};
 use crate::format::Superblock;

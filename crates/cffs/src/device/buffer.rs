@@ -3,9 +3,9 @@
 /// The size of a huge page of the host.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Memory that a device fills and empties without a detour. It begins with a huge page, and lies in such
-/// where the host has them: a disk takes few pieces of memory in one request (AHCI 168), so a long one
-/// that lay in pages here and there would be cut.
+/// Memory for direct device I/O. It is aligned to huge pages, and uses them if the host has them: a disk
+/// accepts few pieces of memory per request (AHCI 168), so a long request over scattered pages would be
+/// split.
 #[derive(Debug)]
 pub struct LongBuffer {
     memory: Vec<u8>,

@@ -1,8 +1,8 @@
-//! A device that keeps images which a crash could leave, at each barrier and sync.
+//! A device that keeps possible images of a crash at each barrier and sync.
 //!
-//! Just before a phase ends, all that it wrote may be lost or not: that is when most states are
-//! possible, and it is over before the caller knows of it. A test lets a file system run, takes the
-//! images, and recovers each of them.
+//! Just before a phase ends, each of its writes may be lost or not: at that moment most states are possible,
+//! and it passes before the caller knows. A test lets a file system run, takes the images, and recovers each
+//! of them.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;

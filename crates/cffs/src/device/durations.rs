@@ -1,4 +1,4 @@
-//! How long something took, of many times, in the memory of a few.
+//! Percentiles of many durations in little memory.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ mod tests;
 
 /// Ranges per power of two of microseconds; with four, a figure is at most a quarter too high.
 const RANGES_PER_OCTAVE: u32 = 4;
-/// The last range has all that took longer: more than an hour.
+/// The last range has all longer durations, above an hour.
 const RANGES: usize = 128;
 
 /// Counts durations by ranges, so that their percentiles can be shown.

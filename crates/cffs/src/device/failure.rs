@@ -1,8 +1,8 @@
 //! Classifies failed requests by the state of their device.
 //!
 //! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says
-//! nothing about the data: the same request may succeed later. A caller that records damage has to
-//! know which of the two it was.
+//! nothing about the data: the same request may succeed later. A caller that records damage must distinguish
+//! the two.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 pub enum Failure {
     /// The device tried and failed: data may be lost.
     Medium,
-    /// The device could not be asked, or refused the caller: nothing is known about its data.
+    /// The device did not answer, or refused the caller: nothing is known about its data.
     Unreachable,
     /// Another program has the device now: this one's view of it is out of date.
     TakenOver,

@@ -1,9 +1,9 @@
 //! A device that fails, by script or by seed.
 //!
-//! A [`Fault`] says which requests it looks at ([`Target`]), which of those it strikes
-//! ([`Strike`]), and what happens then ([`Effect`]). The first fault that strikes a request decides
-//! it; every fault counts each request that it looks at, struck by another or not. So a script
-//! does the same in every run, as long as the requests come in the same order.
+//! A [`Fault`] has the requests that it considers ([`Target`]), those of them that it strikes ([`Strike`]),
+//! and its [`Effect`]. The first fault that strikes a request decides it; every fault counts each request
+//! that it looks at, struck by another or not. So a script does the same in every run, as long as the
+//! requests come in the same order.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-/// Which of the requests that a fault looks at it strikes. They count from 0.
+/// The considered requests that a fault strikes. They count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strike {
     /// The one with this number.
@@ -151,7 +151,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.state.lock().armed.clear();
     }
 
-    /// How many requests were struck so far. A test that arms a fault should see that it struck.
+    /// The number of struck requests so far. A test that arms a fault should check that it struck.
     pub fn struck(&self) -> u64 {
         self.state.lock().struck
     }

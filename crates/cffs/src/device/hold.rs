@@ -1,4 +1,4 @@
-//! A device whose requests wait for as long as it is held, for tests of what goes on meanwhile.
+//! A device that can hold requests back, for tests of concurrent work.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct State {
     waiting: usize,
 }
 
-/// Lets the requests of a device go when it is dropped, so also when a test fails.
+/// Releases the requests of a device when dropped, so also when a test fails.
 pub struct Held<'a, D>(&'a HoldDevice<D>);
 
 impl<D> Drop for Held<'_, D> {
@@ -44,7 +44,7 @@ impl<D> HoldDevice<D> {
         &self.inner
     }
 
-    /// Holds requests of this kind back, until what it returns is dropped.
+    /// Holds requests of this kind back until the returned value is dropped.
     pub fn hold(&self, kind: RequestKind) -> Held<'_, D> {
         self.state.lock().held = Some(kind);
         Held(self)

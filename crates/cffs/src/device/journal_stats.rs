@@ -10,7 +10,7 @@ pub enum JournalState {
     /// It is.
     #[default]
     On,
-    /// It was stopped, or could not be written, or read: the volume goes on without it.
+    /// It was stopped, or could not be written or read: the volume continues without it.
     Off,
     /// A sync failed: what the device has is not known.
     Failed,
@@ -36,26 +36,25 @@ pub struct JournalStats {
     pub records: u64,
     /// Their bytes, each with its first block.
     pub written_bytes: u64,
-    /// Flushes that records took: one for each, and one more where something had been written past the
-    /// journal before it.
+    /// Flushes for records: one for each, and one more if writes had bypassed the journal before it.
     pub flushes: u64,
     /// Images of blocks in the records.
     pub images: u64,
-    /// Images that were overtaken by a newer one of the same block before they went home.
+    /// Images that a newer one of the same block replaced before they were written home.
     pub superseded_images: u64,
     /// How often the journal was emptied.
     pub drains: u64,
-    /// How often because the next record had no room: its writer waited.
+    /// Drains because the next record had no room, so that its writer waited.
     pub drains_full: u64,
-    /// How often because something else was to be written where an image belongs.
+    /// Drains because of another write to the place of an image.
     pub drains_overlap: u64,
     /// How long emptying it took, in all.
     pub drain_time: Duration,
-    /// How long it was emptied while a writer waited: of the last two kinds.
+    /// The time for which writers waited for the last two kinds of drains.
     pub stalled: Duration,
     /// Bytes that went home.
     pub drained_bytes: u64,
-    /// How long records took to become durable, with what they waited for.
+    /// The times until records were durable, including waits.
     pub commits: Durations,
     /// Writes of the journal that failed.
     pub failures: u64,

@@ -66,7 +66,7 @@ impl Image {
         Ok(())
     }
 
-    /// Makes `len` bytes from `offset` on read as zeros, and gives back their room.
+    /// Makes `len` bytes from `offset` on read as zeros, and frees their memory.
     pub fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
         self.geometry.check(offset, len)?;
         let end = offset + len;
@@ -159,7 +159,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// The sector that a device has if nothing else is said, as image files have it, in bytes.
+    /// The default sector size, that of image files, in bytes.
     pub const SECTOR_BYTES: u32 = 4096;
 
     /// A device of `size_bytes` zeros.

@@ -23,7 +23,7 @@
 //! - After a failed [`barrier`](BlockDevice::barrier) or [`sync`](BlockDevice::sync) nothing is
 //!   known about the writes before it, and a later success does not cover them: Linux reports a
 //!   lost write once. A caller that needs those writes must stop.
-//! - An error says by its kind whether the device failed or could not be asked ([`Failure`]).
+//! - An error's kind tells whether the device failed or did not answer ([`Failure`]).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub use volatile::VolatileDevice;
 pub struct Geometry {
     /// The size in bytes.
     pub size_bytes: u64,
-    /// The unit of which, after a crash, either the old or the new contents are there, in bytes.
+    /// The unit that is written atomically: after a crash it has its old or its new contents. In bytes.
     pub sector_bytes: u32,
 }
 
@@ -88,7 +88,7 @@ impl Geometry {
 
 /// Storage that is addressed by byte offsets and written in sectors.
 ///
-/// Offsets and lengths may be anything, but only whole sectors are written atomically.
+/// Offsets and lengths are arbitrary, but only whole sectors are written atomically.
 pub trait BlockDevice: Send + Sync {
     /// The device that this one decorates, if any. The methods with defaults pass on to that device, except
     /// [`journal`](BlockDevice::journal).
@@ -114,8 +114,8 @@ pub trait BlockDevice: Send + Sync {
     /// Makes every write that returned before the call durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Says that these bytes are not needed: until they are written again they read as anything. A device
-    /// that cannot use this ignores it.
+    /// Declares these bytes unneeded: until they are written again, reads of them are undefined. A device may
+    /// ignore this.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// The preferences of the device.
@@ -146,12 +146,13 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// The preferences of a device. A user that does not heed them is slower, or keeps what it could give back.
+/// The preferences of a device. A user that ignores them is slower, or wastes space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hints {
     /// The longest request in bytes that the device takes, if there is such a limit.
     pub request_bytes_max: Option<u64>,
-    /// How many reads at once the device answers about as quickly as one; 1 for a disk, and if unknown.
+    /// The number of concurrent reads that the device answers about as quickly as one; 1 for a disk, and if
+    /// unknown.
     pub parallel: u32,
     /// Space that is not discarded costs something, so that the user should discard what it frees.
     pub wants_discards: bool,
@@ -177,7 +178,7 @@ pub trait Control: Send + Sync {
     /// Announces that the user controls read-ahead, so that the host need not guess.
     fn expect_chosen_reads(&self) {}
 
-    /// Drops what this host caches of the range, which another host may have written.
+    /// Drops this host's cached contents of the range, which another host may have written.
     fn drop_cached(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
@@ -193,14 +194,13 @@ struct NoControl;
 
 impl Control for NoControl {}
 
-/// A device that makes blocks durable all or none: one with a journal over it.
+/// A device that makes blocks durable atomically: one with a journal over it.
 pub trait Journal {
     /// The bytes that [`commit`](Journal::commit) takes at once.
     fn commit_bytes_max(&self) -> u64;
 
-    /// Writes whole blocks at any offsets and makes them durable: after a crash all of them are
-    /// there or none is, and with them all that was written before. False, and nothing written, if
-    /// that cannot be done.
+    /// Writes whole blocks at any offsets and makes them durable: after a crash all or none of them are
+    /// there, and with them all earlier writes. Returns false without writing if that is impossible.
     fn commit(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool>;
 
     /// Writes the contents of the journal to their places, and from then on writes past it.

@@ -1,9 +1,8 @@
 //! A device that counts the requests that pass through it and can record them.
 //!
-//! Only requests that succeeded count. The record is a possible history of the device: a write
-//! stands in it when it has returned, and a barrier or sync stands before every write that had not
-//! returned when it was called. So every state that a crash test derives from the record could have
-//! come about.
+//! Only requests that succeeded count. The record is a possible history of the device: it has a write from
+//! its return on, and a barrier or sync before every write that had not returned when it was called. So every
+//! state that a crash test derives from the record was possible.
 
 use std::io::{self, IoSlice};
 use std::ops::Sub;
@@ -16,7 +15,7 @@ use super::{BlockDevice, Geometry, Request, RequestKind, gather};
 #[cfg(test)]
 mod tests;
 
-/// How many requests there were, and how many bytes they moved.
+/// Counts of requests and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads.
@@ -147,7 +146,7 @@ impl State {
     }
 }
 
-/// Counts, and on demand records, what passes through to `D`.
+/// Counts, and on demand records, the requests to `D`.
 #[derive(Debug)]
 pub struct TraceDevice<D> {
     inner: D,
@@ -180,8 +179,8 @@ impl<D: BlockDevice> TraceDevice<D> {
         self.state.lock().events.take().unwrap_or_default()
     }
 
-    /// Runs a barrier or sync. While a record is kept nothing else is noted meanwhile: a write that
-    /// returns during the call is not covered by it and must come after it in the record.
+    /// Runs a barrier or sync. During a recording, nothing else is recorded meanwhile: a write that returns
+    /// during the call is not covered by it and must follow it in the record.
     fn note_ordering(
         &self,
         request: Request,

@@ -26,7 +26,7 @@ use super::{BlockDevice, Geometry, gather, total_len};
 #[cfg(test)]
 mod tests;
 
-/// One sector, or less where a write covers only a part of one, that a pending write puts down.
+/// One sector of a pending write, or the part of a sector that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingSector {
     /// The write, counted from the start of its phase.
@@ -118,8 +118,8 @@ impl VolatileDevice {
             .collect()
     }
 
-    /// The image that a crash leaves which strikes in `phase`, if of that phase just those sectors
-    /// survive for which `survives` says so. The device itself is not changed.
+    /// The image after a crash in `phase` in which only the sectors chosen by `survives` survive of that
+    /// phase. The device itself is not changed.
     ///
     /// Fails if there is no such phase.
     pub fn crash(

@@ -18,10 +18,10 @@ const TRIAL: u32 = 2;
 /// The number of records after which a neighbour of the best gap is tried again.
 const RETRY: u32 = 256;
 
-/// A record that takes no longer than this waits for no turn of a disk.
+/// A record that takes at most this long did not wait for a turn of a disk.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// The mean is taken of the last records, of at most this many.
+/// The most recent records of which the mean is taken.
 const WINDOW: u32 = 16;
 
 struct Candidate {
@@ -52,7 +52,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Gaps of up to `blocks_max` blocks, of which nothing is known.
+    /// Gaps of up to `blocks_max` blocks, without measurements.
     pub fn new(blocks_max: u32) -> Gaps {
         let halved = std::iter::successors(Some(blocks_max), |blocks| Some(blocks / 2));
         let mut blocks: Vec<u32> = halved.take(6).take_while(|blocks| *blocks > 0).collect();
@@ -77,7 +77,7 @@ impl Gaps {
         self.candidates[self.now].blocks
     }
 
-    /// Notes the time that a record behind the gap in use took.
+    /// Records the time of a record behind the current gap.
     pub fn took(&mut self, took: Duration) {
         self.candidates[self.now].add(took);
         self.until_retry = self.until_retry.saturating_sub(1);

@@ -8,8 +8,8 @@ use crate::format::sector::{self, Body, Sector};
 use crate::inode::{DirtyLevel, VnodeGuard, VnodeState};
 use crate::units::{FileBlock, InodeNo, SectorIndex};
 
-/// How many sectors a new entry looks at for a hole before it takes a new one, so that it costs the
-/// same in a directory of any size.
+/// The most sectors that are searched for a hole before a new entry gets a new sector, so that its cost does
+/// not depend on the size of the directory.
 const HOLE_SEARCH_SECTORS_MAX: u32 = 64;
 
 /// A new entry for a directory, or for the external table if the name is empty.
@@ -20,8 +20,8 @@ pub(super) struct NewEntry<'a> {
     pub body: Body<'a>,
     /// Bytes to leave free in the sector for the entry to grow.
     pub slack: usize,
-    /// Whether the entry may come to the device in the last phase of the epoch. It may if it is the only name
-    /// of a new file, since nothing else is lost without it; a directory may not, for what moves into it.
+    /// Whether the entry may be written in the last phase of the epoch. The only name of a new file may,
+    /// since nothing else is lost without it; a directory may not, because of files that move into it.
     pub may_wait: bool,
 }
 
@@ -81,8 +81,8 @@ impl Namespace {
         Ok(image.get().find_name(hash, name).map(|entry| Found::new(index, &entry)))
     }
 
-    /// Adds an entry to a directory or to the external table; the name is not there yet. If the name leaves
-    /// the device in the open epoch, the entry has to come to it later than that.
+    /// Adds an entry to a directory or to the external table; the name is not there yet. If the open epoch
+    /// removes the name from the device, the entry must be written after that.
     pub(super) fn insert_entry(
         &self,
         dir: &mut VnodeGuard<'_>,
@@ -147,7 +147,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Removes an entry and keeps its sector even if it is empty now: another entry follows.
+    /// Removes an entry and keeps its sector even if it is empty, since another entry follows.
     pub(super) fn hide_entry(
         &self,
         dir: &mut VnodeGuard<'_>,
@@ -178,8 +178,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives an entry another name where it lies, so that a listing shows it once; false
-    /// if its sector has no room for the name. The rest of the entry stays or becomes shorter.
+    /// Renames an entry in place, so that a listing shows it once; returns false if its sector has no room
+    /// for the name. The rest of the entry stays or becomes shorter.
     pub(super) fn rename_in_sector(
         &self,
         dir: &mut VnodeGuard<'_>,
@@ -196,7 +196,7 @@ impl Namespace {
         if entry.len() > room {
             return Ok(false);
         }
-        // The steps that can fail come first. An index that is made now would be made of the old name.
+        // The steps that can fail come first. An index that is made now would contain the old name.
         if dir.inode.bucket_count > 0 {
             self.index_insert(dir, entry.hash, old.sector)?;
         }
@@ -243,8 +243,8 @@ impl Namespace {
         Ok(sectors.iter().find(has_room).map(|(index, _)| index))
     }
 
-    /// Frees the sectors of a directory that has become empty, unless an entry of one still has to
-    /// leave the device in the last phase.
+    /// Frees the sectors of a directory that has become empty, unless one of their entries must still be
+    /// removed from the device in the last phase.
     fn release_sectors(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         if dir.inode.nlink == 0 || dir.inode.ino == InodeNo::EXTERNAL {
             return Ok(());
@@ -257,9 +257,9 @@ impl Namespace {
         self.inodes.writer().set_size(dir, 0)
     }
 
-    /// Whether an entry of the directory still has to leave the device in the last phase of the
-    /// epoch: until then the directory has to stay, since the entry is what the device has of a file
-    /// that moved.
+    /// Whether an entry of the directory must still be removed from the device in the last phase of the
+    /// epoch. Until then the directory must stay, since the entry is the device's only record of a file that
+    /// moved.
     fn has_deferred(&self, dir: &VnodeState) -> bool {
         let sectors_end = self.inodes.layout.file_block(dir.inode.size);
         dir.pages.dirty_in(FileBlock(0)..sectors_end).any(|position| {
@@ -269,7 +269,7 @@ impl Namespace {
         })
     }
 
-    /// Fails unless the directory can go in this epoch: it has no entry, also not on the device.
+    /// Fails unless the directory can be removed in this epoch: it has no entry, not even on the device.
     pub(super) fn check_can_go(&self, dir: &VnodeState) -> Result<()> {
         if !self.is_empty(dir) {
             return Err(Error::NotEmpty);

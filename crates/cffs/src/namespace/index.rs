@@ -1,8 +1,8 @@
 //! The hash index of a large directory: derived state in the directory's own file.
 //!
-//! A directory gets an index when it outgrows [`UNINDEXED_BYTES_MAX`]. The index is a linear hash
-//! table and grows by one bucket at a time, so that no single insertion pays for all. Wherever the
-//! index fails (a bad block, no space), the directory goes without one and is scanned.
+//! A directory gets an index when it outgrows [`UNINDEXED_BYTES_MAX`]. The index is a linear hash table and
+//! grows by one bucket at a time, so that no single insertion pays for all. If the index fails (a bad block,
+//! no space), the directory is scanned without one.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::units::{FileBlock, FileFrag, SectorIndex};
 /// Up to this many bytes of sectors a directory is scanned.
 const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 
-/// How full the buckets are on average. Those that wait for their split have up to twice the share
-/// of the others, and hashes scatter around that: with 508 to a block, this leaves eight standard
-/// deviations before a bucket overflows and its names have to be searched in the whole directory.
+/// The average fill of the buckets. Those that wait for their split have up to twice the share of the others,
+/// and hashes vary around that: with 508 entries per block, this leaves eight standard deviations before a
+/// bucket overflows and its names must be searched for in the whole directory.
 const FILL_PERCENT: u32 = 35;
 
 impl Namespace {
@@ -88,7 +88,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Notes a new name; makes the index if the directory needs one by now.
+    /// Adds a new name; makes the index if the directory needs one now.
     pub(super) fn index_insert(
         &self,
         dir: &mut VnodeGuard<'_>,
@@ -194,7 +194,7 @@ impl Namespace {
         }
     }
 
-    /// Does without the index from now on; the next insertion makes a new one.
+    /// Drops the index; the next insertion makes a new one.
     fn drop_index(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         let layout = &self.inodes.layout;
         let base = FileBlock(index::index_base(layout.block_bytes));

@@ -1,12 +1,12 @@
 //! Reading a directory, entry after entry, while others change it.
 //!
-//! A reader goes on after a cookie, which holds the sector and the slot of the last entry, and the end of the
-//! reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the kernel
-//! does not open directories. So a reader ends before entries that are appended meanwhile, and an entry that
-//! keeps its place is returned once.
+//! A reader continues after a cookie, which holds the sector and the slot of the last entry, and the end of
+//! the reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the
+//! kernel does not open directories. So a reader ends before entries that are appended meanwhile, and an
+//! entry that keeps its place is returned once.
 //!
-//! Programs of 32 bits take cookies below 2^31 alone. So a cookie has the first of three forms that has
-//! room for its reading:
+//! Programs of 32 bits accept only cookies below 2^31. So a cookie has the first of three forms with room for
+//! its reading:
 //!
 //! ```text
 //!            flag   sector   slot   end
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The sector is on top: in one reading, cookies rise. The cookie of the last entry of a reading is [`LAST`],
-//! after which nothing follows. A position below it that was made up stands for the entry that comes next.
+//! after which nothing follows. An invented position below it stands for the next entry.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ struct Position {
 }
 
 impl Position {
-    /// Decodes any number, since a caller may have made it up.
+    /// Decodes any number, since a caller may have invented it.
     fn from_cookie(cookie: u64) -> Position {
         let form = Form::of_cookie(cookie);
         let part = |low: u32, bits: u32| cookie >> low & ((1 << bits) - 1);
@@ -137,7 +137,7 @@ impl Namespace {
             };
         let mut next = self.next_sector(dir, sector..end.min(count), after);
         if next.is_none() && end < count {
-            // The cookie was made up, or all entries that followed are gone.
+            // The cookie was invented, or all later entries are gone.
             end = count;
             next = self.next_sector(dir, sector..end, after);
         }

@@ -1,4 +1,4 @@
-//! Making files, giving them further names, and taking names away.
+//! Making files, adding names to them, and removing names.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 /// How a file loses a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// The entry goes: a tag records it, so that recovery can complete it.
+    /// The entry is removed: a tag records this, so that recovery can complete it.
     Removed,
     /// Another file takes the name: without that file's entry, the name must stay.
     ToAnother,
@@ -74,7 +74,7 @@ impl Namespace {
         Ok(self.inodes.insert(vnode))
     }
 
-    /// Makes sure that the epoch finds space for the attributes that a new file inherited.
+    /// Promises space for the attributes that a new file inherited.
     fn promise_inherited(&self, vnode: &Arc<Vnode>) -> Result<()> {
         let mut file = VnodeGuard::new(vnode);
         let bytes = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
@@ -241,7 +241,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Notes in a directory that a name of a file of this type came or went.
+    /// Records in a directory that a name of a file of this type was added or removed.
     fn names_changed(&self, dir: &mut VnodeGuard<'_>, file_type: FileType, now: Timestamp) {
         dir.inode.mtime = now;
         dir.inode.touch(now);
@@ -250,7 +250,7 @@ impl Namespace {
         self.inodes.mark_changed(dir, changed);
     }
 
-    /// Notes at a file that a name of it is gone from `place`.
+    /// Records at a file that its name at `place` is gone.
     pub(super) fn name_gone(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -283,15 +283,16 @@ impl Namespace {
         if file.durable.is_some() {
             file.motion.lost_name = Some(self.inodes.epoch());
         }
-        // No sector has the inode, but its attributes go to the device, so as not to stay in memory.
+        // No sector has the inode, but its attributes are written to the device, so that they need not stay
+        // in memory.
         file.changes.dirty = file.changes.xattrs;
         self.inodes.weigh(file);
         Ok(())
     }
 
-    /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
-    /// on the device: recovery completes one such change of a file, not several. Also if it lost its last
-    /// name, wherever the device has it: with another name it could be there twice, or not at all.
+    /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table on the
+    /// device: recovery completes one such change of a file, not several. Also fails if it lost its last
+    /// name, wherever it is on the device: with another name it could be there twice, or not at all.
     pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
         if file.motion.lost_name == Some(self.inodes.epoch()) {
             Err(Error::EpochNeeded)
@@ -300,7 +301,7 @@ impl Namespace {
         }
     }
 
-    /// Notes that a name of the file is in motion, if recovery would have to find out which.
+    /// Records that a name of the file is changing, if recovery would have to find out which.
     pub(super) fn note_lost_name(&self, file: &mut VnodeGuard<'_>) {
         if file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL) {
             file.motion.lost_name = Some(self.inodes.epoch());
@@ -319,7 +320,7 @@ impl Namespace {
         file.motion.tags.push(tag);
     }
 
-    /// Gives a file another name. No other change is under way.
+    /// Gives a file another name. No other change may be in progress.
     pub fn link(&self, vnode: &Arc<Vnode>, parent: &Arc<Vnode>, name: &[u8]) -> Result<()> {
         let hash = self.hash(name)?;
         {
@@ -329,7 +330,7 @@ impl Namespace {
                 return Err(Error::Exists);
             }
         }
-        // A crash must not take the new name for the one that is in motion.
+        // After a crash, the new name must not be taken for the changing one.
         self.check_names_settled(&vnode.state.read())?;
         let (nlink, container) = {
             let file = vnode.state.read();
@@ -349,7 +350,7 @@ impl Namespace {
             let parent_ino = dir.inode.ino;
             {
                 let mut file = VnodeGuard::new(vnode);
-                // Its last name, if it had one, went in an epoch before, and the inode with it.
+                // An earlier epoch removed its last name, if it had one, with the inode.
                 file.durable = None;
                 file.inode.nlink = 1;
                 file.inode.parent = parent_ino;

@@ -1,10 +1,10 @@
 //! Names: directory sectors, lookup, create, link, rename, unlink.
 //!
-//! Stands on `inode` and what is below. The functions here change memory only; each leaves
-//! directories, inodes and the locator table in agreement, and marks the entries that must wait for the last
-//! phase of the epoch (DESIGN: epochs). The caller of a function that changes something keeps
-//! epochs from starting meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and
-//! [`Namespace::link`] want to be the only change under way.
+//! Stands on `inode` and the layers below. The functions here change memory only; each leaves directories,
+//! inodes and the locator table in agreement, and marks the entries that must wait for the last phase of the
+//! epoch (DESIGN: epochs). The caller of a function that changes something keeps epochs from starting
+//! meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and [`Namespace::link`] must be the only change
+//! in progress.
 //!
 //! Locks are taken from the directory to the file; a reader holds a directory while it takes a
 //! file, never two directories.
@@ -81,7 +81,7 @@ impl Namespace {
     pub fn lookup(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
         let state = dir.state.read();
         self.check_dir(&state)?;
-        // A name that was found is one, so that the check can wait.
+        // A name that was found is valid, so the check can wait.
         let hash = self.hash_unchecked(name);
         let recent = self.recent.get(dir.ino, hash, name);
         if let Some(vnode) = recent.and_then(|ino| self.inodes.peek(ino)) {

@@ -1,11 +1,11 @@
-//! Names that were found lately: the way from a name to its inode past the directory's sectors.
+//! Recently found names: a cache from names to inodes that bypasses the directory's sectors.
 //!
-//! Only names that exist are noted, each with its inode. The table is in parts, each with its
-//! own lock; a part that is full is emptied, so that the names of a part take a bounded space.
+//! Only existing names are cached, each with its inode. The table is in parts, each with its own lock; a part
+//! that is full is emptied, so that the names of a part take a bounded space.
 //!
-//! Invariants: a name is here only while its directory has it, with this inode. A thread that notes a name
-//! has the directory locked since it found it there; one that takes the name away, or gives it to
-//! another inode, has the directory locked as well and makes the table forget it.
+//! Invariants: a name is here only while its directory has it, with this inode. A thread that caches a name
+//! has kept the directory locked since it found it there; one that removes the name, or gives it to another
+//! inode, also holds the lock and makes the table forget it.
 
 use foldhash::HashMap;
 
@@ -14,7 +14,7 @@ use crate::padded::Padded;
 use crate::units::InodeNo;
 
 const PARTS: usize = 16;
-/// The longest name that is noted. With it, an entry of the table takes 64 bytes.
+/// The longest cached name. With it, an entry of the table takes 64 bytes.
 const NOTED_BYTES_MAX: usize = 39;
 
 struct Noted {
@@ -29,7 +29,7 @@ type Part = HashMap<(InodeNo, u32), Noted>;
 /// Memory of an entry, with its place in the table.
 const ENTRY_BYTES: usize = size_of::<((InodeNo, u32), Noted)>() + 1;
 
-/// The names of all directories that were found lately.
+/// The recently found names of all directories.
 pub(super) struct RecentNames {
     parts: Vec<Padded<Mutex<Part>>>,
     part_names_max: usize,
@@ -62,7 +62,7 @@ impl RecentNames {
         &self.parts[hash as usize % PARTS]
     }
 
-    /// The inode that has this name in a directory, if that was noted.
+    /// The inode with this name in a directory, if it is cached.
     pub(super) fn get(&self, dir: InodeNo, hash: u32, name: &[u8]) -> Option<InodeNo> {
         let part = self.part(hash).lock();
         let noted = part.get(&(dir, hash))?;

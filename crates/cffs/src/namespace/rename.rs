@@ -1,10 +1,10 @@
 //! Renaming.
 //!
-//! The inode moves with the name. On the device the new entry comes first, with a linktag that
-//! names the old place, and the old one goes in the last phase: whichever part of the epoch
-//! survives, the file has one name or the other. Where the new name was another file's, its entry
-//! is replaced within its sector, which is written whole; only if the new entry does not fit there
-//! does the old one wait for the last phase as well.
+//! The inode moves with the name. On the device the new entry is written first, with a linktag that names the
+//! old place, and the old one is removed in the last phase: whichever part of the epoch survives, the file
+//! has one name or the other. Where the new name was another file's, its entry is replaced within its sector,
+//! which is written whole; only if the new entry does not fit there does the old one wait for the last phase
+//! as well.
 //!
 //! Where it can, an entry keeps the place that readers of the directory know it by: that of the old name
 //! within one directory, or of the entry that it replaces.
@@ -25,7 +25,7 @@ use crate::units::{Container, InodeNo};
 pub struct Renamed {
     /// The file that lost its name to the renamed one.
     pub replaced: Option<Arc<Vnode>>,
-    /// Whether the old name is gone. It stays if both were names of one file.
+    /// Whether the old name is gone. It stays if both names belonged to one file.
     pub moved: bool,
 }
 
@@ -71,7 +71,7 @@ impl Namespace {
         Ok(Ends { source, source_vnode, target })
     }
 
-    /// Gives a file a new name in place of its old one. No other change is under way.
+    /// Gives a file a new name in place of its old one. No other change may be in progress.
     pub fn rename(&self, names: &Names<'_>, no_replace: bool, may: MayTake<'_>) -> Result<Renamed> {
         let Ends { source, source_vnode, target } = self.ends(names, may)?;
         if no_replace && target.is_some() {
@@ -146,7 +146,7 @@ impl Namespace {
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
 
-    /// Whether the file was given a further name in the open epoch.
+    /// Whether the file got an additional name in the open epoch.
     fn gained_name(&self, vnode: &Arc<Vnode>) -> bool {
         vnode.state.read().motion.gained_name == Some(self.inodes.epoch())
     }
@@ -207,8 +207,8 @@ impl Namespace {
                 drop(file);
                 let encoded = self.moving_record(names.from, source, &tags)?;
                 if encoded.record().len() > self.body_room(names.new_name) {
-                    // The tags have no room next to a long name in a small sector. In the external
-                    // table they have, from the next epoch on.
+                    // Next to a long name, a small sector has no room for the tags. The external table has,
+                    // from the next epoch on.
                     VnodeGuard::new(vnode).motion.tags = tags_before;
                     self.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);

@@ -1,5 +1,5 @@
-//! Scans of a directory's entries by their contents, not by name: for placing, read-ahead, and to
-//! explain where a file lies.
+//! Scans of a directory's entries by their contents, not by name: for placement, read-ahead, and explaining
+//! the place of a file.
 
 use std::ops::{ControlFlow, Range};
 

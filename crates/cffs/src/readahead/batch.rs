@@ -1,4 +1,4 @@
-//! Batches: files of which it is known that they are read next, in the order of the device.
+//! Batches: files that are known to be read next, in device order.
 //!
 //! No guess is needed here. The missing blocks of the files are read in one sweep, with the gaps that are
 //! cheaper to read than to skip, as far as the cache has room: a block that is evicted before it is used is
@@ -17,8 +17,7 @@ use super::survey::{Listed, Survey};
 use crate::inode::Vnode;
 use crate::units::InodeNo;
 
-/// The absent runs of the first of these files, and how many of the files the cache has room for: at least
-/// one.
+/// The absent runs of as many of these files as the cache has room for (at least one), and their number.
 pub(super) fn gather(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
@@ -48,7 +47,7 @@ pub(super) fn gather(
     (survey.merged(runs), count)
 }
 
-/// Whether the cache has room for all that the volume holds, and a plan.
+/// Whether the cache has room for the whole volume, and a plan.
 fn fits(survey: &Survey<'_>) -> bool {
     let (inodes, tuning) = (survey.inodes, survey.inodes.cache.tuning());
     let space = inodes.alloc.space();
@@ -56,8 +55,8 @@ fn fits(survey: &Survey<'_>) -> bool {
     used + tuning.plan_room() <= tuning.device.cache_bytes
 }
 
-/// The absent runs of these files' directories, or else of the regions around them, and how many files there
-/// are; none if few files are in many directories and regions, or all are in memory.
+/// The absent runs of these files' directories, or of the regions around them, and the number of files; none
+/// if few files are spread over many directories and regions, or all are in memory.
 fn more_than_these(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
@@ -79,8 +78,8 @@ fn more_than_these(
     (more.unwrap_or_default(), count)
 }
 
-/// The cost of reading these runs, in blocks: an access elsewhere costs as much as the longest gap that is
-/// read rather than skipped.
+/// The cost of reading these runs, in blocks: a seek costs as much as the longest gap that is read rather
+/// than skipped.
 fn cost(survey: &Survey<'_>, runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start + survey.gap_blocks()).sum()
 }

@@ -1,23 +1,22 @@
-//! Read-ahead by names: what is likely to be read next is prefetched before it is asked for.
+//! Read-ahead by names: prefetches data that is likely to be read next.
 //!
-//! Churn scatters the files of a directory over its segments, so that the next file is rarely the
-//! one that lies after this one. But the directory's sectors have the inodes, and these say where
-//! the files lie. So a miss plans the files that are listed after it (`plan`), if they are near enough
-//! (`way`), adds the files of the walk's next directories near them (`walk`), and requests all in the order
-//! of the device. Before a directory is listed with attributes, the extent trees of the inodes that it lists
-//! are read (`trees`).
+//! Churn scatters the files of a directory over its segments, so that the next file is rarely stored right
+//! after this one. But the directory's sectors contain the inodes, which have the places of the files. So a
+//! miss plans the files that are listed after it (`plan`), if they are near enough (`way`), adds the files of
+//! the walk's next directories near them (`walk`), and requests all in the order of the device. Before a
+//! directory is listed with attributes, the extent trees of the inodes that it lists are read (`trees`).
 //!
-//! If the next files are known, nothing is guessed (`batch`).
+//! If the next files are known, no guess is needed (`batch`).
 //!
 //! The cache itself follows sequential readers of blocks and random readers of regions (`cache::streams`,
 //! `cache::density`); this module asks it to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
 //!
-//! Stands on `namespace` and what is below; `survey` reads what a directory's sectors say. Changes
-//! nothing but the cache.
+//! Stands on `namespace` and the layers below; `survey` reads directory sectors. Changes nothing but the
+//! cache.
 //!
 //! Invariants: no lock is held when the cache is asked to prefetch; a directory's lock is held while its
-//! sectors are looked at, and never one of its files with it, except to try it. An error is left to
-//! the read that follows.
+//! sectors are looked at, and never one of its files with it, except to try it. An error is left to the
+//! following read.
 
 mod batch;
 mod plan;
@@ -51,8 +50,8 @@ impl ReadAhead {
         ReadAhead { plans: Plans::new(tuning), walk: Walk::default(), arm: AtomicU64::new(0) }
     }
 
-    /// Before the first read of a file or directory: if it is not in memory, prefetches it with what its
-    /// directory lists next, as far as that was of use so far. No locks may be held.
+    /// Before the first read of a file or directory: if it is not in memory, prefetches it with the next
+    /// files of its directory, as far as that was useful so far. No locks may be held.
     pub fn before_read(&self, inodes: &InodeCache, vnode: &Arc<Vnode>) {
         if !inodes.features.policy.groups() || !vnode.is_first_read() {
             return;
@@ -103,9 +102,8 @@ impl ReadAhead {
         inodes.cache.prefetch(runs, class);
     }
 
-    /// Before files are read of which it is known that they are, in the order of the device: prefetches the
-    /// first of them, as many as there is room for, and returns how many these are: one at least, if there
-    /// are any. No locks may be held.
+    /// Before files are read that are known in advance, in device order: prefetches as many of them as there
+    /// is room for, and returns their number: at least one, if any were given. No locks may be held.
     pub fn before_batch(
         &self,
         inodes: &InodeCache,
@@ -116,7 +114,7 @@ impl ReadAhead {
         count
     }
 
-    /// Before a directory is listed with attributes: prefetches the extent trees of what it lists.
+    /// Before a directory is listed with attributes: prefetches the extent trees of the listed inodes.
     pub fn before_listing(&self, inodes: &InodeCache, dir: &VnodeState) {
         if inodes.features.policy.groups() {
             trees::prefetch(inodes, dir);
@@ -141,7 +139,7 @@ impl ReadAhead {
         Some((next, runs))
     }
 
-    /// Puts runs into the order that begins at the end where the arm is.
+    /// Orders runs from the end that is nearer to the arm.
     fn begin_at_nearer_end(&self, runs: &mut [Range<u64>]) {
         let arm = self.arm.load(Ordering::Relaxed);
         if let [first, .., last] = &*runs
@@ -155,8 +153,8 @@ impl ReadAhead {
     }
 }
 
-/// All that is missing of a directory, on a device that answers many requests at once: its index and the
-/// pieces of its sectors come together then, and are not waited for one after the other.
+/// All missing blocks of a directory, on a device that answers many requests at once: its index and the
+/// pieces of its sectors are then read concurrently instead of one after the other.
 fn own_runs(survey: &Survey<'_>, vnode: &Vnode) -> Vec<Range<u64>> {
     let cache = &survey.inodes.cache;
     if !cache.has_prefetchers() || !cache.tuning().device.is_parallel() {

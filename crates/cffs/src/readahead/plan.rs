@@ -1,4 +1,4 @@
-//! Plans: what a directory lists next is prefetched before it is asked for.
+//! Plans: prefetching of the files that a directory lists next.
 //!
 //! A miss plans the files that are listed after it, and reads them in the order of the device, gaps
 //! between them included where reading costs less than a seek.
@@ -10,16 +10,15 @@
 //!     └────────────────────────────────────────┘
 //! ```
 //!
-//! Where threads prefetch in the background, a plan is continued when the file in its middle is
-//! reached, so that the device need not wait for the reader. A walk of a tree (`walk`) continues with
-//! the next directory: it is planned when the reader has come to the last plan of this one.
+//! With prefetch threads, a plan is continued when the reader reaches the file in its middle, so that the
+//! device need not wait for the reader. A walk of a tree (`walk`) continues with the next directory, which is
+//! planned when the reader reaches the last plan of this one.
 //!
 //! The way (`way`) limits how far apart the files of a plan may be: if the files of a directory are not
 //! together, a wrong guess costs an access for each of them.
 //!
-//! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
-//! So a reader at random pays for group reads alone. Directories below a directory are planned the same
-//! way, as find(1) needs them.
+//! A miss is in order if the reader skipped hardly any absent file since the last plan. So a random reader
+//! only pays for group reads. Subdirectories are planned in the same way, as find(1) needs them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,8 +45,8 @@ struct Place {
     way: Way,
 }
 
-/// The directories that were planned lately; windows are in bytes. Those of files and those of
-/// directories apart: a directory of directories has one while hundreds below it come and go.
+/// The recently planned directories; windows are in bytes. Separate for files and for directories: a
+/// directory of directories keeps its own while hundreds below it come and go.
 pub(super) struct Plans {
     files: Planned,
     directories: Planned,
@@ -55,8 +54,8 @@ pub(super) struct Plans {
 
 struct Planned {
     cursors: Mutex<Cursors<Place>>,
-    /// Whether there are any. Outside of the lock, since the first read of each file looks: where nothing
-    /// is missed, nothing was planned.
+    /// Whether there are any. Outside of the lock, since the first read of each file checks it: without
+    /// misses there are no plans.
     is_any: AtomicBool,
 }
 
@@ -127,9 +126,9 @@ impl Plans {
         survey.inodes.cache.has_prefetchers() && plan().is_some_and(|plan| plan.at.middle == ino)
     }
 
-    /// Whether this is the first that is looked at of the directories that a directory lists first.
-    /// Its own sectors may have come with the parent's; those of the next have not, and coming back
-    /// for them from the files of the first costs two seeks.
+    /// Whether this is the first of the directories that its parent lists first. Its own sectors may have
+    /// been read with the parent's, but those of the next have not, and returning for them from the files of
+    /// the first costs two seeks.
     pub(super) fn begins_tree(&self, at: Container, listed: Listed) -> bool {
         listed == Listed::Directories && at.sector.0 < 2 && self.find(at.file, listed).is_none()
     }
@@ -157,8 +156,7 @@ impl Plans {
         way.unwrap_or(Way::at_random(survey))
     }
 
-    /// Plans what a directory lists from a file on that was missed: if it was missed in order, as much as
-    /// the cursor's window says.
+    /// Plans the files from a missed one on: as many as the cursor's window allows, if the miss was in order.
     pub(super) fn plan(
         &self,
         survey: &Survey<'_>,
@@ -217,7 +215,7 @@ impl Plans {
         };
         let mut planned = gather(candidates.clone(), budget);
         if of_tree && budget > 0 {
-            // Of an aged tree, the first few directories lie in places that the others are between.
+            // In an aged tree, the places of the first few directories span those of the others.
             let worth = survey.worth_the_way(&planned.runs).min(most);
             if worth > budget {
                 budget = worth;
@@ -229,7 +227,7 @@ impl Plans {
         }
         let (last, middle) = (planned.last.unwrap_or((at.sector, ino)), planned.middle);
         self.remember(listed, Place { dir: at.file, first: from, last, middle, way }, budget);
-        // What lies in one segment, or continues a stream, the group read brings as well.
+        // The group read also brings files in one segment, or in a stream.
         let first = planned.runs.first().map(|run| BlockNo(run.start));
         let window = first.map_or(0, |first| survey.inodes.cache.window_bytes(first));
         let is_sufficient = window >= survey.reading.window_bytes_sufficient;
@@ -240,7 +238,7 @@ impl Plans {
         survey.merged(planned.runs)
     }
 
-    /// Continues the last plan of a directory, in the middle of which its reader is.
+    /// Continues the last plan of a directory, whose middle the reader has reached.
     pub(super) fn continue_plan(
         &self,
         survey: &Survey<'_>,

@@ -65,8 +65,8 @@ impl<'a> Survey<'a> {
         Some(first..last + 1)
     }
 
-    /// The same of a run of which nothing was evicted: since what is in memory was read run by run, one of
-    /// which both ends are there is there as a whole.
+    /// The same for a run without evictions: since blocks were read run by run, a run with both ends in
+    /// memory is completely there.
     pub(super) fn absent_of_whole(&self, run: &Range<u64>) -> Option<Range<u64>> {
         let claims = |block| self.inodes.cache.claims(BlockNo(block));
         let is_there = run.is_empty() || claims(run.start) && claims(run.end - 1);
@@ -83,8 +83,8 @@ impl<'a> Survey<'a> {
         runs::merged(runs, self.gap_blocks())
     }
 
-    /// How many bytes are worth reading when these runs are read: as many as pass under the head in the
-    /// time that the ways to them take.
+    /// The number of bytes worth reading along with these runs: as many as pass under the head in the time of
+    /// the seeks to them.
     pub(super) fn worth_the_way(&self, runs: &[Range<u64>]) -> u64 {
         self.merged(runs.to_vec()).len() as u64 * self.reading.gap_bytes
     }
@@ -102,7 +102,7 @@ impl<'a> Survey<'a> {
             FileType::Regular => listed == Listed::Files,
             _ => false,
         };
-        // What lies after a sector that cannot be read is left alone.
+        // Sectors after an unreadable one are ignored.
         let _ = scan(self.inodes, dir, sectors, |sector, entry| {
             if of_kind(entry)
                 && let Some(blocks) = self.blocks_of(entry)
@@ -138,8 +138,8 @@ impl<'a> Survey<'a> {
         !blocks.is_empty() && blocks.into_iter().all(|block| self.inodes.cache.resident(block))
     }
 
-    /// Where the contents of an entry's file lie; `None` if in itself, or if they are much. Where it has
-    /// an extent tree, its record has the last ones alone, and the others are known while it is in use.
+    /// The extents of an entry's file; `None` if its contents are inline or large. With an extent tree, its
+    /// record has only the last extents; the others are known while the file is in use.
     fn blocks_of(&self, entry: &Entry<'_>) -> Option<Vec<Range<u64>>> {
         let Body::Embedded(record) = &entry.body else { return None };
         let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
@@ -160,7 +160,7 @@ impl<'a> Survey<'a> {
         Some(Extent::decode_list(record.data).filter_map(of_extent).collect())
     }
 
-    /// Where the contents of a file lie that is in use; nothing if they are much.
+    /// The extents of a file in use; none if its contents are large.
     fn runs_of(&self, file: &VnodeState) -> impl Iterator<Item = Range<u64>> {
         let is_small = file.inode.size <= self.reading.planned_file_bytes_max;
         let extents = file.inode.map().filter(|_| is_small).into_iter().flat_map(|map| map.iter());

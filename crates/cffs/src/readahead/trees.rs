@@ -1,4 +1,4 @@
-//! Extent trees of what a directory lists, before they are needed.
+//! Prefetching the extent trees of the inodes that a directory lists.
 
 use std::ops::ControlFlow;
 
@@ -8,9 +8,8 @@ use crate::inode::{InodeCache, VnodeState};
 use crate::namespace::scan;
 use crate::units::{BlockNo, Class};
 
-/// Prefetches the extent trees of what a directory lists, all of them at once and in the order of the
-/// device. The tree of a directory lies among its sectors, and is needed before any of its attributes
-/// is known; one by one, trees would be read in the order of names.
+/// Prefetches the extent trees of the listed inodes, all at once and in device order. Attributes of an inode
+/// with a tree need the tree, and one by one trees would be read in the order of names.
 pub(super) fn prefetch(inodes: &InodeCache, dir: &VnodeState) {
     let survey = Survey::new(inodes);
     let mut roots = Vec::new();

@@ -1,10 +1,9 @@
 //! Read-ahead across directories: data of a walk's next directories that lies near the data of this one.
 //!
-//! A directory that grows little by little lies in a few places, and so do those that grow at the same
-//! time: their first files were made together, and lie side by side. A walk of the tree would come back
-//! to these places for each directory. So where directories are read one after the other, a plan takes
-//! along what the next ones have there: short pieces, as far as reading them costs less than coming
-//! back.
+//! A directory that grows slowly is stored in a few places, and directories that grow at the same time share
+//! these places. A walk of the tree would return to them for each directory. So when directories are read in
+//! sequence, a plan includes the short pieces of the next ones there, if reading them costs less than
+//! returning.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl Walk {
         self.cursor.lock().window > 0
     }
 
-    /// Moves to a directory, which these follow; returns how many of them to look forward to.
+    /// Moves to a directory that is followed by these; returns how many of them to include.
     fn advance(&self, dir: InodeNo, next: Vec<InodeNo>, most: usize) -> usize {
         let mut cursor = self.cursor.lock();
         if cursor.at.contains(&dir) {
@@ -47,8 +46,8 @@ impl Walk {
         cursor.window as usize
     }
 
-    /// The runs, in the order of the device and merged, with what the next directories have near
-    /// them. No locks may be held.
+    /// The runs, merged and in device order, with the pieces of the next directories near them. No locks may
+    /// be held.
     pub(super) fn with_siblings(
         &self,
         survey: &Survey<'_>,

@@ -2,8 +2,8 @@
 //!
 //! By default the files of a directory are together, and an unneeded plan costs some bytes. Files that a
 //! hint, a policy or a trace brought together are next to files of other directories. There a plan of the
-//! files that the directory lists next costs an access for each, and a reader at random, or in the order of
-//! the trace, would need none of them (decision 006).
+//! next files in the directory costs a seek for each, and a random reader, or one in the order of the trace,
+//! would need none of them (decision 006).
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl Way {
         Way(self.0.saturating_mul(2).clamp(least, room))
     }
 
-    /// Leaves of runs the first one and what is nearest to it, in the order of the device.
+    /// Reduces runs to the first one and its nearest neighbours, in device order.
     pub(super) fn limit(self, survey: &Survey<'_>, runs: &mut Vec<Range<u64>>) {
         let Some(wanted) = runs.first().map(|run| run.start) else { return };
         runs.sort_unstable_by_key(|run| run.start);

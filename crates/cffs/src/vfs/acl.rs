@@ -1,8 +1,8 @@
-//! POSIX ACLs: how they follow the mode, how the mode follows them, and how a directory hands its
-//! default ACL down (POSIX.1e draft 17, 23.3).
+//! POSIX ACLs: keeping them consistent with the mode, and inheritance of default ACLs (POSIX.1e draft 17,
+//! 23.3).
 //!
-//! They are kept as the kernel passes them: a version, then entries of tag, permissions and id.
-//! Checking access by them is the front end's.
+//! They are stored in the kernel's format: a version, then entries of tag, permissions and id. The front end
+//! checks access by them.
 
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -97,8 +97,7 @@ pub(super) fn follow_mode(inode: &mut Inode) -> bool {
     true
 }
 
-/// Sets the access ACL and the mode that follows from it. An ACL that says no more than a mode is
-/// not kept.
+/// Sets the access ACL and the mode that follows from it. An ACL that is equivalent to a mode is not kept.
 pub(super) fn set_access(inode: &mut Inode, value: &[u8]) -> Result<()> {
     let entries = decode(value)?;
     let mut mode = inode.permissions & !0o777;

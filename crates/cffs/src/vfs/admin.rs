@@ -13,14 +13,14 @@ impl Volume {
     /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
     /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
     ///
-    /// Takes the longer the more cylinder groups were ever used; space that never was is discarded in
-    /// a few requests. Changes go on meanwhile.
+    /// The time grows with the number of cylinder groups that were ever used; unused space is discarded in a
+    /// few requests. Changes go on meanwhile.
     ///
     /// # Errors
     ///
     /// [`ReadOnly`](crate::error::Error::ReadOnly) and [`Latched`](crate::error::Error::Latched) as for
-    /// changes; [`Io`](crate::error::Error::Io) where the device failed
-    /// a discard, and then the rest is left as it is.
+    /// changes; [`Io`](crate::error::Error::Io) if the device failed a discard; the rest is then not
+    /// discarded.
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
         Trim::new(&self.writer).run(range, least_bytes)
     }
@@ -63,8 +63,7 @@ impl Volume {
     /// Verifies the checksums of all metadata and of the contents of small files against the device, while
     /// the volume is in use. Changes nothing.
     ///
-    /// After each inode `watch` learns how far it is; there the caller waits, to keep the pace that
-    /// it wants, or ends the scrub.
+    /// After each inode `watch` gets the progress; it can wait to slow the scrub down, or end it.
     ///
     /// # Errors
     ///
@@ -89,8 +88,8 @@ impl Volume {
         Explain::new(&self.writer).placement(&*self.vnode(ino)?)
     }
 
-    /// The bytes of the device in which the contents of a file lie, or of a directory its names, in the
-    /// order of the file; none for contents in the inode or only in memory.
+    /// The byte ranges of the device with the contents of a file, or the names of a directory, in the order
+    /// of the file; none for contents in the inode or only in memory.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl Volume {
         Ok(places.collect())
     }
 
-    /// The key by which a file is placed: the files of one key lie together.
+    /// The key by which a file is placed: files with the same key are stored together.
     ///
     /// # Errors
     ///

@@ -75,7 +75,7 @@ impl Volume {
             self.truncate(caller, ino, size)?;
         }
         self.change_inode(ino, |inodes, file| {
-            // The size is a change of its own, with which the others have begun.
+            // Setting the size was a separate change, which came first.
             if changes.size.is_none() {
                 self.check_condition(caller, file, None)?;
             }

@@ -1,9 +1,8 @@
-//! Copies between files whose bytes do not leave the volume.
+//! Copies between files of one volume.
 //!
-//! A copy reads and writes in turn, a piece at a time. It holds one file's lock at a time, so that
-//! copies in opposite directions do not wait for each other; a change of the source meanwhile is
-//! in the pieces that follow it. What is a hole in the source becomes one in the target, as far as
-//! whole blocks of the target lie in it.
+//! A copy reads and writes in turn, a piece at a time. It holds one file's lock at a time, so that copies in
+//! opposite directions do not wait for each other; a change of the source meanwhile is in the pieces that
+//! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target.
 
 use super::data::{CAPABILITY, Start, check_regular, written};
 use super::{Caller, Volume};
@@ -16,7 +15,7 @@ use crate::units::InodeNo;
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
 /// to this one. Holes do not count.
 const BYTES_MAX: u64 = 16 << 20;
-/// How much is read at a time: what the processor still has at hand when it is written.
+/// The length of one read, which is still in the processor's cache when it is written.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// A place in a file.
@@ -123,9 +122,9 @@ impl Volume {
         Ok(Part { is_hole: false, end })
     }
 
-    /// Makes a hole of what of the range is one in whole blocks: up to the end of the file by giving
-    /// back its space, behind it by making the file longer. Returns how many bytes: none if a write
-    /// of zeros has to come first. It is done as a whole or fails.
+    /// Makes a hole of the whole blocks in the range: up to the end of the file by freeing their space, after
+    /// it by extending the file. Returns the number of bytes: 0 if zeros must be written first. It is
+    /// complete or fails.
     fn make_hole(&self, (ino, offset): Place, len: u64) -> Result<u64> {
         let block_bytes = u64::from(self.inodes().layout.block_bytes);
         if len < block_bytes {

@@ -18,7 +18,7 @@ use crate::trace::OpKind;
 use crate::units::{Container, InodeNo};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// A write goes page by page under the file's lock, and lets others in after this many bytes.
+/// A write proceeds page by page under the file's lock, and releases it after this many bytes.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Locks of appenders: files whose numbers have the same remainder share one.
 const APPEND_LOCKS: usize = 16;
@@ -123,8 +123,8 @@ impl Volume {
     }
 
     /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
-    /// piece by piece in their order, as they lie in memory. Meanwhile the file is locked: `take` copies, and
-    /// calls nothing that may wait. Contents that turn out to be damaged may have been given before that.
+    /// piece by piece in their order, as they lie in memory. The file is locked meanwhile, so `take` must not
+    /// call anything that may wait. Before an error it may have received damaged contents.
     ///
     /// # Errors
     ///
@@ -212,8 +212,8 @@ impl Volume {
         is_stale && self.writer.check_changeable().is_ok()
     }
 
-    /// Notes an access. If an epoch is about to start, or changes take all the memory that they may,
-    /// the note is dropped: a read does not wait for an epoch.
+    /// Records an access. If an epoch is about to start, or changes have reached their memory limit, it is
+    /// not recorded: a read does not wait for an epoch.
     pub(super) fn set_atime(&self, ino: InodeNo) {
         if self.changed_bytes() >= self.options.dirty_bytes_max {
             return;
@@ -394,7 +394,7 @@ impl Volume {
 
     /// Writes to a file whose contents lie in its inode and still fit there; `None` if they do not.
     ///
-    /// Every write comes through here first. It takes the file's capabilities, as a kernel would.
+    /// Every write passes here first. It removes the file's capabilities, as a kernel would.
     fn write_inline(&self, vnode: &Arc<Vnode>, start: Start, data: &[u8]) -> Result<Option<u64>> {
         let max = self.inodes().features.inline_bytes_max as u64;
         loop {

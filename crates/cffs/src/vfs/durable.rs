@@ -13,7 +13,7 @@ use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 impl Volume {
-    /// Makes everything that was changed before the call durable.
+    /// Makes all changes before the call durable.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl Volume {
         self.writer.sync_files(&vnodes, data_only)
     }
 
-    /// Closes the volume: everything is durable, everything derived is written, the volume is marked
-    /// clean, and the device is given back. Later calls fail.
+    /// Closes the volume: makes everything durable, writes all derived state, marks the volume as clean and
+    /// releases the device. Later calls fail.
     ///
     /// # Errors
     ///

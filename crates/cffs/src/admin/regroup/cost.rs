@@ -8,11 +8,11 @@ use crate::runs;
 /// The figures of a device, in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// Bytes that the device streams in the time of an access elsewhere.
+    /// Bytes that the device streams in the time of a seek.
     pub access: u64,
     /// The longest gap that is read.
     pub gap: u64,
-    /// The longest request: all that is moved at once, which the cache has to keep until it is moved.
+    /// The longest request: the files that are moved at once, which the cache must hold until then.
     pub request: u64,
 }
 
@@ -30,7 +30,7 @@ impl Cost {
         }
     }
 
-    /// The accesses that reading runs of blocks takes, and what they cost.
+    /// The seeks for reading runs of blocks, and their cost.
     fn reading(&self, runs: Vec<Range<u64>>) -> (u64, u64) {
         let merged = runs::merged(runs, self.gap);
         let accesses = merged.iter().map(|run| (run.end - run.start).div_ceil(self.request)).sum();
