@@ -349,7 +349,7 @@ fn an_archive_stays_below_its_directory() {
         "cffs: out/up: out is not a directory; nothing was created",
         "cffs: hard: the name leads out of the directory: nothing was made",
         "cffs: hard: the link to missing: no such file or directory",
-        "cffs: odd: entries of the kind 'Q' are not known",
+        "cffs: odd: entries of the kind 'Q' are unknown",
         "cffs: 6 files could not be extracted",
     ] {
         assert!(words.contains(expected), "{expected}: {words}");
