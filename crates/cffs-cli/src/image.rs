@@ -215,7 +215,7 @@ fn open_journaled_volume(
     let volume = cffs::open(device, Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
     if read_only {
-        warn_of_writer(path, &volume.superblock());
+        warn_of_writer(path, &volume.writer().superblock());
     }
     Ok(Arc::new(volume))
 }

@@ -109,14 +109,14 @@ fn dashed(bytes: &[u8; 16]) -> String {
 
 /// A volume that is mounted: what its superblock says, how full it is now, and its server.
 pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
-    let mut shown = superblock(&volume.superblock());
+    let mut shown = superblock(&volume.writer().superblock());
     let stat = volume.stat_fs();
     if let Value::Object(fields) = &mut shown {
         let free_bytes = stat.free_fragments * u64::from(stat.fragment_bytes);
         fields.insert(String::from("free_bytes"), free_bytes.into());
         fields.insert(String::from("inodes"), stat.inodes.into());
     }
-    json!({ "server": server, "read_only_because": volume.latched(), "superblock": shown })
+    json!({ "server": server, "read_only_because": volume.writer().latched(), "superblock": shown })
 }
 
 /// The memory of the server: for its callers by kind, each with its limit if it has one, and

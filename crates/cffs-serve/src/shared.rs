@@ -144,7 +144,7 @@ pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
 /// reading ahead.
 pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
     volume.with_prefetch(READ_AHEAD_THREADS, || {
-        volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), work)
+        volume.writer().with_background(BACKGROUND_INTERVAL, failures_to_log(), work)
     })
 }
 

@@ -157,7 +157,7 @@ function showTables({ volume, server, stats }) {
     ["generation", number(volume.generation)]];
   if (server) {
     facts.push(["mount", server.mount_type], ["transport", server.transport],
-      ["times of access", server.atime]);
+      ["times of access", server.fixed_options?.atime]);
   }
   get("t-volume").replaceChildren(table(["property", "value"], facts));
 }

@@ -300,7 +300,7 @@ impl Actions {
                 self.tune(served, SetVolume { errors, ..SetVolume::default() })?;
             }
             Action::Reserve { bytes } => {
-                let superblock = served.volume().superblock();
+                let superblock = served.volume().writer().superblock();
                 let fragments = bytes.div_ceil(u64::from(superblock.fragment_bytes));
                 let reserve = Some(Reserve { fragments, ..superblock.reserve });
                 self.tune(served, SetVolume { reserve, ..SetVolume::default() })?;
@@ -353,7 +353,7 @@ impl Actions {
         let mut from = 0;
         while from < total_bytes {
             let to = from.saturating_add(TRIM_STEP_BYTES).min(total_bytes);
-            let trimmed = volume.trim(from..to, 0).map_err(|error| error.to_string())?;
+            let trimmed = volume.admin().trim(from..to, 0).map_err(|error| error.to_string())?;
             let mut status = self.trim.0.lock();
             status.done_bytes = to;
             status.trimmed_bytes += trimmed.bytes;
@@ -375,7 +375,7 @@ impl Actions {
 }
 
 fn size_bytes(volume: &Volume) -> u64 {
-    let superblock = volume.superblock();
+    let superblock = volume.writer().superblock();
     superblock.blocks * u64::from(superblock.block_bytes)
 }
 

@@ -192,7 +192,7 @@ fn look(served: &Served, path: &str, alone: &Mutex<()>) -> Result<Found, Error> 
     let volume = served.volume();
     let Attr { ino, file_type, .. } = actions::find(&volume, path)?;
     if file_type != FileType::Directory {
-        return Ok(Found::File(describe::placement(&volume.explain(ino)?)));
+        return Ok(Found::File(describe::placement(&volume.admin().explain(ino)?)));
     }
     let _alone = alone.lock();
     Ok(Found::Tree(LayoutReport::from(&layout::survey_in_use(&volume, ino)?)))

@@ -50,7 +50,7 @@ pub fn open(
         recovered.and_then(|()| Volume::open(Arc::clone(&device), Arc::clone(&clock), options));
     match (&opened, host) {
         (Ok(volume), _) => {
-            if let Some(damage) = volume.superblock().damage {
+            if let Some(damage) = volume.writer().superblock().damage {
                 tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and repairs it");
             }
         }
@@ -115,10 +115,10 @@ fn check_fits(volume: &Volume) -> Result<()> {
     let stat = volume.stat_fs();
     let used = stat.fragments.saturating_sub(stat.free_fragments);
     let needed = stat.inodes * CHECK_INODE_BYTES + used / CHECK_FRAGMENTS_PER_BYTE;
-    if needed <= volume.cache_bytes() {
+    if needed <= volume.writer().options.cache_bytes {
         return Ok(());
     }
-    let (needed, cache) = (needed.div_ceil(1 << 20), volume.cache_bytes() >> 20);
+    let (needed, cache) = (needed.div_ceil(1 << 20), volume.writer().options.cache_bytes >> 20);
     Err(Error::Unsupported(format!(
         "checking {} inodes while they are in use takes about {needed} MiB of memory, and the cache \
          has {cache}: unmount the volume to check it, or mount it with cache={needed}M",
@@ -139,7 +139,7 @@ fn check_fits(volume: &Volume) -> Result<()> {
 /// [`Report::recovered`]): nothing on the device shows the owner of their space.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
     check_fits(volume)?;
-    let report = volume.freeze(|device, has_unnamed| {
+    let report = volume.writer().freeze(|device, has_unnamed| {
         let options = CheckOptions {
             force: true,
             contents,
@@ -149,7 +149,11 @@ pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) ->
         fsck::check(device, &options, progress)
     })??;
     for problem in &report.problems {
-        volume.remember_damage(problem.code.number(), problem.place.ino(), &problem.to_string());
+        volume.writer().remember_damage(
+            problem.code.number(),
+            problem.place.ino(),
+            &problem.to_string(),
+        );
     }
     Ok(report)
 }

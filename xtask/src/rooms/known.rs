@@ -4,11 +4,10 @@
 use super::Known;
 
 /// The source of the crate, the type, its files, its methods.
-pub const LARGE_TYPES: [Known; 6] = [
+pub const LARGE_TYPES: [Known; 5] = [
     ("crates/cffs/src", "alloc::Allocator", 11, 82),
     ("crates/cffs/src", "cache::BufferCache", 4, 55),
     ("crates/cffs/src", "epoch::EpochWriter", 12, 80),
     ("crates/cffs/src", "namespace::Namespace", 6, 76),
-    ("crates/cffs/src", "vfs::Volume", 14, 122),
     ("crates/cffs-bench/src", "library::LibraryPlan", 8, 22),
 ];

@@ -93,10 +93,10 @@ impl Grow {
         }
         let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
-        let superblock = volume.superblock();
+        let superblock = volume.writer().superblock();
         let from = superblock.blocks * u64::from(superblock.block_bytes);
         let wanted = self.wanted(from);
-        let grown = wanted.and_then(|wanted| Ok(volume.grow(wanted)?));
+        let grown = wanted.and_then(|wanted| Ok(volume.admin().grow(wanted)?));
         let closed = volume.close();
         let to = grown?;
         closed.context("the volume has grown, but closing it failed")?;

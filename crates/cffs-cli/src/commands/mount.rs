@@ -247,7 +247,7 @@ impl Mount {
         let device = Arc::new(image::open_device(&source, access)?);
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, &watch, options)?;
-        if let Some(damage) = volume.superblock().damage {
+        if let Some(damage) = volume.writer().superblock().damage {
             let advice = "unmount it, and cffs fsck checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }

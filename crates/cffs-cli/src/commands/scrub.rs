@@ -108,7 +108,7 @@ impl Scrub {
         let files = image::open_files(&self.target, image::read_only())?;
         let pace = Pace::new(self.rate);
         let bar = self.bar();
-        let done = files.volume().scrub(&mut |progress| {
+        let done = files.volume().admin().scrub(&mut |progress| {
             if progress.inodes % 64 == 0 {
                 show(&bar, &ScrubStatus::new(Stage::Running, progress));
             }

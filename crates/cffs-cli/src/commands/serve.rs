@@ -291,7 +291,6 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         pid: std::process::id(),
         uid: rustix::process::geteuid().as_raw(),
         read_only: options.open.read_only,
-        atime: options.open.atime.name().to_owned(),
         fixed_options: options.kept(),
         cache_bytes: options.open.cache_bytes,
         transport: match address {

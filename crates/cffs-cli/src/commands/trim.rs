@@ -67,7 +67,7 @@ impl Trim {
         }
         let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
-        let trimmed = volume.trim(0..u64::MAX, self.minimum);
+        let trimmed = volume.admin().trim(0..u64::MAX, self.minimum);
         volume.close()?;
         Ok(trimmed?.bytes)
     }
@@ -77,7 +77,7 @@ impl Trim {
         let device = Arc::new(LogDevice::open(location, image::command_options(false))?);
         let options = OpenOptions::default();
         let volume = image::open_volume(&self.target, Arc::clone(&device), options)?;
-        let trimmed = volume.trim(0..u64::MAX, self.minimum);
+        let trimmed = volume.admin().trim(0..u64::MAX, self.minimum);
         // Closing releases the volume, so that is the last.
         let swept = trimmed.map(|_| device.collect());
         volume.close()?;

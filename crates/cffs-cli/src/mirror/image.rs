@@ -4,8 +4,8 @@ use cffs::error::Error;
 use cffs::files::{CopyCause, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
+use cffs::vfs::{Caller, copy_xattrs};
 
 use super::{Item, Source, Xattrs, make};
 
@@ -74,7 +74,7 @@ impl Source for Image {
         let volume = files.volume();
         let is_regular = item.file_type == FileType::Regular;
         let bytes = if is_regular { self.contents(&from, files, made.ino())? } else { 0 };
-        volume.copy_xattrs(&Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
+        copy_xattrs(volume, &Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
             size: is_regular.then_some(item.size),

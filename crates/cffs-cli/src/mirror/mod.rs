@@ -17,8 +17,8 @@ use cffs::error::Error;
 use cffs::files::{CopyCause, DirItem, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
+use cffs::vfs::{Caller, copy_xattrs};
 
 mod directory;
 mod image;
@@ -142,7 +142,7 @@ impl<'a> Mirror<'a> {
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
         let root = self.source.root()?;
-        files.volume().with_background(BACKGROUND_INTERVAL, drop, || {
+        files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
             let mut levels = Vec::from_iter(self.begin(root, Node::root(files.volume()))?);
             while let Some(level) = levels.last_mut() {
                 let Some((item, there)) = level.left.next() else {
@@ -195,7 +195,7 @@ impl<'a> Mirror<'a> {
     fn finish(&mut self, level: &Level) -> Result<(), CopyCause> {
         let attributes = self.source.xattrs().and_then(|xattrs| {
             let ino = level.to.ino();
-            self.files.volume().copy_xattrs(&Caller::ROOT, ino, &xattrs)?;
+            copy_xattrs(self.files.volume(), &Caller::ROOT, ino, &xattrs)?;
             Ok(self.set_attributes(ino, &level.item)?)
         });
         self.tried(attributes).map(drop)

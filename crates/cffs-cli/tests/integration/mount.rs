@@ -705,8 +705,10 @@ fn where_the_image_lies_is_for_its_owner() {
     let others = info(65534);
     assert_eq!((&others["image"], &others["directory"]), (&().into(), &().into()), "{others}");
     // They have the path of the log.
-    assert_eq!(own["fixed_options"]["log"].as_str(), Some(&*scratch.log_option()));
-    assert!(others["fixed_options"].is_null(), "{others}");
+    assert_eq!(own["fixed_options"]["logfile"].as_str(), Some(&*scratch.log_option()));
+    let own_atime = &own["fixed_options"]["atime"];
+    assert!(own_atime.is_string(), "{own}");
+    assert_eq!(others["fixed_options"], serde_json::json!({ "atime": own_atime }));
     assert_eq!(others["pid"], own["pid"]);
     scratch.umount();
 }

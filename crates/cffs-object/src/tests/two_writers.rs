@@ -48,7 +48,7 @@ fn a_volume_that_was_closed_is_released() {
         store.set_faults((0..16).map(|put| (Some(put) == fault).then_some(Fault::RequestLost)));
         let closed = files.close();
         store.set_faults([].into_iter());
-        (closed, (device.requests().puts - before) as usize, files.volume().latched())
+        (closed, (device.requests().puts - before) as usize, files.volume().writer().latched())
     };
     let (closed, puts, _) = close_with(None);
     closed.expect("closed");

@@ -79,7 +79,7 @@ impl Adapter {
         caches: KernelCaches,
         ttl: Duration,
     ) -> Adapter {
-        let block_bytes = volume.get().superblock().block_bytes;
+        let block_bytes = volume.get().writer().superblock().block_bytes;
         let interest = Interest::new();
         Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
     }

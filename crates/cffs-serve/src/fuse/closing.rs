@@ -49,7 +49,7 @@ impl Closing {
     /// be half changed.
     pub fn broken(&self) {
         self.is_broken.store(true, Ordering::Release);
-        self.served.volume().distrust("a call of the mount panicked");
+        self.served.volume().writer().distrust("a call of the mount panicked");
         if let Some(companion) = self.companion.get() {
             companion.broken();
         }

@@ -174,7 +174,7 @@ impl Following {
         match (walked, path.first()) {
             // It has another name now, and the table of numbers is up to date.
             (Err(Error::NotFound | Error::NotDirectory | Error::Stale), Some(step))
-                if volume.superblock().state == State::Clean =>
+                if volume.writer().superblock().state == State::Clean =>
             {
                 step.check(&volume.attr(step.ino)?)?;
             }
@@ -368,7 +368,7 @@ impl Following {
     /// Answers from this version from now on, and has the kernel drop the contents of open files that
     /// changed.
     fn show(&self, newer: Arc<Volume>) {
-        let superblock = newer.superblock();
+        let superblock = newer.writer().superblock();
         tracing::debug!(epoch = superblock.epoch, "shows a newer version");
         self.current.set(newer);
         let open = |(ino, node): (&InodeNo, &Node)| (node.opened > 0).then_some(*ino);

@@ -47,12 +47,12 @@ pub(super) fn carry_out(
         FstrimRange::COMMAND if !is_owner => Err(Errno::PERM),
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
-            let superblock = volume.superblock();
+            let superblock = volume.writer().superblock();
             if !range.has_a_block(superblock.blocks, superblock.block_bytes.into()) {
                 return Err(Errno::INVAL);
             }
             let end = range.start.saturating_add(range.len);
-            let trimmed = volume.trim(range.start..end, range.least).map_err(errno)?;
+            let trimmed = volume.admin().trim(range.start..end, range.least).map_err(errno)?;
             tracing::info!(bytes = trimmed.bytes, requests = trimmed.requests, "trimmed");
             answer(buf, &FstrimRange { len: trimmed.bytes, ..range }.to_bytes())
         }

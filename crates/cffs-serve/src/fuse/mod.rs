@@ -7,7 +7,7 @@
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
 //!   directory is usable ───▶  requests in threads, once a second   ───▶  image complete
-//!                             Volume::background                         (closing)
+//!                             EpochWriter::background                    (closing)
 //! ```
 //!
 //! Root's mounts stand on a block device (type `fuseblk`): the device itself, or a loop device over the
@@ -251,7 +251,6 @@ impl Parts {
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,
-            atime: options.atime.name().to_owned(),
             fixed_options: options.fixed.clone(),
             cache_bytes: options.cache_bytes,
             transport,
@@ -333,7 +332,7 @@ impl Server {
         failure: Option<String>,
     ) -> Result<Server, Error> {
         let (connection, handover, mount_type) = suspended.into_parts();
-        volume.succeed(&handover)?;
+        handover.succeed(&volume)?;
         let parts = Parts::new(volume, options);
         let session = Session::resume(parts.adapter(), connection, &config(options));
         Ok(parts.into_server(session, options, mount_type, failure))
@@ -413,7 +412,7 @@ impl Server {
             drop(end_regrouping);
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
                 let volume = volume.get();
-                let handover = match volume.close_for_successor() {
+                let handover = match Handover::close(&volume) {
                     Ok(handover) => handover,
                     Err(error) => {
                         let why = why_open(&volume, &error).ok_or(error)?;
@@ -440,14 +439,14 @@ impl Server {
 fn why_open(volume: &Volume, error: &Error) -> Option<String> {
     const FILES: &str = "files that are open and have no name";
     match error {
-        _ if volume.latched().is_some() => None,
+        _ if volume.writer().latched().is_some() => None,
         Error::Exists => Some(format!(
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),
         Error::NoSpace => {
             // The references are kept. This removes the names that some of the files got already.
             let given = Handover { references: Vec::new(), has_nameless: true };
-            let _ = volume.succeed(&given);
+            let _ = given.succeed(volume);
             Some(format!("there is no space to hand over {FILES}"))
         }
         _ => None,

@@ -275,6 +275,6 @@ impl Restarter {
 }
 
 fn check_writable(volume: &Volume) -> Result<(), String> {
-    let latched = volume.latched();
+    let latched = volume.writer().latched();
     latched.map_or(Ok(()), |why| Err(format!("what is in memory could not be written ({why})")))
 }

@@ -125,7 +125,7 @@ impl Watch {
     /// Watches until the sender of `ended` is dropped.
     pub(super) fn run(&self, served: &Served, ended: mpsc::Receiver<()>) {
         while ended.recv_timeout(self.tick) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let (line, word) = self.pass(served.volume().step());
+            let (line, word) = self.pass(served.volume().admin().step());
             if let Some(line) = line {
                 tracing::warn!("{line}");
             }

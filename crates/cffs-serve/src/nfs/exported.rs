@@ -83,7 +83,7 @@ impl Exported {
         observer: Arc<dyn Observer>,
         verifier: [u8; 8],
     ) -> Exported {
-        let uuid = volume.superblock().uuid;
+        let uuid = volume.writer().superblock().uuid;
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
         let directories = RwLock::default();
         Exported { volume, directories, handles, fsid, observer, verifier }
@@ -143,7 +143,7 @@ impl Exported {
     /// other start, and changes when a failed write has lost something.
     pub fn verifier(&self) -> [u8; 8] {
         let mut verifier = self.verifier;
-        verifier[0] ^= u8::from(self.volume.latched().is_some());
+        verifier[0] ^= u8::from(self.volume.writer().latched().is_some());
         verifier
     }
 

@@ -57,7 +57,7 @@ impl Handles {
     ///
     /// Those of reading and writing the attribute, and of the system's random numbers.
     pub fn of(volume: &Volume) -> Result<Handles> {
-        let uuid = volume.superblock().uuid;
+        let uuid = volume.writer().superblock().uuid;
         match volume.xattr(InodeNo::ROOT, KEY_ATTRIBUTE) {
             Ok(key) => {
                 let key = key.try_into().map_err(|_| {
@@ -85,7 +85,7 @@ impl Handles {
 
     /// Those of this volume that another server made with this key.
     pub fn with_key(volume: &Volume, key: [u8; KEY_BYTES]) -> Handles {
-        Handles { key, uuid: volume.superblock().uuid }
+        Handles { key, uuid: volume.writer().superblock().uuid }
     }
 
     /// The key.

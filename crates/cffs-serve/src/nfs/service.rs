@@ -104,7 +104,7 @@ impl Service {
         let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
         if outcome.is_none() && !self.panicked.swap(true, Ordering::AcqRel) {
             tracing::error!("the NFS server panicked; calls fail until it is started again");
-            self.exported.volume.distrust("the NFS server panicked");
+            self.exported.volume.writer().distrust("the NFS server panicked");
             self.exported.observer.broken();
         }
         outcome

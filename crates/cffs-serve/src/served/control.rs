@@ -184,7 +184,7 @@ impl Control {
                 describe::mounted(volume, &identity)
             }
             Question::Stats => self.served.stats(),
-            Question::Explain => describe::placement(&volume.explain(ino)?),
+            Question::Explain => describe::placement(&volume.admin().explain(ino)?),
             Question::Scrub => serde_json::json!(self.served.scrub()),
             Question::Fsck => serde_json::json!(self.served.check()),
             Question::Regroup => serde_json::json!(self.served.regroup()),
@@ -251,13 +251,13 @@ impl Control {
             Request::StopRegroup => self.served.stop_regroup(),
             Request::Grow(size_bytes) => {
                 let _turn = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-                logged("growing", volume.grow(size_bytes))?;
+                logged("growing", volume.admin().grow(size_bytes))?;
             }
             Request::GrowBy(bytes) => {
                 let _turn = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-                let superblock = volume.superblock();
+                let superblock = volume.writer().superblock();
                 let now = superblock.blocks * u64::from(superblock.block_bytes);
-                logged("growing", volume.grow(Some(now.saturating_add(bytes))))?;
+                logged("growing", volume.admin().grow(Some(now.saturating_add(bytes))))?;
             }
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
             Request::AddExport(export) => {

@@ -6,6 +6,9 @@ use std::time::SystemTime;
 use cffs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// The option that says when a read sets the time of access. It contains no path.
+const ATIME: &str = "atime";
+
 /// The server of a mount, and what it serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
@@ -21,10 +24,7 @@ pub struct Identity {
     pub uid: u32,
     /// Whether it was mounted without writes.
     pub read_only: bool,
-    /// When a read sets the time of access: `relatime`, `strictatime` or `noatime`.
-    #[serde(default)]
-    pub atime: String,
-    /// The mount options that it keeps while it runs, by name. Not for all users.
+    /// The mount options that it keeps while it runs, by name; for users other than the owner, `atime` alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fixed_options: BTreeMap<String, String>,
     /// The size of the volume's cache in bytes.
@@ -57,7 +57,9 @@ impl Identity {
 
     /// The part for all users.
     pub(crate) fn without_paths(&self) -> Identity {
-        Identity { image: None, directory: None, fixed_options: BTreeMap::new(), ..self.clone() }
+        let atime = self.fixed_options.get_key_value(ATIME);
+        let fixed_options = atime.map(|(name, value)| (name.clone(), value.clone())).into_iter().collect();
+        Identity { image: None, directory: None, fixed_options, ..self.clone() }
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn spawn(
     let volume = Arc::clone(volume);
     thread::spawn(move || {
         if panic::catch_unwind(AssertUnwindSafe(|| run(&volume))).is_err() {
-            volume.distrust("a job of the server panicked");
+            volume.writer().distrust("a job of the server panicked");
             panicked();
         }
     });

@@ -116,7 +116,7 @@ impl Scrubbing {
 
     fn run(&self, volume: &Volume, pace: &Pace) {
         let mut last = ScrubProgress::default();
-        let result = volume.scrub(&mut |progress| {
+        let result = volume.admin().scrub(&mut |progress| {
             if progress.inodes % 64 == 0 || progress.problem_count > last.problem_count {
                 last = progress.clone();
                 *self.lock() = ScrubStatus::new(Stage::Running, progress);

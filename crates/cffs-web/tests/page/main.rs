@@ -75,7 +75,7 @@ impl Scene {
                 picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
                 metrics: |stats, info| {
                     let server = &info["server"];
-                    format!("# {} {}\n# {server}\n", stats["calls"]["writes"], server["atime"])
+                    format!("# {} {}\n# {server}\n", stats["calls"]["writes"], server["fixed_options"]["atime"])
                 },
             },
         });
@@ -122,8 +122,9 @@ fn identity() -> Identity {
         pid: std::process::id(),
         uid: 0,
         read_only: false,
-        atime: String::from("relatime"),
-        fixed_options: Default::default(),
+        fixed_options: [("atime", "relatime"), ("logfile", "/srv/secret.log")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         cache_bytes: 1 << 20,
         transport: String::from("NFS"),
         mount_type: String::from("not mounted"),
@@ -138,7 +139,7 @@ impl Drop for Scene {
         drop(self.page.take());
         self.nfs.end().expect("ended");
         let closed = self.volume.close();
-        assert!(closed.is_ok() || self.volume.latched().is_some(), "{closed:?}");
+        assert!(closed.is_ok() || self.volume.writer().latched().is_some(), "{closed:?}");
     }
 }
 

@@ -241,7 +241,7 @@ fn fields_begin_as_the_volume_is_so_that_a_press_by_itself_changes_nothing() {
     let body = |text: Value| text.to_string();
     scene.client.post("reserve", RUN, &body(json!({ "reserve_bytes": 3 << 20 })));
     scene.client.post("errors", RUN, &body(json!({ "errors": "remount-ro" })));
-    let before = scene.volume.superblock();
+    let before = scene.volume.writer().superblock();
     assert!(before.reserve.fragments > 0);
     let Some(mut browser) = open(&scene) else { return };
     browser.wait_for("document.getElementById('in-errors').value === 'remount-ro'");
@@ -253,7 +253,7 @@ fn fields_begin_as_the_volume_is_so_that_a_press_by_itself_changes_nothing() {
         ));
         browser.wait_for("document.getElementById('said').textContent.startsWith('Begun')");
     }
-    let after = scene.volume.superblock();
+    let after = scene.volume.writer().superblock();
     assert_eq!(after.label, before.label);
     assert_eq!((after.reserve, after.errors_policy), (before.reserve, before.errors_policy));
 }
@@ -265,7 +265,7 @@ fn a_volume_that_latched_and_a_server_that_is_gone_are_announced() {
     let text = |browser: &mut Browser, id: &str| {
         browser.value(&format!("document.getElementById('{id}').textContent"))
     };
-    scene.volume.distrust("the test says so");
+    scene.volume.writer().distrust("the test says so");
     browser.wait_for("document.getElementById('state').textContent === 'latched'");
     assert_eq!(browser.value("document.getElementById('state').className"), "badge bad");
     assert_eq!(browser.value("document.getElementById('why').hidden"), false);

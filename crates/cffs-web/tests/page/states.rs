@@ -238,7 +238,7 @@ fn with_the_layout_of_a_tree_and_of_a_file() {
 fn latched_and_then_without_its_server() {
     let mut scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
-    scene.volume.distrust("the test says so");
+    scene.volume.writer().distrust("the test says so");
     browser.wait_for(&has_text("state", "latched"));
     audit(&mut browser, "latched");
     drop(scene.page.take());

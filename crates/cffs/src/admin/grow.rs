@@ -38,7 +38,7 @@ impl<'a> Grow<'a> {
 }
 
 impl Grow<'_> {
-    /// Makes the volume larger; see [`Volume::grow`](crate::vfs::Volume::grow).
+    /// Makes the volume larger; see [`Admin::grow`](crate::vfs::Admin::grow).
     pub(crate) fn run(&self, size_bytes: Option<u64>) -> Result<u64> {
         let _op = self.writer.enter_volume(OpKind::Maintenance);
         self.writer.check_writable()?;

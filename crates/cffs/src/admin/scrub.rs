@@ -42,7 +42,7 @@ impl<'a> Scrub<'a> {
 }
 
 impl Scrub<'_> {
-    /// Verifies everything that has a checksum; see [`Volume::scrub`](crate::vfs::Volume::scrub).
+    /// Verifies everything that has a checksum; see [`Admin::scrub`](crate::vfs::Admin::scrub).
     pub(crate) fn run(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,

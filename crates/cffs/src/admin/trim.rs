@@ -24,7 +24,7 @@ impl<'a> Trim<'a> {
 }
 
 impl Trim<'_> {
-    /// Discards the free space of a range; see [`Volume::trim`](crate::vfs::Volume::trim).
+    /// Discards the free space of a range; see [`Admin::trim`](crate::vfs::Admin::trim).
     pub(crate) fn run(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
         let _op = self.writer.enter_volume(OpKind::Maintenance);
         self.writer.commit()?;

@@ -93,11 +93,15 @@ impl EpochWriter {
         Ok(self.inodes.cache.device().control().give_back()?)
     }
 
-    /// See [`Volume::freeze`](crate::vfs::Volume::freeze).
-    pub(crate) fn freeze<T>(
-        &self,
-        look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T,
-    ) -> Result<T> {
+    /// Writes a consistent state of the volume with all derived state, and calls `look` while the device
+    /// keeps it. Reads and changes go on meanwhile, in memory; a caller that needs an epoch waits. The second
+    /// argument of `look` tells whether files without a name are in use: their space is taken, although no
+    /// inode on the device has it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Volume::sync`](crate::vfs::Volume::sync). Then `look` was not called.
+    pub fn freeze<T>(&self, look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T) -> Result<T> {
         let _op = self.enter_volume(OpKind::Maintenance);
         self.check_open()?;
         if self.options.read_only {

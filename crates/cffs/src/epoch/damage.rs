@@ -137,8 +137,9 @@ impl EpochWriter {
         self.remember_damage(corruption.code(), corruption.ino(), &corruption.to_string());
     }
 
-    /// See [`Volume::remember_damage`](crate::vfs::Volume::remember_damage).
-    pub(crate) fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
+    /// Remembers that damage was found: the number of its kind in `docs/FSCK.md`, the inode that has it (0
+    /// for none), and a description. A volume that is open read-only remembers it as long as it is open.
+    pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
         // A read that is still under way when the volume is closed finds no device.
         if self.health.is_closed() {
             return;

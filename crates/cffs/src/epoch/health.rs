@@ -64,26 +64,29 @@ impl Health {
 }
 
 impl EpochWriter {
-    /// See [`Volume::latched`](crate::vfs::Volume::latched).
-    pub(crate) fn latched(&self) -> Option<String> {
+    /// Why the volume refuses changes, if a failed write is the reason.
+    pub fn latched(&self) -> Option<String> {
         self.health.latched.lock().as_ref().map(|latched| latched.why.clone())
     }
 
-    /// See [`Volume::latched_by`](crate::vfs::Volume::latched_by).
-    pub(crate) fn latched_by(&self) -> Option<Failure> {
+    /// The kind of failure of the device, if a failed write is why the volume refuses changes.
+    pub fn latched_by(&self) -> Option<Failure> {
         self.health.latched.lock().as_ref().map(|latched| latched.failure)
     }
 
-    /// See [`Volume::lost`](crate::vfs::Volume::lost).
-    pub(crate) fn lost(&self) -> Option<Duration> {
+    /// The age of the oldest change that may be lost, if changes are lost because a write failed: earlier
+    /// changes are on the device, and so is all that an fsync made durable since. Until the volume is closed,
+    /// lost changes can still be read.
+    pub fn lost(&self) -> Option<Duration> {
         let is_over = self.health.latched.lock().is_some() || self.health.is_closed();
         let loses =
             self.health.loses_changes.load(Ordering::Acquire) || self.inodes.queue_len() > 0;
         (is_over && loses).then(|| self.health.durable_until.lock().elapsed())
     }
 
-    /// See [`Volume::distrust`](crate::vfs::Volume::distrust).
-    pub(crate) fn distrust(&self, why: &str) {
+    /// Latches the volume, so that it refuses changes and writes nothing more: for a front end in which a
+    /// call panicked, since the state in memory may be half changed.
+    pub fn distrust(&self, why: &str) {
         self.latch(&Error::Latched(why.to_owned()));
     }
 

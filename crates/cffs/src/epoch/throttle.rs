@@ -82,8 +82,10 @@ impl Drop for End<'_> {
 }
 
 impl EpochWriter {
-    /// See [`Volume::with_background`](crate::vfs::Volume::with_background).
-    pub(crate) fn with_background<T>(
+    /// Does `work` while another thread calls [`background`](EpochWriter::background) every `interval`, or
+    /// as often as epochs are due if that is more often, and whenever changes take much memory. `observe`
+    /// learns how each call went.
+    pub fn with_background<T>(
         &self,
         interval: Duration,
         mut observe: impl FnMut(Result<()>) + Send,

@@ -26,8 +26,14 @@ use crate::trace::OpKind;
 use crate::units::BlockNo;
 
 impl EpochWriter {
-    /// See [`Volume::background`](crate::vfs::Volume::background).
-    pub(crate) fn background(&self) -> Result<()> {
+    /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A thread of
+    /// the front end calls this about once a second ([`with_background`](EpochWriter::with_background)).
+    ///
+    /// # Errors
+    ///
+    /// Those of the [device](crate::vfs#errors), which latch the volume. On a volume that refuses changes it
+    /// does nothing and succeeds.
+    pub fn background(&self) -> Result<()> {
         let _op = self.enter_volume(OpKind::Background);
         if self.check_writable().is_err() {
             return Ok(());

@@ -70,7 +70,7 @@ impl Files {
         for position in positions {
             let opened = self.open(&paths[position]);
             let placed = opened.and_then(|file| {
-                let offset = self.volume.device_offset(file.node().ino())?;
+                let offset = self.volume.admin().device_offset(file.node().ino())?;
                 let size = file.node().attr()?.size;
                 Ok(Member { offset, position, size, file })
             });

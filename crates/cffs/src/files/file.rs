@@ -7,7 +7,7 @@ use super::DirItem;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
-use crate::vfs::types::{Attr, NewFile};
+use crate::vfs::types::{Access, Attr, NewFile};
 use crate::vfs::{self, Caller, Volume};
 
 /// So much of a file is read at once: between that others can change it.
@@ -223,7 +223,7 @@ impl File {
         len: usize,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.node.volume.read_pieces(self.node.ino, offset, len, take)
+        self.node.volume.read_pieces(self.node.ino, offset, len, Access::Noted, take)
     }
 
     /// The whole contents.
@@ -249,7 +249,8 @@ impl File {
         // A read that is short has met the end, and need not be repeated.
         let mut at = 0;
         loop {
-            let read = self.node.volume.read_pieces(self.node.ino, at, STEP_BYTES, take)?;
+            let read =
+                self.node.volume.read_pieces(self.node.ino, at, STEP_BYTES, Access::Noted, take)?;
             at += read as u64;
             if read < STEP_BYTES {
                 return Ok(());

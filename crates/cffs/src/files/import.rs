@@ -22,8 +22,8 @@ use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
-use crate::vfs::Caller;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
+use crate::vfs::{Caller, copy_xattrs};
 
 const COPY_BYTES: usize = 1 << 20;
 /// Most files that report no size are empty.
@@ -79,7 +79,7 @@ pub fn import(
     if let Some(task) = import.begin(source, target)? {
         // What the background cannot write, the copy's own changes cannot either, and return.
         let run = || job.run(task, |task, queue| import.directory(task, queue));
-        files.volume().with_background(BACKGROUND_INTERVAL, drop, run);
+        files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, run);
     }
     drop(import);
     job.finish()
@@ -310,7 +310,7 @@ impl Import<'_> {
         if self.job.options.xattrs {
             let mut xattrs = found.xattrs()?;
             xattrs.retain(|(name, _)| owner || !is_privilege(name));
-            node.volume().copy_xattrs(&Caller::ROOT, node.ino(), &xattrs)?;
+            copy_xattrs(node.volume(), &Caller::ROOT, node.ino(), &xattrs)?;
         }
         let is_symlink = metadata.file_type().is_symlink();
         let time = |seconds, nanoseconds: i64| {

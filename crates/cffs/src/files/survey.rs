@@ -76,7 +76,7 @@ pub fn survey(
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Survey, CopyError> {
-    let superblock = files.volume().superblock();
+    let superblock = files.volume().writer().superblock();
     let has_inline = superblock.incompat.contains(Incompat::INLINE);
     let stat = files.volume().stat_fs();
     let mut walk = Walk {

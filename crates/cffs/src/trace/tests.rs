@@ -138,11 +138,11 @@ fn work_on(volume: &Volume) {
         volume
             .set_xattr(&Caller::ROOT, dir, b"user.a", &[1; 3000], crate::vfs::XattrMode::Any)
             .expect("set");
-        volume.background().expect("written");
+        volume.writer().background().expect("written");
     }
     volume.sync().expect("synced");
     volume.writer().checkpoint().expect("written");
-    volume.trim(0..u64::MAX, 0).expect("discarded");
+    volume.admin().trim(0..u64::MAX, 0).expect("discarded");
 }
 
 fn read_all(volume: &Volume) {

@@ -1,15 +1,22 @@
-//! Administration: calls that the structs of [`admin`](crate::admin) carry out.
+//! Administration: jobs that the structs of [`admin`](crate::admin) carry out.
 
 use std::ops::{ControlFlow, Range};
 
-use super::{Placement, ScrubProgress, SetVolume, Trimmed, Volume};
+use super::{Placement, ScrubProgress, Trimmed};
 use crate::admin::{Explain, Grow, Scrub, Trim};
+use crate::epoch::EpochWriter;
 use crate::error::Result;
-use crate::format::Superblock;
+use crate::inode::Fill;
 use crate::trace::OpKind;
 use crate::units::{InodeNo, Key};
 
-impl Volume {
+/// The administration of an open volume ([`Volume::admin`](super::Volume::admin)).
+#[derive(Clone, Copy)]
+pub struct Admin<'a> {
+    pub(super) writer: &'a EpochWriter,
+}
+
+impl Admin<'_> {
     /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
     /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
     ///
@@ -22,7 +29,7 @@ impl Volume {
     /// changes; [`Io`](crate::error::Error::Io) if the device failed a discard; the rest is then not
     /// discarded.
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
-        Trim::new(&self.writer).run(range, least_bytes)
+        Trim::new(self.writer).run(range, least_bytes)
     }
 
     /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended
@@ -35,29 +42,12 @@ impl Volume {
     ///
     /// [`Unsupported`] if the volume would shrink, the device is too short, or the size is more than a volume
     /// can have; the volume is as it was then. [`Io`] if the device could not be extended; if it failed a
-    /// write, the volume is also [latched](Volume::latched).
+    /// write, the volume is also [latched](EpochWriter::latched).
     ///
     /// [`Unsupported`]: crate::error::Error::Unsupported
     /// [`Io`]: crate::error::Error::Io
     pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
-        Grow::new(&self.writer).run(size_bytes)
-    }
-
-    /// Changes properties of the volume, durably, while it is used, and returns its new superblock.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`] if a value cannot be; nothing is changed then. [`Io`] if the device failed: the volume
-    /// keeps its properties and is [latched](Volume::latched).
-    ///
-    /// [`Unsupported`]: crate::error::Error::Unsupported
-    /// [`Io`]: crate::error::Error::Io
-    pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;
-        self.inodes().alloc.set_reserve(next.reserve.fragments);
-        self.reserve.set(next.reserve);
-        Ok(next)
+        Grow::new(self.writer).run(size_bytes)
     }
 
     /// Verifies the checksums of all metadata and of the contents of small files against the device, while
@@ -75,7 +65,7 @@ impl Volume {
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
     ) -> Result<ScrubProgress> {
-        Scrub::new(&self.writer).run(watch)
+        Scrub::new(self.writer).run(watch)
     }
 
     /// The places of a file, its neighbours, and the cost of reading it cold.
@@ -84,8 +74,8 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
-        let _op = self.enter(OpKind::Stat, ino);
-        Explain::new(&self.writer).placement(&*self.vnode(ino)?)
+        let _op = self.writer.enter(OpKind::Stat, ino);
+        Explain::new(self.writer).placement(&*self.writer.vnode(ino)?)
     }
 
     /// The byte ranges of the device with the contents of a file, or the names of a directory, in the order
@@ -95,9 +85,9 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
-        let _op = self.enter(OpKind::Stat, ino);
-        let fragment_bytes = u64::from(self.inodes().layout.fragment_bytes);
-        let vnode = self.vnode(ino)?;
+        let _op = self.writer.enter(OpKind::Stat, ino);
+        let fragment_bytes = u64::from(self.writer.inodes.layout.fragment_bytes);
+        let vnode = self.writer.vnode(ino)?;
         let state = vnode.state.read();
         let written = state.inode.map().into_iter().flat_map(|map| map.iter());
         let written = written.filter(|extent| !extent.unwritten).map(|extent| extent.run());
@@ -111,7 +101,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn placement_key(&self, ino: InodeNo) -> Result<Key> {
-        Ok(self.vnode(ino)?.state.read().inode.placement_key())
+        Ok(self.writer.vnode(ino)?.state.read().inode.placement_key())
     }
 
     /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
@@ -122,6 +112,16 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
-        Explain::new(&self.writer).device_offset(&*self.vnode(ino)?)
+        Explain::new(self.writer).device_offset(&*self.writer.vnode(ino)?)
+    }
+
+    /// How far the intent log is filled.
+    pub fn intent_log(&self) -> Fill {
+        self.writer.inodes.intent_log.fill()
+    }
+
+    /// The current step of writing changes to the device, in words; `None` if nothing is written.
+    pub fn step(&self) -> Option<&'static str> {
+        self.writer.inodes.cache.stage.get().map(|stage| stage.describe())
     }
 }

@@ -1,23 +1,19 @@
-//! Attributes of files.
+//! Attributes of files, and changes of them.
 
-use super::data::written;
-use super::{Attr, Caller, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
-use crate::error::{Error, Result};
+use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, acl, keys};
+use crate::format::Layout;
 use crate::format::inode::FileType;
-use crate::format::{FILE_BYTES_MAX, Layout};
 use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState};
-use crate::trace::OpKind;
-use crate::units::{FileBlock, FileFrag, InodeNo};
+use crate::units::{FileBlock, FileFrag};
 
 const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const GROUP_EXECUTE: u32 = 0o010;
 
-impl Volume {
+impl Attr {
     /// The attributes of a file as of now.
-    pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
+    pub(super) fn of(layout: &Layout, file: &VnodeState) -> Attr {
         let inode = &file.inode;
-        let layout = &self.inodes().layout;
         // An epoch must not change the sum by itself, since no front end is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
         let waiting = file.promised.blocks * u64::from(layout.block_fragments());
@@ -47,92 +43,6 @@ impl Volume {
             protection: Protection::of(inode.protection),
         }
     }
-
-    /// The attributes of a file.
-    ///
-    /// # Errors
-    ///
-    /// Those of [reading](super#errors).
-    pub fn attr(&self, ino: InodeNo) -> Result<Attr> {
-        let _op = self.enter(OpKind::Stat, ino);
-        let vnode = self.vnode(ino)?;
-        let state = vnode.state.read();
-        Ok(self.attr_of(&state))
-    }
-
-    /// Changes attributes and returns the new ones.
-    ///
-    /// # Errors
-    ///
-    /// Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
-    /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
-    /// more changes than both times to now; those of [changes](super#errors). If the size was
-    /// changed and the rest could not be, the size stays.
-    pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
-        let _op = self.enter(OpKind::SetAttributes, ino);
-        self.check_set_attr(ino, changes)?;
-        if let Some(size) = changes.size {
-            self.truncate(caller, ino, size)?;
-        }
-        self.change_inode(ino, |inodes, file| {
-            // Setting the size was a separate change, which came first.
-            if changes.size.is_none() {
-                self.check_condition(caller, file, None)?;
-            }
-            if changes.permissions.is_some() {
-                inodes.load_attributes(file)?;
-                // The access ACL follows the mode, in a new place.
-                let attributes = file.inode.attributes();
-                if attributes.has(acl::ACCESS) {
-                    inodes.space().take_xattr_space(file, attributes.encoded_len())?;
-                }
-            }
-            apply(inodes, file, changes);
-            Ok(self.attr_of(file))
-        })
-    }
-
-    fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<()> {
-        if size > FILE_BYTES_MAX {
-            return Err(Error::TooLarge);
-        }
-        let file_type = self.vnode(ino)?.state.read().inode.file_type;
-        match file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("only a regular file can be truncated")),
-        }
-        if self.truncate_inline(caller, ino, size)? {
-            return Ok(());
-        }
-        self.change_inode(ino, |inodes, file| {
-            self.check_condition(caller, file, None)?;
-            inodes.writer().leave_inline(file)?;
-            inodes.writer().set_size(file, size)?;
-            written(inodes, file);
-            Ok(())
-        })
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if it is not a symbolic link; those of [reading](super#errors).
-    pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
-        let _op = self.enter(OpKind::Read, ino);
-        let vnode = self.vnode(ino)?;
-        let state = vnode.state.read();
-        if state.inode.file_type != FileType::Symlink {
-            return Err(Error::Invalid("not a symbolic link"));
-        }
-        let len = state.inode.size as usize;
-        let mut target = Vec::with_capacity(len);
-        self.writer.noted(
-            self.inodes().contents().read(&state, 0, len, &mut |piece| target.extend(piece)),
-        )?;
-        Ok(target)
-    }
 }
 
 /// The fragments that the contents of a file have, with those that its changed pages will be given.
@@ -151,7 +61,8 @@ fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
     map.mapped() + waiting as u64
 }
 
-fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &SetAttr) {
+/// Makes the changes but for that of the size.
+pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &SetAttr) {
     let now = inodes.clock.now();
     let inode = &mut file.inode;
     let before = (inode.permissions, inode.uid, inode.gid);

@@ -3,8 +3,9 @@
 //! Calls whose outcome depends on the caller take one. The library's own user owns the image and passes
 //! [`Caller::ROOT`].
 
-use super::{Attr, Volume};
+use super::Attr;
 use crate::error::{Error, Result};
+use crate::format::Layout;
 use crate::inode::VnodeState;
 
 /// The process on whose behalf a volume is changed, as the front end knows it.
@@ -58,18 +59,24 @@ impl Caller<'_> {
                 Groups::Asked(may_act_for) => may_act_for(gid),
             }
     }
-}
 
-impl Volume {
-    /// Fails if the caller's condition does not hold for a file and the directory from which it loses a name.
-    pub(super) fn check_condition(
+    /// Fails if the condition does not hold for a file and the directory from which it loses a name.
+    pub(super) fn check(
         &self,
-        caller: &Caller<'_>,
+        layout: &Layout,
         file: &VnodeState,
         dir: Option<&VnodeState>,
     ) -> Result<()> {
-        let Some(condition) = caller.condition else { return Ok(()) };
-        let dir = dir.map(|dir| self.attr_of(dir));
-        if condition(&self.attr_of(file), dir.as_ref()) { Ok(()) } else { Err(Error::Unmet) }
+        let Some(condition) = self.condition else { return Ok(()) };
+        let dir = dir.map(|dir| Attr::of(layout, dir));
+        if condition(&Attr::of(layout, file), dir.as_ref()) { Ok(()) } else { Err(Error::Unmet) }
+    }
+
+    /// The condition under which a file loses a name in a directory.
+    pub(super) fn may_take(
+        &self,
+        layout: &Layout,
+    ) -> impl Fn(&VnodeState, &VnodeState) -> Result<()> {
+        |dir, file| self.check(layout, file, Some(dir))
     }
 }

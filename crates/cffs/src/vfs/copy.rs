@@ -4,12 +4,12 @@
 //! opposite directions do not wait for each other; a change of the source meanwhile is in the pieces that
 //! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target.
 
-use super::data::{CAPABILITY, Start, check_regular, written};
-use super::{Caller, Volume};
+use super::write::{CAPABILITY, check_regular, written};
+use super::{Caller, Volume, xattr};
+use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::inode::Content;
-use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
@@ -27,19 +27,21 @@ struct Part {
     end: u64,
 }
 
-impl Volume {
-    /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one,
-    /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
-    /// source; and fewer than there are if the copy is a long one, or something went wrong on the
-    /// way, which a call for the rest reports.
-    ///
-    /// # Errors
-    ///
-    /// As of [`read`](Volume::read) for the source and of [`write`](Volume::write) for the target;
-    /// `EINVAL` if the ranges overlap.
-    pub fn copy(&self, caller: &Caller<'_>, from: Place, to: Place, len: u64) -> Result<u64> {
-        let _op = self.enter(OpKind::Write, to.0);
-        self.check_write(&self.vnode(to.0)?, Start::At(to.1))?;
+/// One copy.
+pub(super) struct Copying<'a> {
+    volume: &'a Volume,
+    caller: &'a Caller<'a>,
+    part: Part,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Copying<'a> {
+    pub(super) fn new(volume: &'a Volume, caller: &'a Caller<'a>) -> Copying<'a> {
+        Copying { volume, caller, part: Part { is_hole: false, end: 0 }, buffer: Vec::new() }
+    }
+
+    /// See [`Volume::copy`].
+    pub(super) fn run(&mut self, from: Place, to: Place, len: u64) -> Result<u64> {
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {
             return Ok(0);
@@ -51,17 +53,15 @@ impl Volume {
         if len == 0 {
             return Err(Error::TooLarge);
         }
-        let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
-        let mut part = Part { is_hole: false, end: 0 };
+        self.buffer.resize(len.min(PIECE_BYTES) as usize, 0);
         let (mut done, mut moved) = (0, 0);
         while done < len && moved < BYTES_MAX {
             let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
-            let write = |at: u64, piece: &[u8]| self.write(caller, to.0, at, piece);
-            match self.copy_piece(source, target, len - done, &mut part, &mut buffer, write) {
+            match self.copy_piece(source, target, len - done) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     done += bytes;
-                    moved += if part.is_hole { 0 } else { bytes };
+                    moved += if self.part.is_hole { 0 } else { bytes };
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -72,53 +72,45 @@ impl Volume {
 
     /// How many bytes a regular file has from a place on.
     fn bytes_from(&self, (ino, offset): Place) -> Result<u64> {
-        let vnode = self.vnode(ino)?;
+        let vnode = self.volume.writer.vnode(ino)?;
         let state = vnode.state.read();
         check_regular(&state.inode)?;
         Ok(state.inode.size.saturating_sub(offset))
     }
 
-    fn copy_piece(
-        &self,
-        from: Place,
-        to: Place,
-        len: u64,
-        part: &mut Part,
-        buffer: &mut [u8],
-        write: impl Fn(u64, &[u8]) -> Result<usize>,
-    ) -> Result<u64> {
-        if from.1 >= part.end {
-            *part = self.part(from)?;
+    fn copy_piece(&mut self, from: Place, to: Place, len: u64) -> Result<u64> {
+        if from.1 >= self.part.end {
+            self.part = self.part_at(from)?;
         }
-        let mut len = len.min(part.end - from.1);
-        if part.is_hole {
+        let mut len = len.min(self.part.end - from.1);
+        if self.part.is_hole {
             let bytes = self.make_hole(to, len)?;
             if bytes > 0 {
                 return Ok(bytes);
             }
             // The target has a hole from its next block on.
-            let block_bytes = u64::from(self.inodes().layout.block_bytes);
+            let block_bytes = u64::from(self.volume.inodes().layout.block_bytes);
             len = len.min(block_bytes - to.1 % block_bytes);
         }
-        let piece = &mut buffer[..len.min(PIECE_BYTES) as usize];
-        let read = self.read(from.0, from.1, piece)?;
-        Ok(write(to.1, &piece[..read])? as u64)
+        let piece = &mut self.buffer[..len.min(PIECE_BYTES) as usize];
+        let read = self.volume.read(from.0, from.1, piece)?;
+        Ok(self.volume.write(self.caller, to.0, to.1, &piece[..read])? as u64)
     }
 
     /// Whether a file is a hole at a place, and how far.
-    fn part(&self, (ino, offset): Place) -> Result<Part> {
-        let vnode = self.vnode(ino)?;
+    fn part_at(&self, (ino, offset): Place) -> Result<Part> {
+        let vnode = self.volume.writer.vnode(ino)?;
         let state = vnode.state.read();
         let size = state.inode.size;
         if offset >= size {
             // It has become shorter; the read there finds that out.
             return Ok(Part { is_hole: false, end: u64::MAX });
         }
-        let data = self.inodes().contents().seek(&state, offset, true).unwrap_or(size);
+        let data = self.volume.inodes().contents().seek(&state, offset, true).unwrap_or(size);
         if data > offset {
             return Ok(Part { is_hole: true, end: data });
         }
-        let end = self.inodes().contents().seek(&state, offset, false).unwrap_or(size);
+        let end = self.volume.inodes().contents().seek(&state, offset, false).unwrap_or(size);
         Ok(Part { is_hole: false, end })
     }
 
@@ -126,15 +118,16 @@ impl Volume {
     /// it by extending the file. Returns the number of bytes: 0 if zeros must be written first. It is
     /// complete or fails.
     fn make_hole(&self, (ino, offset): Place, len: u64) -> Result<u64> {
-        let block_bytes = u64::from(self.inodes().layout.block_bytes);
+        let block_bytes = u64::from(self.volume.inodes().layout.block_bytes);
         if len < block_bytes {
             return Ok(0);
         }
-        if self.has_xattr(ino, CAPABILITY)? {
-            self.drop_xattr(ino, CAPABILITY)?;
+        let vnode = self.volume.writer.vnode(ino)?;
+        if xattr::look_at(self.volume.inodes(), &vnode, |known| known.has(CAPABILITY))? {
+            self.volume.drop_xattr(ino, CAPABILITY)?;
         }
-        self.calls.writes.count();
-        self.change_inode(ino, |inodes, file| {
+        self.volume.calls.writes.count();
+        self.volume.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
             check_regular(&file.inode)?;
             let size = file.inode.size;
             let mut made = 0;

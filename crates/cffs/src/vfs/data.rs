@@ -1,80 +1,22 @@
-//! Contents of files: read, write, allocate, seek.
+//! Files by number: their contents and attributes.
 
-use std::cell::Cell;
-use std::ops::Range;
-use std::sync::Arc;
-
-use super::{Access, AllocateMode, AtimeMode, Caller, SeekFor, Volume};
+use super::copy::{Copying, Place};
+use super::write::{Start, Write, change_inline, check_regular, written};
+use super::{
+    Access, AllocateMode, AtimeMode, Attr, Caller, Protection, SeekFor, SetAttr, Volume, XattrMode,
+    acl, attributes, xattr,
+};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{
-    Content, DirtyLevel, Inode, InodeCache, Vnode, VnodeGuard, VnodeState, into_slice,
-};
-use crate::lock::{Mutex, MutexGuard, Rank};
-use crate::namespace::Namespace;
+use crate::format::superblock::Incompat;
+use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
+use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice};
 use crate::trace::OpKind;
-use crate::units::{Container, InodeNo};
+use crate::units::InodeNo;
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// A write proceeds page by page under the file's lock, and releases it after this many bytes.
-const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Locks of appenders: files whose numbers have the same remainder share one.
-const APPEND_LOCKS: usize = 16;
-/// The attribute with the privileges that an executable file gives.
-pub(super) const CAPABILITY: &[u8] = b"security.capability";
-
-pub(super) fn check_regular(inode: &Inode) -> Result<()> {
-    match inode.file_type {
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid("not a regular file")),
-    }
-}
-
-/// Where a write begins.
-#[derive(Clone, Copy)]
-pub(super) enum Start {
-    At(u64),
-    /// At the end of the file, which is known only under its lock.
-    End,
-}
-
-impl Start {
-    /// The bytes of a file of this size that a write of `len` bytes covers.
-    fn range(self, size: u64, len: usize) -> Result<Range<u64>> {
-        let start = match self {
-            Start::At(offset) => offset,
-            Start::End => size,
-        };
-        let end = start.checked_add(len as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        end.map(|end| start..end).ok_or(Error::TooLarge)
-    }
-
-    /// Where the write continues after `done` bytes.
-    fn after(self, done: usize) -> Start {
-        match self {
-            Start::At(offset) => Start::At(offset + done as u64),
-            Start::End => Start::End,
-        }
-    }
-}
-
-/// Locks that appenders hold, so that the pieces of a long append stay together.
-pub(super) struct Appends([Mutex<()>; APPEND_LOCKS]);
-
-impl Default for Appends {
-    fn default() -> Appends {
-        Appends(std::array::from_fn(|_| Mutex::new(Rank::Appends, ())))
-    }
-}
-
-impl Appends {
-    fn lock(&self, ino: InodeNo) -> MutexGuard<'_, ()> {
-        self.0[ino.0 as usize % APPEND_LOCKS].lock()
-    }
-}
 
 impl Volume {
     /// Reads from a regular file into `out` and returns how many bytes: fewer than asked for at the
@@ -119,7 +61,7 @@ impl Volume {
         out: &mut [u8],
         access: Access,
     ) -> Result<usize> {
-        self.read_pieces_with(ino, offset, out.len(), access, &mut into_slice(out))
+        self.read_pieces(ino, offset, out.len(), access, &mut into_slice(out))
     }
 
     /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
@@ -134,22 +76,12 @@ impl Volume {
         ino: InodeNo,
         offset: u64,
         len: usize,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize> {
-        self.read_pieces_with(ino, offset, len, Access::Noted, take)
-    }
-
-    fn read_pieces_with(
-        &self,
-        ino: InodeNo,
-        offset: u64,
-        len: usize,
         access: Access,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        let _op = self.enter(OpKind::Read, ino);
+        let _op = self.writer.enter(OpKind::Read, ino);
         self.calls.reads.count();
-        let vnode = self.vnode(ino)?;
+        let vnode = self.writer.vnode(ino)?;
         self.readahead.before_read(self.inodes(), &vnode);
         let (len, stale_atime) = {
             let state = vnode.state.read();
@@ -172,8 +104,8 @@ impl Volume {
     ///
     /// As of [`read`](Volume::read); contents that were damaged are not noticed.
     pub fn fetch(&self, ino: InodeNo) -> Result<()> {
-        let _op = self.enter(OpKind::Read, ino);
-        let vnode = self.vnode(ino)?;
+        let _op = self.writer.enter(OpKind::Read, ino);
+        let vnode = self.writer.vnode(ino)?;
         self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         check_regular(&state.inode)?;
@@ -181,13 +113,13 @@ impl Volume {
     }
 
     /// Prefetches the contents of the given files, in device order (by
-    /// [`device_offset`](Volume::device_offset)), until the cache is full. Returns the number of files taken:
-    /// at least one, if any were given. Errors are left to the following read.
+    /// [`device_offset`](super::Admin::device_offset)), until the cache is full. Returns the number of files
+    /// taken: at least one, if any were given. Errors are left to the following read.
     pub fn fetch_batch(&self, files: impl IntoIterator<Item = InodeNo>) -> usize {
         let mut files = files.into_iter().peekable();
         let Some(first) = files.peek() else { return 0 };
-        let _op = self.enter(OpKind::Read, *first);
-        let vnodes = files.map_while(|ino| self.vnode(ino).ok());
+        let _op = self.writer.enter(OpKind::Read, *first);
+        let vnodes = files.map_while(|ino| self.writer.vnode(ino).ok());
         self.readahead.before_batch(self.inodes(), vnodes).max(1)
     }
 
@@ -215,11 +147,11 @@ impl Volume {
     /// Records an access. If an epoch is about to start, or changes have reached their memory limit, it is
     /// not recorded: a read does not wait for an epoch.
     pub(super) fn set_atime(&self, ino: InodeNo) {
-        if self.changed_bytes() >= self.options.dirty_bytes_max {
+        if self.inodes().memory.unwritten_bytes() >= self.options.dirty_bytes_max {
             return;
         }
         let Some(_gate) = self.writer.gate.try_read() else { return };
-        let Ok(vnode) = self.vnode(ino) else { return };
+        let Ok(vnode) = self.writer.vnode(ino) else { return };
         let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 {
             file.inode.atime = self.inodes().clock.now();
@@ -298,138 +230,11 @@ impl Volume {
         start: Start,
         data: &[u8],
     ) -> Result<(usize, u64)> {
-        let _op = self.enter(OpKind::Write, ino);
+        let _op = self.writer.enter(OpKind::Write, ino);
         self.calls.writes.count();
-        let spender = self.spender(caller);
-        let vnode = &self.vnode(ino)?;
-        self.check_write(vnode, start)?;
-        let size = match start {
-            Start::At(_) => 0,
-            Start::End => vnode.state.read().inode.size,
-        };
-        let (mut done, mut end) = (0, start.range(size, data.len())?.start);
-        for piece in data.chunks(WRITE_BYTES_MAX) {
-            match self.write_piece(spender, vnode, start.after(done), piece) {
-                Ok(piece_end) => (done, end) = (done + piece.len(), piece_end),
-                Err(Error::NoSpace) if done > 0 => return Ok((done, end)),
-                Err(Error::NoSpace) => return self.write_pages(spender, vnode, start, piece),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((done, end))
-    }
-
-    /// Returns the offset behind the last byte, as the others here do.
-    fn write_piece(
-        &self,
-        spender: Spender,
-        vnode: &Arc<Vnode>,
-        start: Start,
-        data: &[u8],
-    ) -> Result<u64> {
-        if let Some(end) = self.write_inline(vnode, start, data)? {
-            return Ok(end);
-        }
-        match self.write_in_pages(spender, vnode, start, data) {
-            Err(Error::NoSpace) if self.give_up_checksum(vnode.ino, start, data.len())? => {
-                self.write_in_pages(spender, vnode, start, data)
-            }
-            other => other,
-        }
-    }
-
-    fn write_in_pages(
-        &self,
-        spender: Spender,
-        vnode: &Arc<Vnode>,
-        start: Start,
-        data: &[u8],
-    ) -> Result<u64> {
-        self.change_vnode_by(spender, vnode, |inodes, file| {
-            check_regular(&file.inode)?;
-            let range = start.range(file.inode.size, data.len())?;
-            inodes.writer().leave_inline(file)?;
-            inodes.writer().write(file, range.start, data)?;
-            written(inodes, file);
-            Ok(range.end)
-        })
-    }
-
-    /// Page by page, when space runs out in the middle of a piece.
-    fn write_pages(
-        &self,
-        spender: Spender,
-        vnode: &Arc<Vnode>,
-        start: Start,
-        data: &[u8],
-    ) -> Result<(usize, u64)> {
-        let block_bytes = self.inodes().layout.block_bytes as usize;
-        let mut end = start.range(vnode.state.read().inode.size, data.len())?.start;
-        let mut done = 0;
-        while done < data.len() {
-            let len = (block_bytes - (end % block_bytes as u64) as usize).min(data.len() - done);
-            let piece = &data[done..done + len];
-            match self.write_in_pages(spender, vnode, start.after(done), piece) {
-                Ok(piece_end) => (done, end) = (done + len, piece_end),
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((done, end))
-    }
-
-    /// On a full volume a small file cannot move to a new place with its next checksum. Where it
-    /// has space already, it is overwritten there, once the device knows it without a checksum: until then
-    /// a change of its pages finds no space either, which writes an epoch (`EpochWriter::retry`).
-    fn give_up_checksum(&self, ino: InodeNo, start: Start, len: usize) -> Result<bool> {
-        self.change_inode(ino, |inodes, file| {
-            let within = start.range(file.inode.size, len)?.end <= file.inode.size;
-            if within && file.inode.content_checksum.is_some() && file.pages.is_empty() {
-                inodes.writer().drop_checksum(file);
-                return Ok(true);
-            }
-            Ok(false)
-        })
-    }
-
-    /// Writes to a file whose contents lie in its inode and still fit there; `None` if they do not.
-    ///
-    /// Every write passes here first. It removes the file's capabilities, as a kernel would.
-    fn write_inline(&self, vnode: &Arc<Vnode>, start: Start, data: &[u8]) -> Result<Option<u64>> {
-        let max = self.inodes().features.inline_bytes_max as u64;
-        loop {
-            let container = {
-                let state = vnode.state.read();
-                check_regular(&state.inode)?;
-                let known = state.inode.known_attributes();
-                match (&state.inode.content, state.container) {
-                    _ if known.is_none_or(|known| known.has(CAPABILITY)) => None,
-                    (Content::Inline(bytes), Some(container))
-                        if start.range(bytes.len() as u64, data.len())?.end <= max =>
-                    {
-                        Some(container)
-                    }
-                    _ => return Ok(None),
-                }
-            };
-            let Some(container) = container else {
-                self.drop_xattr(vnode.ino, CAPABILITY)?;
-                continue;
-            };
-            let end = Cell::new(0);
-            let done = self.change(|names| {
-                change_inline(names, vnode, container, &|_| Ok(()), |bytes| {
-                    let range = start.range(bytes.len() as u64, data.len())?;
-                    end.set(range.end);
-                    bytes.resize(bytes.len().max(range.end as usize), 0);
-                    bytes[range.start as usize..range.end as usize].copy_from_slice(data);
-                    Ok(())
-                })
-            })?;
-            if let Some(done) = done {
-                return Ok(done.then(|| end.get()));
-            }
-        }
+        let vnode = &self.writer.vnode(ino)?;
+        self.protections.check_write(vnode, start)?;
+        Write { volume: self, vnode, spender: self.reserve.spender(caller) }.run(start, data)
     }
 
     /// Sets the size of a file in its inode; false if the contents do not lie or fit there.
@@ -440,8 +245,8 @@ impl Volume {
         size: u64,
     ) -> Result<bool> {
         let max = self.inodes().features.inline_bytes_max as u64;
-        let vnode = self.vnode(ino)?;
-        let may = |file: &VnodeState| self.check_condition(caller, file, None);
+        let vnode = self.writer.vnode(ino)?;
+        let may = |file: &VnodeState| caller.check(&self.inodes().layout, file, None);
         loop {
             let container = {
                 let state = vnode.state.read();
@@ -478,14 +283,15 @@ impl Volume {
         len: u64,
         mode: AllocateMode,
     ) -> Result<()> {
-        let _op = self.enter(OpKind::Write, ino);
-        self.check_unprotected(ino)?;
+        let _op = self.writer.enter(OpKind::Write, ino);
+        let vnode = self.writer.vnode(ino)?;
+        self.protections.check_unprotected(&vnode)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        self.change_inode_by(self.spender(caller), ino, |inodes, file| {
+        self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
             check_regular(&file.inode)?;
             inodes.writer().leave_inline(file)?;
             let grows = match mode {
@@ -514,8 +320,8 @@ impl Volume {
     /// `ENXIO` if `offset` is at the end or after it, or no data follows; `EISDIR` and `EINVAL` as
     /// of [`read`](Volume::read); those of [reading](super#errors).
     pub fn seek(&self, ino: InodeNo, offset: u64, what: SeekFor) -> Result<u64> {
-        let _op = self.enter(OpKind::Read, ino);
-        let vnode = self.vnode(ino)?;
+        let _op = self.writer.enter(OpKind::Read, ino);
+        let vnode = self.writer.vnode(ino)?;
         let state = vnode.state.read();
         check_regular(&state.inode)?;
         if offset >= state.inode.size {
@@ -523,42 +329,210 @@ impl Volume {
         }
         self.inodes().contents().seek(&state, offset, what == SeekFor::Data).ok_or(Error::NoData)
     }
-}
 
-/// Notes a change of a file's contents.
-pub(super) fn written(inodes: &InodeCache, file: &mut VnodeGuard<'_>) {
-    let now = inodes.clock.now();
-    file.inode.mtime = now;
-    file.inode.touch(now);
-    inodes.mark_changed(file, DirtyLevel::Contents);
-}
+    /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one,
+    /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
+    /// source; and fewer than there are if the copy is a long one, or something went wrong on the
+    /// way, which a call for the rest reports.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Volume::read) for the source and of [`write`](Volume::write) for the target;
+    /// `EINVAL` if the ranges overlap.
+    pub fn copy(&self, caller: &Caller<'_>, from: Place, to: Place, len: u64) -> Result<u64> {
+        let _op = self.writer.enter(OpKind::Write, to.0);
+        self.protections.check_write(&*self.writer.vnode(to.0)?, Start::At(to.1))?;
+        Copying::new(self, caller).run(from, to, len)
+    }
 
-/// Changes contents that lie in the inode. `None` if the inode has moved meanwhile, `Some(false)` if
-/// the sector has no room for the new contents.
-fn change_inline(
-    names: &Namespace,
-    vnode: &Arc<Vnode>,
-    container: Container,
-    may: &dyn Fn(&VnodeState) -> Result<()>,
-    change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
-) -> Result<Option<bool>> {
-    let inodes = &names.inodes;
-    let holder = inodes.get(container.file)?;
-    let (mut holder, mut file) = VnodeGuard::with_holder(&holder, vnode);
-    if file.container != Some(container) {
-        return Ok(None);
+    /// The attributes of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn attr(&self, ino: InodeNo) -> Result<Attr> {
+        let _op = self.writer.enter(OpKind::Stat, ino);
+        let vnode = self.writer.vnode(ino)?;
+        let state = vnode.state.read();
+        Ok(Attr::of(&self.inodes().layout, &state))
     }
-    let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
-    may(&file)?;
-    let mut bytes = bytes.clone();
-    change(&mut bytes)?;
-    let now = inodes.clock.now();
-    let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
-    file.inode.mtime = now;
-    file.inode.touch(now);
-    let fits = names.put_inline(&mut holder, &mut file, bytes)?;
-    if !fits {
-        (file.inode.mtime, file.inode.ctime, file.inode.change) = times;
+
+    /// Changes attributes and returns the new ones.
+    ///
+    /// # Errors
+    ///
+    /// Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
+    /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
+    /// more changes than both times to now; those of [changes](super#errors). If the size was
+    /// changed and the rest could not be, the size stays.
+    pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
+        let _op = self.writer.enter(OpKind::SetAttributes, ino);
+        self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
+        if let Some(size) = changes.size {
+            self.truncate(caller, ino, size)?;
+        }
+        self.change_inode(Spender::Privileged, ino, |inodes, file| {
+            // Setting the size was a separate change, which came first.
+            if changes.size.is_none() {
+                caller.check(&inodes.layout, file, None)?;
+            }
+            if changes.permissions.is_some() {
+                inodes.load_attributes(file)?;
+                // The access ACL follows the mode, in a new place.
+                let attributes = file.inode.attributes();
+                if attributes.has(acl::ACCESS) {
+                    inodes.space().take_xattr_space(file, attributes.encoded_len())?;
+                }
+            }
+            attributes::apply(inodes, file, changes);
+            Ok(Attr::of(&inodes.layout, file))
+        })
     }
-    Ok(Some(fits))
+
+    fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::TooLarge);
+        }
+        let file_type = self.writer.vnode(ino)?.state.read().inode.file_type;
+        match file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("only a regular file can be truncated")),
+        }
+        if self.truncate_inline(caller, ino, size)? {
+            return Ok(());
+        }
+        self.change_inode(Spender::Privileged, ino, |inodes, file| {
+            caller.check(&inodes.layout, file, None)?;
+            inodes.writer().leave_inline(file)?;
+            inodes.writer().set_size(file, size)?;
+            written(inodes, file);
+            Ok(())
+        })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not a symbolic link; those of [reading](super#errors).
+    pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
+        let _op = self.writer.enter(OpKind::Read, ino);
+        let vnode = self.writer.vnode(ino)?;
+        let state = vnode.state.read();
+        if state.inode.file_type != FileType::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        let len = state.inode.size as usize;
+        let mut target = Vec::with_capacity(len);
+        self.writer.noted(
+            self.inodes().contents().read(&state, 0, len, &mut |piece| target.extend(piece)),
+        )?;
+        Ok(target)
+    }
+
+    /// Protects a regular file or a directory, or no longer. Whether the caller may is for the front
+    /// end to check. The first time, the volume gets the feature PROTECTION, durably.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] for other files, which have no such flags; otherwise as for changes.
+    pub fn protect(&self, ino: InodeNo, protection: Protection) -> Result<()> {
+        let _op = self.writer.enter(OpKind::SetAttributes, ino);
+        let file_type = self.writer.vnode(ino)?.state.read().inode.file_type;
+        if !matches!(file_type, FileType::Regular | FileType::Directory) {
+            return Err(Error::NotSupported);
+        }
+        if protection.any() && !self.protections.are_any() {
+            self.writer.rewrite_superblock(|superblock| {
+                superblock.incompat.insert(Incompat::PROTECTION);
+                Ok(())
+            })?;
+            self.protections.expect_some();
+        }
+        self.change_inode(Spender::Privileged, ino, |inodes, file| {
+            file.inode.protection = protection.flags();
+            file.inode.touch(inodes.clock.now());
+            inodes.mark_dirty(file);
+            Ok(())
+        })
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file does not have it and it is not an ACL; those of [reading](super#errors).
+    pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+        let _op = self.writer.enter(OpKind::Xattr, ino);
+        xattr::look_at(self.inodes(), &self.writer.vnode(ino)?, |known| known.get(name).cloned())?
+            .ok_or(Error::NoAttribute)
+    }
+
+    /// The names of a file's attributes, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
+        let _op = self.writer.enter(OpKind::Xattr, ino);
+        xattr::look_at(self.inodes(), &self.writer.vnode(ino)?, |known| {
+            known.names().cloned().collect()
+        })
+    }
+
+    /// Sets an attribute. A POSIX access ACL changes the mode as well.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of `system.`;
+    /// `ERANGE` for a name longer than 255 bytes and for a value that is too long; `EEXIST` and `ENODATA` as
+    /// `mode` demands; `EINVAL` for a value that is not an ACL; `ENOSPC` if the file's attributes, or their
+    /// names, would take too much together; `EPERM` if the file is immutable or append-only, or for a default
+    /// ACL on anything but a directory; those of [changes](super#errors).
+    pub fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        ino: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let _op = self.writer.enter(OpKind::Xattr, ino);
+        xattr::check_name(name)?;
+        let vnode = self.writer.vnode(ino)?;
+        self.protections.check_unprotected(&vnode)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Error::Range);
+        }
+        self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
+            xattr::set(inodes, file, name, value, mode)
+        })
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file does not have it; `EOPNOTSUPP`, `ERANGE` and `EPERM` as of
+    /// [`set_xattr`](Volume::set_xattr); those of [changes](super#errors).
+    pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
+        let _op = self.writer.enter(OpKind::Xattr, ino);
+        xattr::check_name(name)?;
+        let vnode = self.writer.vnode(ino)?;
+        self.protections.check_unprotected(&vnode)?;
+        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
+        if self.drop_xattr(ino, name)? || xattr::is_acl(name) {
+            Ok(())
+        } else {
+            Err(Error::NoAttribute)
+        }
+    }
+
+    /// Removes an attribute; false if there is none of this name.
+    pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
+        self.change_inode(Spender::Privileged, ino, |inodes, file| {
+            xattr::remove(inodes, file, name)
+        })
+    }
 }

@@ -2,7 +2,7 @@
 //! opened on the same device right after, say by a newer version of the server.
 //!
 //! ```text
-//!   close_for_successor                                open, succeed
+//!   Handover::close                                    open, Handover::succeed
 //!   files without a name get one in DIRECTORY;   ───▶  the references are taken again, and the
 //!   the volume is closed, clean                        names in DIRECTORY go
 //! ```
@@ -32,7 +32,7 @@ pub struct Handover {
     pub has_nameless: bool,
 }
 
-impl Volume {
+impl Handover {
     /// Closes the volume as [`close`](Volume::close) does, but keeps the files without a name that
     /// are in use. Nothing else may be under way.
     ///
@@ -44,19 +44,19 @@ impl Volume {
     /// [`Error::Latched`] if an earlier write failed: the changes in memory would be lost.
     /// [`Error::Exists`] if the root has an entry of the name `.cffs-handover` that no handover made.
     /// Others as of `close`. Unless the error is from closing, the volume stays open.
-    pub fn close_for_successor(&self) -> Result<Handover> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        if let Some(why) = self.latched() {
+    pub fn close(volume: &Volume) -> Result<Handover> {
+        let _op = volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
+        if let Some(why) = volume.writer.latched() {
             return Err(Error::Latched(why));
         }
-        let references = self.references.all();
-        let nameless = self.references.orphans();
+        let references = volume.references.all();
+        let nameless = volume.references.orphans();
         let has_nameless = !nameless.is_empty();
         if has_nameless {
-            let directory = self.handover_directory()?;
-            nameless.iter().try_for_each(|ino| self.name_for_successor(directory, *ino))?;
+            let directory = make_directory(volume)?;
+            nameless.iter().try_for_each(|ino| name_for_successor(volume, directory, *ino))?;
         }
-        self.close()?;
+        volume.close()?;
         Ok(Handover { references, has_nameless })
     }
 
@@ -65,80 +65,81 @@ impl Volume {
     /// # Errors
     ///
     /// Those of removing names. The references are taken in any case.
-    pub fn succeed(&self, handover: &Handover) -> Result<()> {
-        for (ino, count) in &handover.references {
-            self.references.take_many(*ino, *count);
+    pub fn succeed(&self, volume: &Volume) -> Result<()> {
+        for (ino, count) in &self.references {
+            volume.references.take_many(*ino, *count);
         }
-        if !handover.has_nameless {
+        if !self.has_nameless {
             return Ok(());
         }
-        let root = self.find(InodeNo::ROOT)?;
-        let directory = self.lookup(InodeNo::ROOT, DIRECTORY)?.ino;
-        let removed = self.empty(directory).and_then(|()| {
-            self.remove_dir(&Caller::ROOT, InodeNo::ROOT, DIRECTORY)?;
+        let root = volume.find(InodeNo::ROOT)?;
+        let directory = volume.lookup(InodeNo::ROOT, DIRECTORY)?.ino;
+        let removed = empty(volume, directory).and_then(|()| {
+            volume.remove_dir(&Caller::ROOT, InodeNo::ROOT, DIRECTORY)?;
             // The root looks as it did before.
             let mtime = Some(SetTime::To(root.mtime));
-            self.set_attr(&Caller::ROOT, InodeNo::ROOT, &SetAttr { mtime, ..SetAttr::default() })
+            volume
+                .set_attr(&Caller::ROOT, InodeNo::ROOT, &SetAttr { mtime, ..SetAttr::default() })
                 .map(drop)
         });
-        self.release(directory, 1);
+        volume.release(directory, 1);
         removed
     }
+}
 
-    /// An empty directory for names, made if it is not there.
-    fn handover_directory(&self) -> Result<InodeNo> {
-        let made = match self.lookup(InodeNo::ROOT, DIRECTORY) {
-            Ok(found) => {
-                self.release(found.ino, 1);
-                if self.xattr(found.ino, MARK).is_err() {
-                    return Err(Error::Exists);
-                }
-                self.empty(found.ino)?;
-                return Ok(found.ino);
+/// An empty directory for names, made if it is not there.
+fn make_directory(volume: &Volume) -> Result<InodeNo> {
+    let made = match volume.lookup(InodeNo::ROOT, DIRECTORY) {
+        Ok(found) => {
+            volume.release(found.ino, 1);
+            if volume.xattr(found.ino, MARK).is_err() {
+                return Err(Error::Exists);
             }
-            Err(Error::NotFound) => {
-                let new = NewFile {
-                    kind: NewKind::Directory,
-                    permissions: 0o700,
-                    uid: 0,
-                    gid: 0,
-                    times: None,
-                };
-                let mtime = Some(SetTime::To(self.attr(InodeNo::ROOT)?.mtime));
-                let made = self.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new)?;
-                self.set_attr(
-                    &Caller::ROOT,
-                    InodeNo::ROOT,
-                    &SetAttr { mtime, ..SetAttr::default() },
-                )?;
-                made
-            }
-            Err(error) => return Err(error),
-        };
-        self.release(made.ino, 1);
-        self.set_xattr(&Caller::ROOT, made.ino, MARK, b"1", XattrMode::Create)?;
-        Ok(made.ino)
-    }
-
-    /// Gives a file a name. A directory can have none that is not its place in the tree.
-    fn name_for_successor(&self, directory: InodeNo, ino: InodeNo) -> Result<()> {
-        match self.link(ino, directory, ino.to_string().as_bytes()) {
-            Ok(_) => {
-                self.release(ino, 1);
-                Ok(())
-            }
-            Err(Error::NotPermitted) => Ok(()),
-            Err(error) => Err(error),
+            empty(volume, found.ino)?;
+            return Ok(found.ino);
         }
-    }
+        Err(Error::NotFound) => {
+            let new = NewFile {
+                kind: NewKind::Directory,
+                permissions: 0o700,
+                uid: 0,
+                gid: 0,
+                times: None,
+            };
+            let mtime = Some(SetTime::To(volume.attr(InodeNo::ROOT)?.mtime));
+            let made = volume.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new)?;
+            volume.set_attr(
+                &Caller::ROOT,
+                InodeNo::ROOT,
+                &SetAttr { mtime, ..SetAttr::default() },
+            )?;
+            made
+        }
+        Err(error) => return Err(error),
+    };
+    volume.release(made.ino, 1);
+    volume.set_xattr(&Caller::ROOT, made.ino, MARK, b"1", XattrMode::Create)?;
+    Ok(made.ino)
+}
 
-    /// Removes all names from a directory of files.
-    fn empty(&self, directory: InodeNo) -> Result<()> {
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        self.read_dir(directory, 0, false, &mut |entry| {
-            names.push(entry.name.to_vec());
-            true
-        })?;
-        names.iter().try_for_each(|name| self.unlink(&Caller::ROOT, directory, name))
+/// Gives a file a name. A directory can have none that is not its place in the tree.
+fn name_for_successor(volume: &Volume, directory: InodeNo, ino: InodeNo) -> Result<()> {
+    match volume.link(ino, directory, ino.to_string().as_bytes()) {
+        Ok(_) => {
+            volume.release(ino, 1);
+            Ok(())
+        }
+        Err(Error::NotPermitted) => Ok(()),
+        Err(error) => Err(error),
     }
+}
+
+/// Removes all names from a directory of files.
+fn empty(volume: &Volume, directory: InodeNo) -> Result<()> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    volume.read_dir(directory, 0, false, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    })?;
+    names.iter().try_for_each(|name| volume.unlink(&Caller::ROOT, directory, name))
 }

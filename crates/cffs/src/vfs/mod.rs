@@ -39,24 +39,26 @@ mod attributes;
 mod caller;
 mod copy;
 mod data;
-mod durable;
 pub mod errno;
 mod handover;
 mod keys;
 mod names;
+mod new;
 mod protect;
 mod references;
 mod regroup;
+mod rename;
 mod reserve;
 mod stats;
 pub mod types;
+mod write;
 pub(crate) mod xattr;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 pub use crate::epoch::Trimmed;
+pub use admin::Admin;
 pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
 pub use handover::Handover;
@@ -64,7 +66,9 @@ pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
+pub use xattr::copy_xattrs;
 
+use crate::admin::Regrouper;
 pub use crate::admin::{Piece, Placement, ScrubProgress, SetVolume};
 use crate::alloc::Spender;
 use crate::cache::BufferCache;
@@ -74,28 +78,25 @@ use crate::epoch::EpochWriter;
 pub use crate::epoch::mark;
 pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
-use crate::format::Layout;
 use crate::format::superblock::{Incompat, State};
+use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as IntentLogFill;
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
 use crate::journal;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
-use crate::trace::{OpKind, Operation, Recorder};
+use crate::trace::{OpKind, Recorder};
 use crate::tuning::{self, Tuning};
 use crate::units::InodeNo;
+use protect::Protections;
 use references::References;
 use reserve::ReserveUsers;
 use stats::Calls;
+use write::Appends;
 
 /// Names that are kept at hand, per MiB of cache.
 const NAMES_PER_MIB: u64 = 256;
-
-/// How long a call that finds no space waits for the kernel to let go of files that were just removed,
-/// and how often it looks.
-const LETTING_GO_MAX: Duration = Duration::from_secs(1);
-const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 
 /// An open volume.
 pub struct Volume {
@@ -105,10 +106,9 @@ pub struct Volume {
     references: References,
     reserve: ReserveUsers,
     readahead: ReadAhead,
-    /// Whether any file may be protected.
-    protects: AtomicBool,
+    protections: Protections,
     calls: Calls,
-    appends: data::Appends,
+    appends: Appends,
 }
 
 impl Volume {
@@ -176,10 +176,10 @@ impl Volume {
             writer: EpochWriter::new(inodes, options.clone(), superblock),
             options,
             references: References::default(),
-            appends: data::Appends::default(),
+            appends: Appends::default(),
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
-            protects: AtomicBool::new(protects),
+            protections: Protections::new(protects),
             calls: Calls::default(),
         };
         if !volume.options.read_only {
@@ -189,16 +189,6 @@ impl Volume {
             inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
         }
         Ok(volume)
-    }
-
-    /// Begins an operation on a file, for a recording of what operations cause.
-    fn enter(&self, kind: OpKind, ino: InodeNo) -> Operation<'_> {
-        self.options.recorder.enter(kind, ino)
-    }
-
-    /// Begins an operation on the volume.
-    fn enter_volume(&self, kind: OpKind) -> Operation<'_> {
-        self.enter(kind, InodeNo::ROOT)
     }
 
     /// The recorder of operations and the requests that they cause.
@@ -215,62 +205,30 @@ impl Volume {
         &self.names.inodes
     }
 
-    fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
-        self.writer.vnode(ino)
-    }
-
     /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        let hope = || self.gains_space_by_removed_files();
+        let hope = || self.references.await_deletions(&*self.options.waiter);
         self.writer.change(|| change(&self.names), &hope)
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        let hope = || self.gains_space_by_removed_files();
+        let hope = || self.references.await_deletions(&*self.options.waiter);
         self.writer.change_alone(|| change(&self.names), &hope)
     }
 
-    /// Waits for the deletion of files that have just lost their last name. The kernel releases them by a
-    /// message that may arrive after the call that removed them has returned, and after the next call. Even
-    /// if none is left, another try is worthwhile, since they may only be waiting for their epoch.
-    fn gains_space_by_removed_files(&self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < LETTING_GO_MAX && self.references.have_orphans_since(LETTING_GO_MAX)
-        {
-            self.options.waiter.about_to_wait();
-            std::thread::sleep(LETTING_GO_POLL);
-        }
-        self.references.have_orphaned_since(2 * LETTING_GO_MAX)
-    }
-
-    /// The memory that changes take.
-    fn changed_bytes(&self) -> u64 {
-        self.inodes().memory.unwritten_bytes()
-    }
-
-    /// Runs a change of one inode.
+    /// Runs a change of one inode for a caller of this kind.
     fn change_inode<T>(
-        &self,
-        ino: InodeNo,
-        change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.change_inode_by(Spender::Privileged, ino, change)
-    }
-
-    /// The same for a caller from whom space may be kept.
-    fn change_inode_by<T>(
         &self,
         spender: Spender,
         ino: InodeNo,
         change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
-        let vnode = self.vnode(ino)?;
-        self.change_vnode_by(spender, &vnode, change)
+        self.change_vnode(spender, &self.writer.vnode(ino)?, change)
     }
 
     /// The same for an inode in use.
-    fn change_vnode_by<T>(
+    fn change_vnode<T>(
         &self,
         spender: Spender,
         vnode: &Arc<Vnode>,
@@ -284,6 +242,141 @@ impl Volume {
             }
             changed
         })
+    }
+
+    /// Whether the caller may use the last part of the space.
+    pub fn has_reserve(&self, caller: &Caller<'_>) -> bool {
+        self.reserve.has(caller)
+    }
+
+    /// The administration of the volume.
+    pub fn admin(&self) -> Admin<'_> {
+        Admin { writer: &self.writer }
+    }
+
+    /// Changes properties of the volume, durably, while it is used, and returns its new superblock.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`] if a value cannot be; nothing is changed then. [`Io`] if the device failed: the volume
+    /// keeps its properties and is [latched](EpochWriter::latched).
+    ///
+    /// [`Unsupported`]: crate::error::Error::Unsupported
+    /// [`Io`]: crate::error::Error::Io
+    pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
+        let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
+        let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;
+        self.inodes().alloc.set_reserve(next.reserve.fragments);
+        self.reserve.set(next.reserve);
+        Ok(next)
+    }
+
+    /// Moves scattered files together, or only counts the files that it would move. After each directory and
+    /// each moved unit, and before each file that is read to be moved, `watch` gets the progress and can end
+    /// it: a unit of which only some files were read stays as it is.
+    ///
+    /// Large files, which have long runs of their own, stay where they are, and so do files that are being
+    /// written, and those with a key other than their directory.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made without grouping of files; `ENOTDIR`
+    /// for a tree that begins at a file; those of [changes](super#errors). A damaged file is not an error: it
+    /// stays, and is counted. Nor is a lack of room.
+    pub fn regroup(
+        &self,
+        what: Scattered<'_>,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        Regrouper::new(&self.names, &self.readahead, &self.writer).run(what, options, watch)
+    }
+
+    /// Makes all changes before the call durable.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if an earlier write failed; `ESTALE` once the volume is closed; those of the
+    /// [device](super#errors), which latch the volume: the changes are not durable, and reads see them until
+    /// the volume is closed.
+    pub fn sync(&self) -> Result<()> {
+        let _op = self.writer.enter(OpKind::Sync, InodeNo::ROOT);
+        self.calls.syncs.count();
+        self.writer.check_open()?;
+        if self.options.read_only { Ok(()) } else { self.writer.commit() }
+    }
+
+    /// Makes one file durable, with its names and those of the directories above them. `data_only` leaves out
+    /// all that is not needed to read the contents back: if only times were changed, nothing is written. Nor
+    /// is it if the device has all this already.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync`](Volume::sync); `ESTALE` also if the inode does not exist.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{Caller, NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
+    /// # let me = &Caller::ROOT;
+    /// let file = volume.make(me, InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.write(me, file, 0, b"kept")?;
+    /// volume.sync_file(file, false)?;
+    /// volume.close()?;
+    /// assert!(matches!(volume.sync(), Err(Error::Stale)));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
+        self.sync_files(&[ino], data_only)
+    }
+
+    /// Makes several files durable together, as [`sync_file`](Volume::sync_file) does each: one epoch serves
+    /// all of them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync_file`](Volume::sync_file).
+    pub fn sync_files(&self, files: &[InodeNo], data_only: bool) -> Result<()> {
+        let _op = self.writer.enter(OpKind::Sync, files.first().copied().unwrap_or(InodeNo::ROOT));
+        self.calls.syncs.count();
+        let vnodes = files.iter().map(|ino| self.writer.vnode(*ino)).collect::<Result<Vec<_>>>()?;
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.writer.sync_files(&vnodes, data_only)
+    }
+
+    /// Closes the volume: makes everything durable, writes all derived state, marks the volume as clean and
+    /// releases the device. Later calls fail.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if an earlier write failed or another program has taken the volume over; those of
+    /// the [device](super#errors). Then changes since the last sync may be lost, and the
+    /// next opening recovers the volume. A second call succeeds.
+    pub fn close(&self) -> Result<()> {
+        let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
+        if !self.writer.begin_close()? {
+            return Ok(());
+        }
+        // A file that cannot be deleted keeps the volume from being clean, but all else is written.
+        let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
+        self.writer.finish_close(deleted.into_iter().collect())
+    }
+
+    /// The activity of the volume since it was opened.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.writer, &self.calls)
+    }
+
+    /// The memory that the volume uses for its callers, by kind.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        MemoryUse::all(&self.names, &self.references, &self.options)
     }
 
     /// Sizes of the volume.

@@ -2,27 +2,22 @@
 
 use std::sync::Arc;
 
-use super::attributes::{GROUP_EXECUTE, SET_GID};
+use super::new::Making;
+use super::rename::Renaming;
 use super::types::{Access, Plus};
-use super::{Attr, Caller, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, keys};
+use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
 use crate::error::{Error, Result};
-use crate::format::SYMLINK_BYTES_MAX;
-use crate::format::inode::FileType;
-use crate::inode::{Content, Inode, Vnode, VnodeGuard, VnodeState};
+use crate::inode::{Inode, Vnode, VnodeGuard, VnodeState};
 use crate::namespace::{Names, Namespace};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
-
-/// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
-/// `EAGAIN`.
-const EXCHANGE_TRIES: u32 = 32;
 
 impl Volume {
     /// The attributes of a file, with one reference on it for the caller.
     fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Attr {
         self.references.take(vnode.ino);
         let state = vnode.state.read();
-        self.attr_of(&state)
+        Attr::of(&self.inodes().layout, &state)
     }
 
     /// The file with this name in a directory. Takes one reference.
@@ -51,15 +46,15 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
-        let _op = self.enter(OpKind::Lookup, dir);
+        let _op = self.writer.enter(OpKind::Lookup, dir);
         self.calls.lookups.count();
-        let parent = self.vnode(dir)?;
+        let parent = self.writer.vnode(dir)?;
         self.readahead.before_read(self.inodes(), &parent);
         let vnode = self.writer.noted(self.names.lookup(&parent, name))?;
         self.references.take(vnode.ino);
         let (attr, is_away) = {
             let state = vnode.state.read();
-            (self.attr_of(&state), is_away(&state))
+            (Attr::of(&self.inodes().layout, &state), is_away(&state))
         };
         if is_away {
             self.re_embed(&parent, name, &vnode);
@@ -75,8 +70,8 @@ impl Volume {
     /// `ESTALE` if no inode has this number, or only the volume itself uses it; those of
     /// [reading](super#errors).
     pub fn find(&self, ino: InodeNo) -> Result<Attr> {
-        let _op = self.enter(OpKind::Lookup, ino);
-        let vnode = self.vnode(ino)?;
+        let _op = self.writer.enter(OpKind::Lookup, ino);
+        let vnode = self.writer.vnode(ino)?;
         Ok(self.attr_with_reference(&vnode))
     }
 
@@ -101,11 +96,11 @@ impl Volume {
     ///
     /// `ENOTDIR` if `dir` is not a directory; those of [reading](super#errors).
     pub fn parent(&self, dir: InodeNo) -> Result<InodeNo> {
-        let _op = self.enter(OpKind::Lookup, dir);
+        let _op = self.writer.enter(OpKind::Lookup, dir);
         if dir == InodeNo::ROOT {
             return Ok(InodeNo::ROOT);
         }
-        let vnode = self.vnode(dir)?;
+        let vnode = self.writer.vnode(dir)?;
         let state = vnode.state.read();
         if state.inode.is_dir() { Ok(state.inode.parent) } else { Err(Error::NotDirectory) }
     }
@@ -144,19 +139,17 @@ impl Volume {
         name: &[u8],
         new: &NewFile<'_>,
     ) -> Result<Attr> {
-        let _op = self.enter(OpKind::Create, dir);
+        let _op = self.writer.enter(OpKind::Create, dir);
         self.calls.creates.count();
-        let parent = self.vnode(dir)?;
-        self.check_new_name(&parent)?;
-        if let NewKind::Symlink(target) = new.kind {
-            check_target(target)?;
-        }
+        let parent = self.writer.vnode(dir)?;
+        self.protections.check_new_name(&parent)?;
+        let making = Making { names: &self.names, caller, new };
+        making.check()?;
         let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(self.spender(caller))?;
-            let build =
-                |ino, generation, parent: &Inode| self.build(caller, ino, generation, parent, new);
+            names.inodes.alloc.check_room(self.reserve.spender(caller))?;
+            let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
             let vnode = names.create(&parent, name, build)?;
-            if let Err(error) = self.fill_long_target(&vnode, new) {
+            if let Err(error) = making.fill_long_target(&vnode) {
                 names.unlink(&parent, name, &|_, _| Ok(()))?;
                 names.inodes.destroy(&mut VnodeGuard::new(&vnode))?;
                 return Err(error);
@@ -179,96 +172,19 @@ impl Volume {
         dir: InodeNo,
         new: &NewFile<'_>,
     ) -> Result<Attr> {
-        let _op = self.enter(OpKind::Create, dir);
+        let _op = self.writer.enter(OpKind::Create, dir);
         self.calls.creates.count();
-        let parent = self.vnode(dir)?;
-        self.check_new_name(&parent)?;
+        let parent = self.writer.vnode(dir)?;
+        self.protections.check_new_name(&parent)?;
         let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(self.spender(caller))?;
+            names.inodes.alloc.check_room(self.reserve.spender(caller))?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
-                self.build(caller, ino, generation, parent, new)
+                Making { names, caller, new }.build(ino, generation, parent)
             })?;
             self.references.orphan(vnode.ino);
             Ok(vnode)
         })?;
         Ok(self.attr_with_reference(&vnode))
-    }
-
-    fn build(
-        &self,
-        caller: &Caller<'_>,
-        ino: InodeNo,
-        generation: u32,
-        parent: &Inode,
-        new: &NewFile<'_>,
-    ) -> Inode {
-        let file_type = match new.kind {
-            NewKind::Regular => FileType::Regular,
-            NewKind::Directory => FileType::Directory,
-            NewKind::Symlink(_) => FileType::Symlink,
-            NewKind::Fifo => FileType::Fifo,
-            NewKind::Socket => FileType::Socket,
-            NewKind::CharDevice(_) => FileType::CharDevice,
-            NewKind::BlockDevice(_) => FileType::BlockDevice,
-        };
-        let now = self.inodes().clock.now();
-        let mut inode = Inode::new(ino, generation, file_type, parent.ino, now);
-        inode.permissions = new.permissions & 0o7777;
-        inode.uid = new.uid;
-        inode.gid = new.gid;
-        if parent.permissions & SET_GID != 0 {
-            inode.gid = parent.gid;
-            if inode.is_dir() {
-                inode.permissions |= SET_GID;
-            }
-        }
-        if file_type == FileType::Symlink {
-            inode.permissions = 0o777;
-        } else {
-            acl::inherit(&mut inode, parent, caller.umask);
-        }
-        if let Some(hint) = parent.attributes().get(super::xattr::HINT) {
-            inode.key = parent.key;
-            if inode.is_dir() {
-                inode.attributes_mut().insert(super::xattr::HINT.to_vec(), hint.clone());
-            }
-        }
-        if inode.key.is_none() {
-            let policy = self.inodes().features.policy;
-            inode.key = keys::policy_key(policy, &inode, caller.process);
-        }
-        match new.kind {
-            NewKind::Regular if self.inodes().features.inline_bytes_max > 0 => {
-                inode.content = Content::Inline(Vec::new());
-            }
-            NewKind::Directory => inode.nlink = 2,
-            NewKind::CharDevice(number) | NewKind::BlockDevice(number) => inode.device = number,
-            NewKind::Symlink(target) if target.len() <= self.symlink_inline_max() => {
-                inode.size = target.len() as u64;
-                inode.content = Content::Inline(target.to_vec());
-            }
-            _ => {}
-        }
-        (inode.atime, inode.mtime) = new.times.unwrap_or((inode.atime, inode.mtime));
-        clear_set_gid(&mut inode, new, caller);
-        inode
-    }
-
-    fn symlink_inline_max(&self) -> usize {
-        if self.inodes().features.inline_bytes_max == 0 {
-            return 0;
-        }
-        self.names.symlink_inline_max()
-    }
-
-    /// A target that is too long for the inode goes to a page.
-    fn fill_long_target(&self, vnode: &Arc<Vnode>, new: &NewFile<'_>) -> Result<()> {
-        match new.kind {
-            NewKind::Symlink(target) if target.len() > self.symlink_inline_max() => {
-                self.inodes().writer().write(&mut VnodeGuard::new(vnode), 0, target)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Gives a file another name. Takes one reference.
@@ -280,12 +196,12 @@ impl Volume {
     /// append-only, or if `dir` is immutable; `EMLINK` if the file has as many names as the format
     /// can count; those of [changes](super#errors).
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
-        let _op = self.enter(OpKind::Link, dir);
+        let _op = self.writer.enter(OpKind::Link, dir);
         self.calls.creates.count();
-        let parent = self.vnode(dir)?;
-        self.check_new_name(&parent)?;
-        self.check_unprotected(ino)?;
-        let vnode = self.vnode(ino)?;
+        let parent = self.writer.vnode(dir)?;
+        self.protections.check_new_name(&parent)?;
+        let vnode = self.writer.vnode(ino)?;
+        self.protections.check_unprotected(&vnode)?;
         // Within the change, since the next one may take the name again.
         self.change_alone(|names| {
             names.link(&vnode, &parent, name)?;
@@ -320,11 +236,11 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn unlink(&self, caller: &Caller<'_>, dir: InodeNo, name: &[u8]) -> Result<()> {
-        let _op = self.enter(OpKind::Remove, dir);
+        let _op = self.writer.enter(OpKind::Remove, dir);
         self.calls.removes.count();
-        let parent = self.vnode(dir)?;
-        self.check_old_name(&parent, name)?;
-        let may_take = self.may_take(caller);
+        let parent = self.writer.vnode(dir)?;
+        self.protections.check_old_name(&self.names, &parent, name)?;
+        let may_take = caller.may_take(&self.inodes().layout);
         let unlink =
             |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, &may_take)?));
         self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
@@ -338,24 +254,19 @@ impl Volume {
     /// of names as of [`lookup`](Volume::lookup); `EPERM` as of [`unlink`](Volume::unlink); those
     /// of [changes](super#errors).
     pub fn remove_dir(&self, caller: &Caller<'_>, dir: InodeNo, name: &[u8]) -> Result<()> {
-        let _op = self.enter(OpKind::Remove, dir);
+        let _op = self.writer.enter(OpKind::Remove, dir);
         self.calls.removes.count();
-        let parent = self.vnode(dir)?;
-        self.check_old_name(&parent, name)?;
-        let may_take = self.may_take(caller);
+        let parent = self.writer.vnode(dir)?;
+        self.protections.check_old_name(&self.names, &parent, name)?;
+        let may_take = caller.may_take(&self.inodes().layout);
         let remove =
             |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, &may_take)?));
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
-    /// The condition of the caller under which a file loses a name.
-    fn may_take(&self, caller: &Caller<'_>) -> impl Fn(&VnodeState, &VnodeState) -> Result<()> {
-        |dir, file| self.check_condition(caller, file, Some(dir))
-    }
-
     /// Notes that a file has lost its last name, if it has, within the change that took one. Returns its
     /// number if it is unused, for the caller to delete it.
-    fn note_unnamed(&self, vnode: &Arc<Vnode>) -> Option<InodeNo> {
+    pub(super) fn note_unnamed(&self, vnode: &Arc<Vnode>) -> Option<InodeNo> {
         let is_unnamed = vnode.state.read().inode.nlink == 0;
         (is_unnamed && self.references.orphan(vnode.ino)).then_some(vnode.ino)
     }
@@ -375,7 +286,7 @@ impl Volume {
     /// Gives references back that lookups and the like took. A file without a name is deleted with
     /// its last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
-        let _op = self.enter(OpKind::Release, ino);
+        let _op = self.writer.enter(OpKind::Release, ino);
         if self.references.release(ino, references)
             && self.writer.check_writable().is_ok()
             && let Err(error) = self.delete(ino)
@@ -425,56 +336,13 @@ impl Volume {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<bool> {
-        let _op = self.enter(OpKind::Rename, dir);
+        let _op = self.writer.enter(OpKind::Rename, dir);
         self.calls.renames.count();
-        let from = self.vnode(dir)?;
-        let to = self.vnode(new_dir)?;
+        let from = self.writer.vnode(dir)?;
+        let to = self.writer.vnode(new_dir)?;
         let names = Names { from: &from, name, to: &to, new_name };
-        self.check_rename(&names)?;
-        let no_replace = match mode {
-            RenameMode::Exchange => return self.exchange(caller, &names),
-            RenameMode::Replace => false,
-            RenameMode::NoReplace => true,
-            RenameMode::Whiteout { no_replace } => no_replace,
-        };
-        let (moved, unused) = self.change_alone(|namespace| {
-            let renamed = namespace.rename(&names, no_replace, &self.may_take(caller))?;
-            let unused = renamed.replaced.and_then(|vnode| self.note_unnamed(&vnode));
-            Ok((renamed.moved, unused))
-        })?;
-        unused.map_or(Ok(()), |ino| self.delete(ino))?;
-        if moved && matches!(mode, RenameMode::Whiteout { .. }) {
-            // A separate change: if the old name must leave the device first, only this part is tried again
-            // after that epoch, and not the rename.
-            self.change(|_| self.leave_whiteout(caller, &from, name))?;
-        }
-        Ok(moved)
-    }
-
-    fn leave_whiteout(&self, caller: &Caller<'_>, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
-        let kind = NewKind::CharDevice(0);
-        let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
-        let build =
-            |ino, generation, parent: &Inode| self.build(caller, ino, generation, parent, &new);
-        self.names.create(dir, name, build).map(|_| ())
-    }
-
-    /// Two sectors cannot be written as one, so the inodes first move to the external table, and
-    /// when the device has them there, the names are swapped.
-    fn exchange(&self, caller: &Caller<'_>, names: &Names<'_>) -> Result<bool> {
-        // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
-        let may = self.may_take(caller);
-        for _ in 0..EXCHANGE_TRIES {
-            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names, &may))?;
-            if moved {
-                self.writer.counts.epochs_forced.count();
-                self.writer.commit()?;
-            }
-            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names, &may))? {
-                return Ok(changed);
-            }
-        }
-        Err(Error::EpochNeeded)
+        self.protections.check_rename(&self.names, &names)?;
+        Renaming { volume: self, caller, names }.run(mode)
     }
 
     /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
@@ -510,21 +378,9 @@ impl Volume {
         access: Access,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        let _op = self.enter(OpKind::List, dir);
+        let _op = self.writer.enter(OpKind::List, dir);
         self.calls.dir_reads.count();
-        self.list(dir, cookie, plus, access, visit)
-    }
-
-    /// The same for the volume itself.
-    pub(super) fn list(
-        &self,
-        dir: InodeNo,
-        cookie: u64,
-        plus: Option<Plus<'_>>,
-        access: Access,
-        visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        let vnode = self.vnode(dir)?;
+        let vnode = self.writer.vnode(dir)?;
         self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         if plus.is_some() && cookie == 0 {
@@ -560,30 +416,7 @@ impl Volume {
     }
 }
 
-/// Takes the set-group-ID bit as Linux does at open(2) and mknod(2).
-fn clear_set_gid(inode: &mut Inode, new: &NewFile<'_>, caller: &Caller<'_>) {
-    let is_program = !inode.is_dir() && new.permissions & GROUP_EXECUTE != 0;
-    let is_inherited = inode.gid != new.gid;
-    let is_set = inode.permissions & SET_GID != 0;
-    if is_set && is_program && is_inherited && !caller.may_act_for(inode.gid) {
-        inode.permissions &= !SET_GID;
-    }
-}
-
 /// Whether an inode lies in the external table although it has a single name.
 fn is_away(file: &VnodeState) -> bool {
     file.inode.nlink == 1 && file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL)
-}
-
-fn check_target(target: &[u8]) -> Result<()> {
-    if target.is_empty() {
-        return Err(Error::NotFound);
-    }
-    if target.len() > SYMLINK_BYTES_MAX {
-        return Err(Error::NameTooLong);
-    }
-    if target.contains(&0) {
-        return Err(Error::Invalid("the target of a symbolic link with a zero byte"));
-    }
-    Ok(())
 }

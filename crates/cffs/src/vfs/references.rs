@@ -12,6 +12,12 @@ use foldhash::{HashMap, HashSet};
 use crate::lock::{Mutex, Rank};
 use crate::padded::Padded;
 use crate::units::InodeNo;
+use crate::waiter::Waiter;
+
+/// How long a call that finds no space waits for the kernel to let go of files that were just removed,
+/// and how often it looks.
+const LETTING_GO_MAX: Duration = Duration::from_secs(1);
+const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 
 const SHARDS: usize = 64;
 
@@ -165,18 +171,22 @@ impl References {
         !is_used
     }
 
-    /// Whether an inode in use has lost its last name not longer than `age` ago.
-    pub(super) fn have_orphaned_since(&self, age: Duration) -> bool {
-        self.0.iter().any(|shard| shard.lock().orphaned.is_some_and(|at| at.elapsed() <= age))
-    }
-
-    /// Whether there are inodes without a name, among numbers one of which lost its name not longer than
-    /// `age` ago.
-    pub(super) fn have_orphans_since(&self, age: Duration) -> bool {
-        self.0.iter().any(|shard| {
+    /// Waits for the deletion of files that have just lost their last name. The kernel releases them by a
+    /// message that may arrive after the call that removed them has returned, and after the next call.
+    /// Returns whether another try is worthwhile, which it is even if none is left, since they may only be
+    /// waiting for their epoch.
+    pub(super) fn await_deletions(&self, waiter: &dyn Waiter) -> bool {
+        let begun = Instant::now();
+        let is_recent = |shard: &Shard, age| shard.orphaned.is_some_and(|at| at.elapsed() <= age);
+        let has_recent = |shard: &Padded<Mutex<Shard>>| {
             let shard = shard.lock();
-            !shard.orphans.is_empty() && shard.orphaned.is_some_and(|at| at.elapsed() <= age)
-        })
+            !shard.orphans.is_empty() && is_recent(&shard, LETTING_GO_MAX)
+        };
+        while begun.elapsed() < LETTING_GO_MAX && self.0.iter().any(has_recent) {
+            waiter.about_to_wait();
+            std::thread::sleep(LETTING_GO_POLL);
+        }
+        self.0.iter().any(|shard| is_recent(&shard.lock(), 2 * LETTING_GO_MAX))
     }
 
     /// Records that an inode without a name got one.

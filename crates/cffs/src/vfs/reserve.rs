@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Caller, Volume};
+use super::Caller;
 use crate::alloc::Spender;
 use crate::format::superblock::Reserve;
 
@@ -31,19 +31,13 @@ impl ReserveUsers {
     }
 
     /// In both fields 0 stands for root alone.
-    fn is_for(&self, uid: u32, gid: u32) -> bool {
+    pub(super) fn has(&self, Caller { uid, gid, .. }: &Caller<'_>) -> bool {
         let group = self.gid.load(Ordering::Relaxed);
-        uid == 0 || uid == self.uid.load(Ordering::Relaxed) || group != 0 && group == gid
-    }
-}
-
-impl Volume {
-    /// Whether the caller may use the last part of the space.
-    pub fn has_reserve(&self, caller: &Caller<'_>) -> bool {
-        self.reserve.is_for(caller.uid, caller.gid)
+        *uid == 0 || *uid == self.uid.load(Ordering::Relaxed) || group != 0 && group == *gid
     }
 
+    /// In which part of the space the caller may place something.
     pub(super) fn spender(&self, caller: &Caller<'_>) -> Spender {
-        if self.has_reserve(caller) { Spender::Privileged } else { Spender::Anyone }
+        if self.has(caller) { Spender::Privileged } else { Spender::Anyone }
     }
 }

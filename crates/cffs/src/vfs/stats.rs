@@ -1,9 +1,12 @@
 //! Counters of a volume's operations and memory.
 
-use super::Volume;
+use super::OpenOptions;
+use super::references::References;
 use crate::device::{Journal, JournalStats};
+use crate::epoch::EpochWriter;
 use crate::inode::IntentLog;
 use crate::memory::Kind;
+use crate::namespace::Namespace;
 use crate::padded::Counter;
 
 /// The activity of a volume since it was opened, and its memory.
@@ -83,10 +86,20 @@ pub(super) struct Calls {
     pub syncs: Counter,
 }
 
-impl Volume {
-    /// The activity of the volume since it was opened.
-    pub fn stats(&self) -> Stats {
-        let cache = self.inodes().cache.stats();
+impl Calls {
+    /// The count of calls by users, and of those that changed files.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        let sum = |counters: &[&Counter]| counters.iter().map(|counter| counter.get()).sum::<u64>();
+        let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs } = self;
+        let changes = sum(&[creates, removes, renames, writes]);
+        (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
+    }
+}
+
+impl Stats {
+    pub(super) fn of(writer: &EpochWriter, calls: &Calls) -> Stats {
+        let EpochWriter { inodes, counts, .. } = writer;
+        let cache = inodes.cache.stats();
         Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
@@ -97,49 +110,35 @@ impl Volume {
             device_syncs: cache.syncs,
             device_discards: cache.discards,
             device_discarded_bytes: cache.discarded_bytes,
-            epochs: self.writer.counts.epochs.get(),
-            epochs_forced: self.writer.counts.epochs_forced.get(),
-            early_writes: self.writer.counts.early_writes.get(),
-            clean_points: self.writer.counts.clean_points.get(),
-            vnodes: self.inodes().vnode_count() as u64,
-            dirty_bytes: self.inodes().dirty_bytes(),
-            lookups: self.calls.lookups.get(),
-            creates: self.calls.creates.get(),
-            removes: self.calls.removes.get(),
-            renames: self.calls.renames.get(),
-            reads: self.calls.reads.get(),
-            writes: self.calls.writes.get(),
-            dir_reads: self.calls.dir_reads.get(),
-            syncs: self.calls.syncs.get(),
-            journal: self.inodes().cache.device().journal().map(Journal::stats),
+            epochs: counts.epochs.get(),
+            epochs_forced: counts.epochs_forced.get(),
+            early_writes: counts.early_writes.get(),
+            clean_points: counts.clean_points.get(),
+            vnodes: inodes.vnode_count() as u64,
+            dirty_bytes: inodes.dirty_bytes(),
+            lookups: calls.lookups.get(),
+            creates: calls.creates.get(),
+            removes: calls.removes.get(),
+            renames: calls.renames.get(),
+            reads: calls.reads.get(),
+            writes: calls.writes.get(),
+            dir_reads: calls.dir_reads.get(),
+            syncs: calls.syncs.get(),
+            journal: inodes.cache.device().journal().map(Journal::stats),
         }
     }
+}
 
-    /// The count of calls by users, and of those that changed files.
-    pub(super) fn calls_so_far(&self) -> (u64, u64) {
-        let sum = |counters: &[&Counter]| counters.iter().map(|counter| counter.get()).sum::<u64>();
-        let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
-            &self.calls;
-        let changes = sum(&[creates, removes, renames, writes]);
-        (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
-    }
-
-    /// How many requests the device was sent.
-    pub(super) fn requests_so_far(&self) -> u64 {
-        let cache = self.inodes().cache.stats();
-        cache.reads + cache.writes + cache.syncs
-    }
-
-    /// The size of the cache that the volume was opened with, in bytes.
-    pub fn cache_bytes(&self) -> u64 {
-        self.options.cache_bytes
-    }
-
-    /// The memory that the volume uses for its callers, by kind.
-    pub fn memory(&self) -> Vec<MemoryUse> {
-        let inodes = self.inodes();
+impl MemoryUse {
+    /// That of each kind.
+    pub(super) fn all(
+        names: &Namespace,
+        references: &References,
+        options: &OpenOptions,
+    ) -> Vec<MemoryUse> {
+        let inodes = &names.inodes;
         let account = &inodes.memory;
-        let cache_bytes = self.options.cache_bytes;
+        let cache_bytes = options.cache_bytes;
         Kind::ALL
             .into_iter()
             .map(|kind| {
@@ -155,10 +154,10 @@ impl Volume {
                     Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
                     Kind::Blocks => (inodes.cache.resident_bytes(), Some(cache_bytes)),
                     Kind::Names => {
-                        let (bytes, bytes_max) = self.names.recent_bytes();
+                        let (bytes, bytes_max) = names.recent_bytes();
                         (bytes, Some(bytes_max))
                     }
-                    Kind::References => (self.references.memory_bytes(), None),
+                    Kind::References => (references.memory_bytes(), None),
                     Kind::Bitmaps => (inodes.alloc.bitmap_bytes(), None),
                     Kind::IntentLog => {
                         (inodes.intent_log.memory_bytes(), Some(IntentLog::memory_bytes_max()))

@@ -192,7 +192,7 @@ fn hard_links_move_out_and_the_last_name_gets_the_inode_back() {
         let attr = volume.lookup(dir_of(&volume, b"dir"), b"b").unwrap();
         assert_eq!((attr.ino, attr.nlink), (file, 1));
         assert_eq!(read_all(&volume, file), b"linked");
-        let container = volume.explain(file).unwrap().container.unwrap();
+        let container = volume.admin().explain(file).unwrap().container.unwrap();
         assert_eq!(container.file == InodeNo::EXTERNAL, !options.embed);
         volume.close().unwrap();
         let volume = open(&device);

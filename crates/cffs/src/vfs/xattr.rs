@@ -1,10 +1,11 @@
 //! Extended attributes.
 
+use std::sync::Arc;
+
 use super::{Caller, Volume, XattrMode, acl, keys};
 use crate::error::{Error, Result};
-use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use crate::inode::{Attributes, Inode, InodeCache, VnodeGuard};
-use crate::trace::OpKind;
+use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX};
+use crate::inode::{Attributes, Inode, InodeCache, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
@@ -19,11 +20,11 @@ const XATTR_NAME_BYTES_MAX: usize = 255;
 const XATTR_NAMES_BYTES_MAX: usize =
     (64 << 10) - (acl::ACCESS.len() + 1) - (acl::DEFAULT.len() + 1);
 
-fn is_acl(name: &[u8]) -> bool {
+pub(super) fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-fn check_name(name: &[u8]) -> Result<()> {
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
     let namespaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     if name.len() > XATTR_NAME_BYTES_MAX {
         return Err(Error::Range);
@@ -39,154 +40,93 @@ pub(crate) fn follows_source(name: &[u8]) -> bool {
     is_acl(name) || name.starts_with(b"user.") && name != HINT
 }
 
-impl Volume {
-    /// The value of an attribute.
-    ///
-    /// # Errors
-    ///
-    /// `ENODATA` if the file does not have it and it is not an ACL; those of [reading](super#errors).
-    pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
-        let _op = self.enter(OpKind::Xattr, ino);
-        self.look_at_attributes(ino, |known| known.get(name).cloned())?.ok_or(Error::NoAttribute)
+/// Brings a file's attributes into memory if they are not there, and looks at them.
+pub(super) fn look_at<T>(
+    inodes: &InodeCache,
+    vnode: &Arc<Vnode>,
+    look: impl FnOnce(&Attributes) -> T,
+) -> Result<T> {
+    if let Some(known) = vnode.state.read().inode.known_attributes() {
+        return Ok(look(known));
     }
+    let mut file = VnodeGuard::new(vnode);
+    inodes.load_attributes(&mut file)?;
+    Ok(look(file.inode.attributes()))
+}
 
-    /// The names of a file's attributes, in their order.
-    ///
-    /// # Errors
-    ///
-    /// Those of [reading](super#errors).
-    pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
-        let _op = self.enter(OpKind::Xattr, ino);
-        self.look_at_attributes(ino, |known| known.names().cloned().collect())
+/// Sets an attribute.
+pub(super) fn set(
+    inodes: &InodeCache,
+    file: &mut VnodeGuard<'_>,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<()> {
+    inodes.load_attributes(file)?;
+    let exists = file.inode.attributes().has(name);
+    match mode {
+        XattrMode::Create if exists => return Err(Error::Exists),
+        XattrMode::Replace if !exists => return Err(Error::NoAttribute),
+        _ => {}
     }
-
-    /// Brings a file's attributes into memory if they are not there, and looks at them.
-    fn look_at_attributes<T>(
-        &self,
-        ino: InodeNo,
-        look: impl FnOnce(&Attributes) -> T,
-    ) -> Result<T> {
-        let vnode = self.vnode(ino)?;
-        if let Some(known) = vnode.state.read().inode.known_attributes() {
-            return Ok(look(known));
+    let total = check_size(&file.inode, name, value)?;
+    inodes.space().take_xattr_space(file, total)?;
+    match name {
+        acl::ACCESS => acl::set_access(&mut file.inode, value)?,
+        acl::DEFAULT => {
+            acl::check_default(&file.inode, value)?;
+            file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
         }
-        let mut file = VnodeGuard::new(&vnode);
-        self.inodes().load_attributes(&mut file)?;
-        Ok(look(file.inode.attributes()))
-    }
-
-    /// Whether a file has an attribute.
-    pub(super) fn has_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
-        self.look_at_attributes(ino, |known| known.has(name))
-    }
-
-    /// Sets an attribute. A POSIX access ACL changes the mode as well.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of `system.`;
-    /// `ERANGE` for a name longer than 255 bytes and for a value that is too long; `EEXIST` and `ENODATA` as
-    /// `mode` demands; `EINVAL` for a value that is not an ACL; `ENOSPC` if the file's attributes, or their
-    /// names, would take too much together; `EPERM` if the file is immutable or append-only, or for a default
-    /// ACL on anything but a directory; those of [changes](super#errors).
-    pub fn set_xattr(
-        &self,
-        caller: &Caller<'_>,
-        ino: InodeNo,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let _op = self.enter(OpKind::Xattr, ino);
-        check_name(name)?;
-        self.check_unprotected(ino)?;
-        if value.len() > XATTR_VALUE_BYTES_MAX {
-            return Err(Error::Range);
+        _ => {
+            file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
         }
-        self.change_inode_by(self.spender(caller), ino, |inodes, file| {
-            inodes.load_attributes(file)?;
-            let exists = file.inode.attributes().has(name);
-            match mode {
-                XattrMode::Create if exists => return Err(Error::Exists),
-                XattrMode::Replace if !exists => return Err(Error::NoAttribute),
-                _ => {}
-            }
-            let total = check_size(&file.inode, name, value)?;
-            inodes.space().take_xattr_space(file, total)?;
-            match name {
-                acl::ACCESS => acl::set_access(&mut file.inode, value)?,
-                acl::DEFAULT => {
-                    acl::check_default(&file.inode, value)?;
-                    file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
-                }
-                _ => {
-                    file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
-                }
-            }
-            if name == HINT {
-                file.inode.key = Some(keys::hint_key(value));
-            }
-            attributes_changed(inodes, file);
-            Ok(())
-        })
     }
-
-    /// Removes an attribute.
-    ///
-    /// # Errors
-    ///
-    /// `ENODATA` if the file does not have it; `EOPNOTSUPP`, `ERANGE` and `EPERM` as of
-    /// [`set_xattr`](Volume::set_xattr); those of [changes](super#errors).
-    pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
-        let _op = self.enter(OpKind::Xattr, ino);
-        check_name(name)?;
-        self.check_unprotected(ino)?;
-        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
-        if self.drop_xattr(ino, name)? || is_acl(name) { Ok(()) } else { Err(Error::NoAttribute) }
+    if name == HINT {
+        file.inode.key = Some(keys::hint_key(value));
     }
+    attributes_changed(inodes, file);
+    Ok(())
+}
 
-    /// Gives a copy the attributes of its source: sets them, and removes the ACLs and the attributes of
-    /// `user.` that the source does not have, such as an ACL that the copy inherited from its directory.
-    /// A placement key stays, as do attributes of `security.` and `trusted.`, which other programs of the
-    /// machine set.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`set_xattr`](Volume::set_xattr).
-    pub fn copy_xattrs(
-        &self,
-        caller: &Caller<'_>,
-        ino: InodeNo,
-        source: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<()> {
-        for name in self.xattr_names(ino)?.iter().filter(|name| follows_source(name)) {
-            if source.iter().all(|(wanted, _)| wanted != name) {
-                self.remove_xattr(ino, name)?;
-            }
+/// Removes an attribute; false if there is none of this name.
+pub(super) fn remove(inodes: &InodeCache, file: &mut VnodeGuard<'_>, name: &[u8]) -> Result<bool> {
+    inodes.load_attributes(file)?;
+    if !file.inode.attributes().has(name) {
+        return Ok(false);
+    }
+    let bytes = file.inode.attributes().encoded_len();
+    inodes.space().take_xattr_space(file, bytes)?;
+    file.inode.attributes_mut().remove(name);
+    if name == HINT {
+        file.inode.key = keys::policy_key(inodes.features.policy, &file.inode, 0);
+    }
+    attributes_changed(inodes, file);
+    Ok(true)
+}
+
+/// Gives a copy the attributes of its source: sets them, and removes the ACLs and the attributes of
+/// `user.` that the source does not have, such as an ACL that the copy inherited from its directory.
+/// A placement key stays, as do attributes of `security.` and `trusted.`, which other programs of the
+/// machine set.
+///
+/// # Errors
+///
+/// Those of [`set_xattr`](Volume::set_xattr).
+pub fn copy_xattrs(
+    volume: &Volume,
+    caller: &Caller<'_>,
+    ino: InodeNo,
+    source: &[(Vec<u8>, Vec<u8>)],
+) -> Result<()> {
+    for name in volume.xattr_names(ino)?.iter().filter(|name| follows_source(name)) {
+        if source.iter().all(|(wanted, _)| wanted != name) {
+            volume.remove_xattr(ino, name)?;
         }
-        let set = |(name, value): &(Vec<u8>, Vec<u8>)| {
-            self.set_xattr(caller, ino, name, value, XattrMode::Any)
-        };
-        source.iter().try_for_each(set)
     }
-
-    /// Removes an attribute; false if there is none of this name.
-    pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
-        self.change_inode(ino, |inodes, file| {
-            inodes.load_attributes(file)?;
-            if !file.inode.attributes().has(name) {
-                return Ok(false);
-            }
-            let bytes = file.inode.attributes().encoded_len();
-            inodes.space().take_xattr_space(file, bytes)?;
-            file.inode.attributes_mut().remove(name);
-            if name == HINT {
-                file.inode.key = keys::policy_key(inodes.features.policy, &file.inode, 0);
-            }
-            attributes_changed(inodes, file);
-            Ok(true)
-        })
-    }
+    let set = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        volume.set_xattr(caller, ino, name, value, XattrMode::Any)
+    };
+    source.iter().try_for_each(set)
 }
 
 /// The bytes of all attributes with this one, if that many are allowed, and their names can be listed.

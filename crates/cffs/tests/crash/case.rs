@@ -152,7 +152,7 @@ pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
     let volume = open(device, kind).expect("a volume");
     if kind & GROWN != 0 {
         let size_bytes = DEVICE_BYTES + GROWN_BYTES;
-        assert_eq!(volume.grow(Some(size_bytes)).expect("grown"), size_bytes);
+        assert_eq!(volume.admin().grow(Some(size_bytes)).expect("grown"), size_bytes);
     }
     let dir = ops::make(&volume, InodeNo::ROOT, b"shape", NewKind::Directory).expect("made");
     if kind & HOLES != 0 {

@@ -252,13 +252,14 @@ impl Op {
                 return Some(Promise::Everything);
             }
             Op::Trim => {
-                volume.trim(0..u64::MAX, 0).expect("trimmed");
+                volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
                 return Some(Promise::Everything);
             }
             Op::Discard => volume.writer().discard_freed().map(drop).expect("discarded"),
             Op::Grow => return grow(volume),
             Op::Scrub => {
-                let found = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+                let found =
+                    volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
                 assert!(found.problems.is_empty(), "{:?}", found.problems);
             }
             Op::Tune => tune(volume, serial),
@@ -286,9 +287,9 @@ pub fn regroup(volume: &Volume) -> Option<RegroupProgress> {
 /// Makes the volume larger, which writes all that was changed. A device without room, or an end of the volume
 /// at which a group would be too short, leaves it as it is.
 fn grow(volume: &Volume) -> Option<Promise> {
-    let superblock = volume.superblock();
+    let superblock = volume.writer().superblock();
     let size_bytes = superblock.blocks * u64::from(superblock.block_bytes);
-    let grown = volume.grow(Some(size_bytes + GAIN_BYTES)).ok()?;
+    let grown = volume.admin().grow(Some(size_bytes + GAIN_BYTES)).ok()?;
     (grown > size_bytes).then_some(Promise::Everything)
 }
 

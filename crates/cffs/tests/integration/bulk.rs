@@ -237,7 +237,8 @@ fn pieces_are_the_contents() {
     for (at, len) in [(0, 1 << 20), (0, 300_123), (4_097, 99_000), (99_999, 2), (299_999, 500)] {
         let mut found = Vec::new();
         let mut take = |piece: &[u8]| found.extend_from_slice(piece);
-        let read = volume.read_pieces(ino, at, len, &mut take).expect("read");
+        let read =
+            volume.read_pieces(ino, at, len, cffs::vfs::Access::Noted, &mut take).expect("read");
         let end = expected.len().min(at as usize + len);
         assert!(found == expected[at as usize..end], "{len} bytes at {at}");
         assert_eq!(read, found.len());
@@ -246,7 +247,10 @@ fn pieces_are_the_contents() {
         assert!(whole[..read] == found[..] && whole[read..].iter().all(|byte| *byte == 7));
     }
     let mut none = |_: &[u8]| panic!("there is nothing after the end");
-    assert_eq!(volume.read_pieces(ino, 300_123, 1, &mut none).expect("read"), 0);
+    assert_eq!(
+        volume.read_pieces(ino, 300_123, 1, cffs::vfs::Access::Noted, &mut none).expect("read"),
+        0
+    );
 }
 
 /// Contents of which each part differs from its neighbours.

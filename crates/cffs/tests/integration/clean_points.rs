@@ -142,11 +142,11 @@ fn the_background_comes_to_a_clean_point_when_nothing_changes() {
     };
     let volume = open_with(device.clone(), soon);
     make(&volume, b"file", &[4; 100]);
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(state(&crashed(&device)), State::Clean);
     assert_sound(&crashed(&device), "idle");
     let syncs = volume.stats().device_syncs;
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(volume.stats().device_syncs, syncs, "an idle volume costs nothing");
     volume.close().expect("close");
 
@@ -154,14 +154,14 @@ fn the_background_comes_to_a_clean_point_when_nothing_changes() {
     let volume =
         open_with(device.clone(), OpenOptions { clean_after: Duration::MAX, ..never.clone() });
     make(&volume, b"other", &[4; 100]);
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(state(&crashed(&device)), State::InUse, "switched off");
     volume.close().expect("close");
 
     // Not idle for long enough.
     let volume = open_with(device.clone(), never);
     make(&volume, b"third", &[4; 100]);
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(state(&crashed(&device)), State::InUse);
 }
 
@@ -173,14 +173,14 @@ fn a_volume_that_is_held_still_can_be_checked() {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
     }
     assert!(volume.writer().mark_clean().expect("a clean point"));
-    let report = volume.freeze(|device, _| check(device)).expect("held");
+    let report = volume.writer().freeze(|device, _| check(device)).expect("held");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert!(!report.recovery, "at a clean point");
     assert_eq!(report.inodes, 50);
     make(&volume, b"and on", &[5; 5000]);
-    let state_held = volume.freeze(|device, _| state(device)).expect("held");
+    let state_held = volume.writer().freeze(|device, _| state(device)).expect("held");
     assert_eq!(state_held, State::InUse, "looking does not make it clean");
-    assert_eq!(volume.freeze(|device, _| check(device)).expect("held").inodes, 51);
+    assert_eq!(volume.writer().freeze(|device, _| check(device)).expect("held").inodes, 51);
     volume.close().expect("close");
     assert_sound(&crashed(&device), "at the end");
 }

@@ -223,7 +223,7 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
 fn maintain(volume: &Volume, random: &mut Random) -> bool {
     match random.below(8) {
         0 | 1 => {
-            volume.trim(0..u64::MAX, 0).expect("trimmed");
+            volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
             true
         }
         2 => {
@@ -237,7 +237,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             volume.regroup(Scattered::Tree(ROOT), &all, go_on).is_ok()
         }
         4 => {
-            let found = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+            let found = volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
             assert!(found.problems.is_empty(), "{:?}", found.problems);
             false
         }

@@ -42,7 +42,7 @@ fn sample() -> Sample {
     }
     volume.sync().expect("synced");
     let file = volume.lookup(dir, b"file-7").expect("found").ino;
-    let placement = volume.explain(file).expect("explained");
+    let placement = volume.admin().explain(file).expect("explained");
     let sector = placement.container_block.expect("placed").0 * 4096 + 100;
     let contents = placement.pieces[0].run.start.0 * FRAGMENT_BYTES + 10;
     volume.close().expect("closed");
@@ -182,7 +182,7 @@ fn damage_found_by_a_scrub_and_a_check_of_an_open_volume_is_remembered() {
     let Sample { device, contents, .. } = sample();
     flip(&device, contents);
     let scrub = |volume: &Volume| {
-        let progress = volume.scrub(&mut |_| ControlFlow::Continue(())).unwrap();
+        let progress = volume.admin().scrub(&mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(progress.problem_count, 1);
     };
     let online = |volume: &Volume| {
@@ -204,8 +204,11 @@ fn a_volume_that_is_open_read_only_is_not_written_to() {
     let before = device.snapshot();
     let volume = open(&device, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
     look(&volume);
-    assert!(volume.superblock().damage.is_some(), "it has the record as long as it is open");
-    volume.background().unwrap();
+    assert!(
+        volume.writer().superblock().damage.is_some(),
+        "it has the record as long as it is open"
+    );
+    volume.writer().background().unwrap();
     volume.close().unwrap();
     assert_eq!(device.snapshot(), before);
 }
@@ -218,7 +221,7 @@ fn a_crash_keeps_the_record() {
     flip(&device, sector);
     let volume = open(&device, OpenOptions::default()).unwrap();
     look(&volume);
-    volume.background().unwrap();
+    volume.writer().background().unwrap();
     let crashed = Arc::new(MemoryDevice::from_image(device.snapshot()));
     drop(volume);
     assert_eq!(recorded(&crashed).map(|damage| damage.code), Some(201));

@@ -92,7 +92,7 @@ fn a_seed_that_is_not_the_uuid_is_understood() {
     let image = sample::full(&sample::kinds().remove(0).1).unwrap();
     let (_, volume) = sample::open(&image, true).unwrap();
     let expected = listing::of(&volume).unwrap();
-    let mut superblock = volume.superblock();
+    let mut superblock = volume.writer().superblock();
     superblock.epoch = read_superblock(&MemoryDevice::from_image(image.clone())).unwrap().epoch;
     superblock.uuid = *b"another identity";
     let device = MemoryDevice::from_image(image);
@@ -119,10 +119,10 @@ fn a_volume_that_has_grown_is_read_too() {
         small.read(0, &mut bytes).unwrap();
         large.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
         let (device, volume) = sample::open(&large.snapshot(), false).unwrap();
-        let size_bytes = volume.grow(Some(60 << 20)).unwrap();
+        let size_bytes = volume.admin().grow(Some(60 << 20)).unwrap();
         sample::make(&volume, InodeNo::ROOT, b"made after", NewKind::Regular).unwrap();
         volume.close().unwrap();
-        let superblock = volume.superblock();
+        let superblock = volume.writer().superblock();
         assert_eq!(superblock.intent_log_blocks, old.intent_log_blocks, "{name}");
         assert_eq!(superblock.blocks * u64::from(superblock.block_bytes), size_bytes);
         assert!(superblock.blocks > old.blocks);

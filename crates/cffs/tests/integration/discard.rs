@@ -65,7 +65,7 @@ fn a_trim_gives_back_what_was_deleted_and_nothing_else() {
     let full = device.snapshot().resident_bytes();
     assert!(full > 43 * MIB);
     remove(&volume, "gone", gone);
-    let trimmed = volume.trim(0..u64::MAX, 0).expect("trimmed");
+    let trimmed = volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
     let left = device.snapshot().resident_bytes();
     assert!(left < 5 * MIB, "{left}");
     assert!(trimmed.bytes > 250 * MIB - 5 * MIB, "{trimmed:?}");
@@ -86,14 +86,14 @@ fn a_trim_keeps_to_its_range_and_leaves_short_runs_alone() {
     for index in (0..64).step_by(2) {
         remove(&volume, &index.to_string(), files[index]);
     }
-    let trimmed = volume.trim(0..u64::MAX, MIB).expect("trimmed");
+    let trimmed = volume.admin().trim(0..u64::MAX, MIB).expect("trimmed");
     let long = trimmed.requests;
     assert!(trimmed.bytes > 240 * MIB, "{trimmed:?}");
-    let trimmed = volume.trim(0..u64::MAX, 0).expect("trimmed");
+    let trimmed = volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
     assert!(trimmed.requests >= long + 16, "the holes between the files: {trimmed:?}");
-    let trimmed = volume.trim(128 * MIB..130 * MIB + 5, 0).expect("trimmed");
+    let trimmed = volume.admin().trim(128 * MIB..130 * MIB + 5, 0).expect("trimmed");
     assert!(trimmed.bytes <= 2 * MIB, "{trimmed:?}");
-    assert_eq!(volume.trim(256 * MIB..u64::MAX, 0).expect("trimmed").bytes, 0);
+    assert_eq!(volume.admin().trim(256 * MIB..u64::MAX, 0).expect("trimmed").bytes, 0);
     volume.close().expect("closed");
     assert_sound(&*device);
 }
@@ -112,7 +112,7 @@ fn a_trim_leaves_the_journal_alone() {
         ino
     };
     let mut files = vec![durable(&volume, "before")];
-    let trimmed = volume.trim(0..u64::MAX, 0).expect("trimmed");
+    let trimmed = volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
     assert!(trimmed.bytes > 470 * MIB, "{trimmed:?}");
     let assert_kept = |device: &Arc<MemoryDevice>, files: &[InodeNo]| {
         let options = OpenOptions::default();
@@ -140,7 +140,7 @@ fn a_trim_of_a_huge_empty_volume_takes_a_few_requests() {
     let device = Arc::new(TraceDevice::new(inner));
     let volume = open(&device, false);
     let before = device.counts();
-    let trimmed = volume.trim(0..u64::MAX, 0).expect("trimmed");
+    let trimmed = volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
     let counts = device.counts() - before;
     assert!(trimmed.requests < 50 && counts.requests() < 60, "{trimmed:?} {counts:?}");
     volume.close().expect("closed");
@@ -204,7 +204,7 @@ fn blocks_written_meanwhile_are_not_discarded() {
     let kept: Vec<(InodeNo, u64)> = thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                volume.trim(0..u64::MAX, 0).expect("trimmed");
+                volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
                 volume.writer().discard_freed().expect("discarded");
             }
         });
@@ -256,9 +256,9 @@ fn a_failed_discard_loses_nothing() {
     let target = Target::discards();
     device.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
     volume.writer().discard_freed().expect("not an error of the volume");
-    volume.trim(0..u64::MAX, 0).expect_err("the trim failed");
+    volume.admin().trim(0..u64::MAX, 0).expect_err("the trim failed");
     device.disarm();
-    assert!(volume.latched().is_none());
+    assert!(volume.writer().latched().is_none());
     let kept = write(&volume, "kept", MIB);
     volume.close().expect("closed");
     assert_sound(&*device);

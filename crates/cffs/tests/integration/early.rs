@@ -71,12 +71,16 @@ fn a_large_file_goes_ahead_of_its_epoch_but_for_its_end() {
     assert_eq!(early(&volume), 8 * MIB);
     let counts = device.counts() - before;
     assert_eq!((counts.written_bytes, counts.barriers, counts.syncs), (8 * MIB, 0, 0));
-    assert_eq!(volume.explain(file).expect("placed").unplaced_bytes, 4 * KIB, "its end");
+    assert_eq!(volume.admin().explain(file).expect("placed").unplaced_bytes, 4 * KIB, "its end");
     assert_eq!(early(&volume), 0, "nothing is new");
 
     write(&volume, file, 8 * MIB + 100, 2 * MIB);
     early(&volume);
-    assert_eq!(volume.explain(file).expect("placed").pieces.len(), 1, "it lies in one piece");
+    assert_eq!(
+        volume.admin().explain(file).expect("placed").pieces.len(),
+        1,
+        "it lies in one piece"
+    );
     volume.sync().expect("sync");
     is_sound(&volume, &device);
 }
@@ -114,7 +118,9 @@ fn a_tree_of_small_directories_goes_one_after_the_other() {
     assert_eq!(early(&volume), 20 * bytes);
     let runs: Vec<_> = files
         .iter()
-        .filter_map(|file| volume.explain(*file).expect("placed").pieces.first().map(|it| it.run))
+        .filter_map(|file| {
+            volume.admin().explain(*file).expect("placed").pieces.first().map(|it| it.run)
+        })
         .collect();
     for two in runs.windows(2) {
         assert_eq!(
@@ -168,7 +174,7 @@ fn the_rest_of_a_directory_follows_it() {
     assert_eq!(early(&volume), 40 * 32 * KIB);
     fill("third directory", 40);
     assert_eq!(early(&volume), (4 + 36) * 32 * KIB);
-    let place = |file| volume.explain(file).expect("placed").pieces[0].run;
+    let place = |file| volume.admin().explain(file).expect("placed").pieces[0].run;
     for two in first.windows(2) {
         assert_eq!(place(two[0]).end(), place(two[1]).start);
     }
@@ -275,7 +281,7 @@ fn a_file_that_freed_space_early_is_not_left_behind() {
         write(&volume, other, 0, 1);
         volume.sync_file(other, false).expect("fsync");
     };
-    let unplaced = |file| volume.explain(file).expect("placed").unplaced_bytes;
+    let unplaced = |file| volume.admin().explain(file).expect("placed").unplaced_bytes;
     // The small file moves, the large one is overwritten in place.
     write(&volume, small, 0, 8 * KIB);
     assert_eq!(early(&volume), 8 * KIB);
@@ -293,7 +299,7 @@ fn the_background_writes_early_when_there_is_enough() {
     let (volume, device) = volume(OpenOptions { early_bytes: 2 * MIB, ..OpenOptions::default() });
     let epochs = volume.stats().epochs;
     let observe = |result: cffs::error::Result<()>| result.expect("background");
-    volume.with_background(Duration::from_secs(3600), observe, || {
+    volume.writer().with_background(Duration::from_secs(3600), observe, || {
         make(&volume, ROOT, "small", MIB);
         thread::sleep(Duration::from_millis(50));
         assert_eq!(volume.stats().early_writes, 0);
@@ -321,9 +327,9 @@ fn the_background_leaves_a_device_that_is_read_alone() {
     };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     let early_writes = || {
-        volume.background().expect("background");
+        volume.writer().background().expect("background");
         volume.stats().early_writes
     };
     let file = make(&volume, ROOT, "file", 4 * MIB);
@@ -349,9 +355,9 @@ fn epochs_are_longer_where_as_much_is_read() {
     };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     let epochs = || {
-        volume.background().expect("background");
+        volume.writer().background().expect("background");
         volume.stats().epochs
     };
     let before = epochs();
@@ -387,14 +393,14 @@ fn a_stream_goes_ahead_without_epochs() {
         write(&volume, file, (2 * round - 1) * 7 * MIB, 7 * MIB);
         let held = device.hold(RequestKind::Write);
         thread::scope(|scope| {
-            let background = scope.spawn(|| volume.background());
+            let background = scope.spawn(|| volume.writer().background());
             assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
             // While that is written, as much comes as would ask for an epoch.
             write(&volume, file, round * 14 * MIB, 7 * MIB);
             drop(held);
             background.join().expect("no panic").expect("background");
         });
-        volume.background().expect("background");
+        volume.writer().background().expect("background");
         assert_eq!((volume.stats().early_writes, volume.stats().epochs), (2 * round, epochs));
     }
     volume.close().expect("closed");
@@ -411,7 +417,7 @@ fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
     let volume = volume.expect("open");
     let epochs = volume.stats().epochs;
     make(&volume, ROOT, "second", MIB);
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(volume.stats().epochs, epochs);
     is_sound(&volume, &device);
 }
@@ -425,11 +431,11 @@ fn changes_after_a_pause_are_written_when_they_have_waited() {
     let options = OpenOptions { epoch_interval: interval, ..OpenOptions::default() };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     let epochs = volume.stats().epochs;
     make(&volume, ROOT, "second", 1);
     thread::sleep(interval);
-    volume.background().expect("background");
+    volume.writer().background().expect("background");
     assert_eq!(volume.stats().epochs, epochs + 1);
     is_sound(&volume, &device);
 }

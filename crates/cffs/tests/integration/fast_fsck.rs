@@ -203,7 +203,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
         volume.make(&Caller::ROOT, dir, b"file", &FILE).expect("made");
     }
     volume.sync().expect("synced");
-    assert!(volume.intent_log().incomplete);
+    assert!(volume.admin().intent_log().incomplete);
     let crashed = MemoryDevice::from_image(device.snapshot());
     let report = preen(&crashed);
     assert_eq!(report.fast, None);
@@ -212,7 +212,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     // The next epoch is a clean point, from which the log starts again.
     volume.make(&Caller::ROOT, ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
-    assert!(!volume.intent_log().incomplete);
+    assert!(!volume.admin().intent_log().incomplete);
     recover(device.snapshot(), "restarted log");
 }
 

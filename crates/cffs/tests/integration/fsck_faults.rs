@@ -53,7 +53,7 @@ fn volumes() -> Vec<(&'static str, Image)> {
     let volume = open(&device);
     let dir = volume.lookup(ROOT, b"dir-0").unwrap().ino;
     let file = volume.lookup(dir, b"file-3").unwrap().ino;
-    let block = volume.explain(file).unwrap().container_block.unwrap();
+    let block = volume.admin().explain(file).unwrap().container_block.unwrap();
     volume.close().unwrap();
     device.write_at(block.0 * 4096, &[IoSlice::new(&[0xaa; 512])]).unwrap();
     vec![("clean", clean), ("crashed", crashed), ("damaged", device.snapshot())]

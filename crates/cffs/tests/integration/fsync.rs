@@ -269,7 +269,7 @@ fn changes_left_behind_are_written_by_the_next_background_epoch() {
         write(&volume, small, 0, KIB, number);
         fsync(&volume, small);
         let is_due = began.elapsed() >= interval;
-        volume.background().expect("background");
+        volume.writer().background().expect("background");
         if is_due {
             break;
         }

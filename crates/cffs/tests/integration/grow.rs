@@ -113,7 +113,7 @@ fn a_volume_grows_from_any_size_to_any_other() {
             let volume = open(device.clone()).expect("open");
             let before = volume.stat_fs();
             fill(&volume, files..files + 2);
-            let size = volume.grow(None).expect("grown");
+            let size = volume.admin().grow(None).expect("grown");
             assert!(size <= to * BLOCK, "{from} to {to}");
             let after = volume.stat_fs();
             let gained = (size / BLOCK - from) * BLOCK / u64::from(after.fragment_bytes);
@@ -167,7 +167,7 @@ fn a_crash_leaves_the_old_size_or_the_new_one() {
                 assert!(volume.writer().mark_clean().expect("a clean point"));
             }
             device.take_images();
-            volume.grow(None).expect("grown");
+            volume.admin().grow(None).expect("grown");
             let grown = device.take_images();
             fill(&volume, files + made..files + made + 3);
             volume.close().expect("closed");
@@ -199,7 +199,7 @@ fn try_crash(image: Image, durable: u64) -> u64 {
     let blocks = blocks_of(&*device);
     let volume = open(device.clone()).expect("open");
     assert_filled(&volume, 0..durable);
-    volume.grow(None).expect("grown again");
+    volume.admin().grow(None).expect("grown again");
     fill(&volume, 1000..1003);
     volume.close().expect("closed");
     assert_sound(&*device, "grown again");
@@ -247,8 +247,8 @@ fn a_volume_grows_while_it_is_used() {
                 thread::sleep(Duration::from_millis(1));
             }
             assert!(has_some(), "{written:?} files before step {step}");
-            volume.grow(Some(groups * cg * BLOCK)).expect("grown");
-            assert!(volume.latched().is_none());
+            volume.admin().grow(Some(groups * cg * BLOCK)).expect("grown");
+            assert!(volume.writer().latched().is_none());
         }
         done.store(true, Ordering::Release);
         writers.into_iter().map(|writer| writer.join().expect("wrote")).collect::<Vec<_>>()
@@ -265,14 +265,14 @@ fn a_volume_grows_while_it_is_used() {
 fn an_impossible_size_is_refused_and_changes_nothing() {
     let device = Arc::new(MemoryDevice::from_image(small_on_large(400, 1000, 3)));
     let volume = open(device.clone()).expect("open");
-    let refused = |size| match volume.grow(Some(size)) {
+    let refused = |size| match volume.admin().grow(Some(size)) {
         Err(Error::Unsupported(why)) => why,
         other => panic!("{other:?}"),
     };
     assert!(refused(399 * BLOCK).contains("cannot shrink"));
     assert!(refused(1001 * BLOCK).contains("make it larger first"));
-    assert_eq!(volume.grow(Some(401 * BLOCK)).expect("nothing to gain"), 400 * BLOCK);
-    assert_eq!(volume.latched(), None);
+    assert_eq!(volume.admin().grow(Some(401 * BLOCK)).expect("nothing to gain"), 400 * BLOCK);
+    assert_eq!(volume.writer().latched(), None);
     volume.close().expect("closed");
     assert_eq!(blocks_of(&*device), 400);
     assert_sound(&*device, "refused");
@@ -290,7 +290,7 @@ fn the_intent_log_keeps_its_size_when_a_volume_grows() {
     let before = Layout::new(&read_superblock(&*device).expect("a superblock"));
     let volume = open(device.clone()).expect("open");
     fill(&volume, 0..40);
-    volume.grow(None).expect("grown");
+    volume.admin().grow(None).expect("grown");
     fill(&volume, 40..80);
     volume.close().expect("closed");
     let superblock = read_superblock(&*device).expect("a superblock");
@@ -308,7 +308,7 @@ fn a_lost_superblock_comes_back_with_the_new_size() {
     let cg = u64::from(CG_BLOCKS);
     let device = Arc::new(MemoryDevice::from_image(small_on_large(3 * cg + 9, 20 * cg, 20)));
     let volume = open(device.clone()).expect("open");
-    volume.grow(None).expect("grown");
+    volume.admin().grow(None).expect("grown");
     fill(&volume, 20..90);
     volume.close().expect("closed");
     let whole = device.snapshot();
@@ -342,7 +342,7 @@ fn a_device_that_fails_leaves_the_old_size_or_the_new_one() {
             fill(&volume, 12..14);
             let strike = Strike::From(nth);
             device.arm(Fault { target: target.clone(), strike, effect: Effect::IO_ERROR });
-            let outcome = volume.grow(None);
+            let outcome = volume.admin().grow(None);
             let struck = device.struck();
             device.disarm();
             assert_eq!(outcome.is_err(), struck > 0, "request {nth} of {target:?}");
@@ -350,7 +350,7 @@ fn a_device_that_fails_leaves_the_old_size_or_the_new_one() {
             drop(volume);
             let volume = open(device.clone()).expect("recovered");
             assert_filled(&volume, 0..12);
-            let blocks = volume.superblock().blocks;
+            let blocks = volume.writer().superblock().blocks;
             volume.close().expect("closed");
             assert_sound(&*device, "after a failure");
             assert!(blocks == 300 || blocks == 1500, "{blocks}");
@@ -373,7 +373,7 @@ fn an_image_file_is_extended_first() {
     mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
     let volume = open(device.clone()).expect("open");
     fill(&volume, 0..20);
-    assert_eq!(volume.grow(Some(1 << 30)).expect("grown"), 1 << 30);
+    assert_eq!(volume.admin().grow(Some(1 << 30)).expect("grown"), 1 << 30);
     assert_eq!(device.geometry().size_bytes, 1 << 30);
     fill(&volume, 20..40);
     volume.close().expect("closed");

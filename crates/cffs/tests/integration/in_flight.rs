@@ -136,12 +136,12 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
             let held = device.hold(RequestKind::Sync);
             let calling = scope.spawn(|| call(&volume));
             assert!(device.wait_for_request(PATIENCE), "the call has come to the device");
-            let step = volume.step().expect("the device is waited for");
+            let step = volume.admin().step().expect("the device is waited for");
             assert!(step.contains("flush"), "{step}");
             drop(held);
             calling.join().expect("no panic");
         });
-        assert_eq!(volume.step(), None, "after call {number}");
+        assert_eq!(volume.admin().step(), None, "after call {number}");
     }
 }
 

@@ -498,12 +498,12 @@ fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
     let volume = open(device.clone());
     let filler = make(&volume, "filler", 40 << 20);
     volume.sync_file(filler, false).expect("durable");
-    assert_eq!(volume.grow(None).expect("grown"), 256 * MIB);
+    assert_eq!(volume.admin().grow(None).expect("grown"), 256 * MIB);
     // More than the old part has room for.
     let filler = make(&volume, "more", 40 << 20);
     volume.sync().expect("durable");
     let old_fragments = 64 * MIB / 1024;
-    let placed = volume.explain(filler).expect("placed");
+    let placed = volume.admin().explain(filler).expect("placed");
     assert!(placed.pieces.iter().any(|piece| piece.run.start.0 > old_fragments), "{placed:?}");
     let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
     let dirs: Vec<InodeNo> = (0..8)
@@ -525,7 +525,7 @@ fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
         let records = volume.stats().journal.expect("it has a journal").records;
         volume.sync_file(ino, false).expect("durable");
         assert_eq!(volume.stats().journal.expect("it has a journal").records, records + 1, "{at}");
-        let placed = volume.explain(ino).expect("placed");
+        let placed = volume.admin().explain(ino).expect("placed");
         is_beyond |= placed.pieces.iter().any(|piece| piece.run.start.0 > old_fragments);
     }
     assert!(is_beyond, "nothing was placed in the new part");
@@ -556,7 +556,7 @@ fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
         }
         durable += 1;
     }
-    assert!(durable > 50 && volume.latched().is_none(), "{durable}");
+    assert!(durable > 50 && volume.writer().latched().is_none(), "{durable}");
     let journal = volume.stats().journal.expect("it has a journal");
     // A clean point may come first and empty the journal, so the records do not always find it full.
     assert!(journal.drains > 3 && journal.state == JournalState::On, "{journal:?}");

@@ -212,7 +212,7 @@ fn an_idle_volume_asks_nothing_of_its_device() {
     assert!(volume.writer().mark_clean().expect("reached"));
     let before = device.counts();
     for _ in 0..100 {
-        volume.background().expect("nothing to do");
+        volume.writer().background().expect("nothing to do");
     }
     assert_eq!(device.counts(), before);
     volume.close().expect("closed");

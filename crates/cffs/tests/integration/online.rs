@@ -121,7 +121,7 @@ fn damage_is_found_and_left_alone() {
     volume.write(&Caller::ROOT, ino, 0, &[1; 5000]).expect("written");
     assert!(look(&volume).problems.is_empty());
     // The bitmap of the first group, behind the back of the volume.
-    let superblock = volume.superblock();
+    let superblock = volume.writer().superblock();
     let layout = cffs::format::Layout::new(&superblock);
     let offset = layout.block_offset(layout.cg_bitmap(cffs::units::CgIndex(0))) + 2000;
     let flip = |device: &MemoryDevice| {
@@ -130,6 +130,7 @@ fn damage_is_found_and_left_alone() {
         device.write_at(offset, &[IoSlice::new(&[byte[0] ^ 0x10])]).expect("written");
     };
     volume
+        .writer()
         .freeze(|_, _| {
             flip(&device);
             let options = CheckOptions { force: true, settled: true, ..CheckOptions::default() };

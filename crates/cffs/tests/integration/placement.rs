@@ -41,7 +41,7 @@ fn write<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) {
 
 /// In how many places these files lie.
 fn places<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) -> usize {
-    let pieces = files.flat_map(|file| volume.explain(*file).expect("placed").pieces);
+    let pieces = files.flat_map(|file| volume.admin().explain(*file).expect("placed").pieces);
     let mut runs: Vec<FragRun> = pieces.map(|piece| piece.run).collect();
     runs.sort_by_key(|run| run.start);
     1 + runs.windows(2).filter(|two| two[0].end() != two[1].start).count()
@@ -85,5 +85,5 @@ fn files_rewritten_by_an_fsync_are_adjacent_and_leave_their_holes_to_the_next() 
 }
 
 fn run(volume: &Volume, file: InodeNo) -> FragRun {
-    volume.explain(file).expect("placed").pieces[0].run
+    volume.admin().explain(file).expect("placed").pieces[0].run
 }

@@ -35,8 +35,8 @@ fn contents_that_the_device_changed_are_not_read() {
     let file = make_with(&volume, "file", &[7; LEN]);
     let other = make_with(&volume, "other", &[8; LEN]);
     volume.sync().expect("sync");
-    let run = volume.explain(file).expect("explained").pieces[0].run;
-    let at = run.start.0 * u64::from(volume.superblock().fragment_bytes) + 5000;
+    let run = volume.admin().explain(file).expect("explained").pieces[0].run;
+    let at = run.start.0 * u64::from(volume.writer().superblock().fragment_bytes) + 5000;
     volume.close().expect("close");
 
     let mut sector = [0; 4096];
@@ -78,10 +78,14 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
         }
     }
     device.take_images();
-    let place = volume.explain(small).expect("explained").pieces;
+    let place = volume.admin().explain(small).expect("explained").pieces;
     assert_eq!(volume.write(&Caller::ROOT, small, 0, &[2; 9000]).expect("write"), 9000);
     volume.sync().expect("sync");
-    assert_eq!(volume.explain(small).expect("explained").pieces, place, "overwritten in place");
+    assert_eq!(
+        volume.admin().explain(small).expect("explained").pieces,
+        place,
+        "overwritten in place"
+    );
     let images = device.take_images();
     assert!(images.len() > 12, "{} states", images.len());
     for image in images {
@@ -127,14 +131,14 @@ fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
 fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
     let volume = open(volatile.clone());
-    let first = volume.superblock().epoch;
+    let first = volume.writer().superblock().epoch;
     for round in 0..3 {
         make_with(&volume, &format!("{round}"), &[1; 5000]);
         volume.sync().expect("sync");
     }
     drop(volume);
     let volume = open(Arc::new(MemoryDevice::from_image(volatile.durable())));
-    let second = volume.superblock().epoch;
+    let second = volume.writer().superblock().epoch;
     assert!(second >= first + (1 << 32), "{second:#x} after {first:#x}");
 }
 

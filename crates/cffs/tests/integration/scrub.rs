@@ -29,7 +29,7 @@ fn write(volume: &Volume, dir: InodeNo, name: &str, len: usize) -> InodeNo {
 }
 
 fn scrub(volume: &Volume) -> ScrubProgress {
-    volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed")
+    volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed")
 }
 
 /// Changes one byte on the device, behind the back of the volume.
@@ -65,9 +65,10 @@ fn each_kind_of_loss_is_found_where_it_is() {
     // Files lie together: far fewer bytes are read than a segment for each.
     assert!(clean.read_bytes < 16 << 20, "{}", clean.read_bytes);
 
-    let block_of = |ino| volume.explain(ino).expect("explained").container_block.expect("placed").0;
+    let block_of =
+        |ino| volume.admin().explain(ino).expect("explained").container_block.expect("placed").0;
     let first_byte = |ino| {
-        let explained = volume.explain(ino).expect("explained");
+        let explained = volume.admin().explain(ino).expect("explained");
         explained.pieces[0].run.start.0 * FRAGMENT_BYTES
     };
     let cases = [
@@ -175,7 +176,7 @@ fn a_volume_that_was_not_left_clean_is_not_scrubbed_by_its_old_tables() {
     let device = Arc::new(MemoryDevice::from_image(device.snapshot()));
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let crashed = recover(device, options).expect("opened");
-    let scrubbed = crashed.scrub(&mut |_| ControlFlow::Continue(()));
+    let scrubbed = crashed.admin().scrub(&mut |_| ControlFlow::Continue(()));
     let said = scrubbed.expect_err("its tables are old").to_string();
     assert!(said.contains("cffs fsck -p"), "{said}");
     volume.close().expect("closed");
@@ -192,5 +193,5 @@ fn the_caller_can_end_a_scrub() {
         10 => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
-    assert_eq!(volume.scrub(&mut { stop }).expect("scrubbed").inodes, 10);
+    assert_eq!(volume.admin().scrub(&mut { stop }).expect("scrubbed").inodes, 10);
 }

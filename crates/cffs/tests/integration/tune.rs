@@ -60,7 +60,7 @@ fn look(device: &Arc<MemoryDevice>) -> bool {
     let mut contents = vec![0; 20_001];
     assert_eq!(volume.read(ino, 0, &mut contents).expect("read"), 20_000);
     assert!(contents[..20_000].iter().all(|byte| *byte == 5));
-    is_new(&volume.superblock())
+    is_new(&volume.writer().superblock())
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn a_read_that_gets_no_answer_is_no_damage() {
     let error = look(&volume).expect_err("no answer");
     assert!(is_outage(&error), "{error}");
     device.come_back();
-    assert_eq!(volume.superblock().damage, None);
+    assert_eq!(volume.writer().superblock().damage, None);
     look(&volume).expect("as before");
     make(&volume, ROOT, "after", NewKind::Regular).expect("changes go on");
     volume.close().expect("closed");
@@ -149,10 +149,10 @@ fn a_scrub_ends_when_there_is_no_answer() {
     let device = Away::new(sample());
     let volume = open(&device, ErrorsPolicy::Continue);
     device.go(8);
-    let error = volume.scrub(&mut |_| ControlFlow::Continue(())).expect_err("no answer");
+    let error = volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect_err("no answer");
     assert!(is_outage(&error), "{error}");
     device.come_back();
-    assert_eq!(volume.superblock().damage, None);
+    assert_eq!(volume.writer().superblock().damage, None);
     volume.close().expect("closed");
 }
 
@@ -199,6 +199,6 @@ fn reads_for_an_epoch_are_patient() {
     assert!(device.patient.load(Ordering::SeqCst) > 0, "nothing was read");
     assert_eq!(device.failed.load(Ordering::SeqCst), 0);
     device.come_back();
-    assert_eq!(volume.latched(), None);
+    assert_eq!(volume.writer().latched(), None);
     volume.close().expect("closed");
 }

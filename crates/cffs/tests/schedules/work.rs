@@ -222,10 +222,11 @@ pub fn take_care(volume: &Volume) {
             3 => drop(volume.writer().mark_clean().expect("written")),
             4 => drop(volume.writer().write_early().expect("written")),
             5 => {
-                let scrubbed = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+                let scrubbed =
+                    volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
                 assert_eq!(scrubbed.problems, Vec::<String>::new(), "a scrub finds damage");
             }
-            _ => volume.background().expect("in the background"),
+            _ => volume.writer().background().expect("in the background"),
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn archive(
         failures: 0,
     };
     // What the background cannot write, the changes here cannot either, and return.
-    files.volume().with_background(BACKGROUND_INTERVAL, drop, || {
+    files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
         let read = extract.all(input);
         // Making what is in a directory changed its times, so its own come last.
         extract.finish_directories();

@@ -70,17 +70,17 @@ pub struct DirectoryLayout {
 /// names and inodes.
 pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
     let volume = open(Arc::clone(&device))?;
-    let gap_bytes = Tuning::for_cache(volume.cache_bytes()).reading.gap_bytes;
+    let gap_bytes = Tuning::for_cache(volume.writer().options.cache_bytes).reading.gap_bytes;
     let mut found: Vec<Found> = Vec::new();
     let mut keys: Vec<(u64, Key)> = Vec::new();
     walk(&volume, dir, |visit| {
         match visit.file {
-            None => found.push(Found::new(visit.path, volume.places(visit.ino)?)),
+            None => found.push(Found::new(visit.path, volume.admin().places(visit.ino)?)),
             Some((size, FileType::Regular)) => {
-                let places = volume.places(visit.ino)?;
+                let places = volume.admin().places(visit.ino)?;
                 let first = places.iter().map(|place| place.start).min();
                 if let Some(first) = first {
-                    keys.push((first, volume.placement_key(visit.ino)?));
+                    keys.push((first, volume.admin().placement_key(visit.ino)?));
                 }
                 found[visit.directory].add(size, places);
             }
@@ -109,7 +109,7 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
 ///
 /// As of [`survey`], and of [`sync`](Volume::sync).
 pub fn survey_in_use(volume: &Volume, dir: InodeNo) -> Result<Layout> {
-    volume.freeze(|device, _| survey(Arc::clone(device), dir))?
+    volume.writer().freeze(|device, _| survey(Arc::clone(device), dir))?
 }
 
 /// Counts what a cold scan takes, directory by directory.

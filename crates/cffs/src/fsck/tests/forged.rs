@@ -43,7 +43,7 @@ fn sample() -> (Image, u64) {
     }
     volume.sync().unwrap();
     let first = volume.lookup(ROOT, b"dir-0").unwrap().ino;
-    let block = volume.explain(first).unwrap().container_block.unwrap();
+    let block = volume.admin().explain(first).unwrap().container_block.unwrap();
     volume.close().unwrap();
     (device.snapshot(), block.0 * 4096)
 }

@@ -57,13 +57,13 @@ fn files_without_a_name_outlive_the_volume_that_had_them_open() {
     volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"tiny").expect("unlinked");
     volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"long").expect("unlinked");
     let mtime = volume.attr(InodeNo::ROOT).expect("there").mtime;
-    let handover = volume.close_for_successor().expect("closed");
+    let handover = Handover::close(&volume).expect("closed");
     assert!(handover.has_nameless);
     let report = fsck::check(&*device, &CheckOptions { force: true, ..Default::default() }, &());
     assert!(report.expect("checked").problems.is_empty());
 
     let successor = open(&device);
-    successor.succeed(&handover).expect("taken over");
+    handover.succeed(&successor).expect("taken over");
     assert_eq!(names(&successor, InodeNo::ROOT), [b"kept"]);
     assert_eq!(successor.attr(InodeNo::ROOT).expect("there").mtime, mtime);
     for (ino, contents) in [(tiny, &b"tiny"[..]), (long, &[7; 20_000]), (unnamed, b"no name")] {
@@ -88,9 +88,9 @@ fn a_removed_directory_is_gone_after_a_handover() {
     let new = NewFile { kind: NewKind::Directory, ..FILE };
     let gone = volume.make(&Caller::ROOT, InodeNo::ROOT, b"d", &new).expect("made").ino;
     volume.remove_dir(&Caller::ROOT, InodeNo::ROOT, b"d").expect("removed");
-    let handover = volume.close_for_successor().expect("closed");
+    let handover = Handover::close(&volume).expect("closed");
     let successor = open(&device);
-    successor.succeed(&handover).expect("taken over");
+    handover.succeed(&successor).expect("taken over");
     assert!(matches!(successor.attr(gone), Err(Error::Stale)));
     successor.release(gone, 1);
     assert_eq!(names(&successor, InodeNo::ROOT), Vec::<Vec<u8>>::new());
@@ -105,7 +105,7 @@ fn remains_of_an_unfinished_handover_go_with_the_next() {
         let volume = open(&device);
         assert_eq!(names(&volume, InodeNo::ROOT).len(), usize::from(round > 0));
         volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &FILE).expect("made");
-        volume.close_for_successor().expect("closed");
+        Handover::close(&volume).expect("closed");
         let volume = open(&device);
         let directory = volume.lookup(InodeNo::ROOT, DIRECTORY).expect("there").ino;
         assert_eq!(names(&volume, directory).len(), 1);
@@ -120,7 +120,7 @@ fn a_directory_of_a_user_is_not_taken_for_one_of_a_handover() {
     let new = NewFile { kind: NewKind::Directory, ..FILE };
     volume.make(&Caller::ROOT, InodeNo::ROOT, DIRECTORY, &new).expect("made");
     volume.make_unnamed(&Caller::ROOT, InodeNo::ROOT, &FILE).expect("made");
-    assert!(matches!(volume.close_for_successor(), Err(Error::Exists)));
+    assert!(matches!(Handover::close(&volume), Err(Error::Exists)));
     volume.make(&Caller::ROOT, InodeNo::ROOT, b"still open", &FILE).expect("made");
     volume.close().expect("closed");
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::{RegroupOptions, RegroupProgress};
-use crate::admin::Pending;
+use crate::admin::{Pending, Regrouper};
 use crate::error::{Error, Result};
 use crate::units::InodeNo;
 use crate::vfs::Volume;
@@ -49,7 +49,7 @@ impl IdleRegrouping {
         volume: &Volume,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<Option<RegroupProgress>> {
-        let (calls, changes) = volume.calls_so_far();
+        let (calls, changes) = volume.calls.so_far();
         if calls != self.calls {
             (self.calls, self.since) = (calls, Instant::now());
         }
@@ -61,12 +61,13 @@ impl IdleRegrouping {
             self.began_at = changes;
         }
         let mut watch = |progress: &RegroupProgress| {
-            let is_over = watch(progress).is_break() || volume.calls_so_far().0 != calls;
+            let is_over = watch(progress).is_break() || volume.calls.so_far().0 != calls;
             if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let pending = &mut self.pending;
         let options = RegroupOptions::default();
-        match volume.regrouper().run_trees(pending, &options, &mut watch) {
+        let regrouper = Regrouper::new(&volume.names, &volume.readahead, &volume.writer);
+        match regrouper.run_trees(pending, &options, &mut watch) {
             Ok(done) => {
                 if self.pending.is_empty() {
                     self.complete_at = Some(self.began_at);

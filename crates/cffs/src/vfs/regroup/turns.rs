@@ -25,27 +25,33 @@ impl Turns {
     /// The first step begins now. The volume counts as idle after no call for `pause`, which must be longer
     /// than a call takes.
     pub fn new(volume: &Volume, pause: Duration) -> Turns {
-        let (calls, _) = volume.calls_so_far();
-        let requests = volume.requests_so_far();
+        let (calls, _) = volume.calls.so_far();
+        let requests = requests(volume);
         Turns { pause, calls, since: Instant::now(), requests, due_at: calls }
     }
 
     /// A step has ended.
     pub fn step_ended(&mut self, volume: &Volume) {
-        let made = volume.requests_so_far() - self.requests;
-        self.due_at = volume.calls_so_far().0 + made * CALLS_PER_REQUEST;
+        let made = requests(volume) - self.requests;
+        self.due_at = volume.calls.so_far().0 + made * CALLS_PER_REQUEST;
     }
 
     /// Whether the next step may begin, which it then does. Asked again and again in between.
     pub fn may_go_on(&mut self, volume: &Volume) -> bool {
-        let (calls, _) = volume.calls_so_far();
+        let (calls, _) = volume.calls.so_far();
         if calls != self.calls {
             (self.calls, self.since) = (calls, Instant::now());
         }
         let is_due = calls >= self.due_at || self.since.elapsed() >= self.pause;
         if is_due {
-            self.requests = volume.requests_so_far();
+            self.requests = requests(volume);
         }
         is_due
     }
+}
+
+/// How many requests the device was sent.
+fn requests(volume: &Volume) -> u64 {
+    let cache = volume.inodes().cache.stats();
+    cache.reads + cache.writes + cache.syncs
 }
