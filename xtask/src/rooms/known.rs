@@ -4,10 +4,9 @@
 use super::Known;
 
 /// The source of the crate, the type, its files, its methods.
-pub const LARGE_TYPES: [Known; 5] = [
+pub const LARGE_TYPES: [Known; 4] = [
     ("crates/cffs/src", "alloc::Allocator", 11, 82),
     ("crates/cffs/src", "cache::BufferCache", 4, 55),
     ("crates/cffs/src", "epoch::EpochWriter", 12, 80),
-    ("crates/cffs/src", "namespace::Namespace", 6, 76),
     ("crates/cffs-bench/src", "library::LibraryPlan", 8, 22),
 ];

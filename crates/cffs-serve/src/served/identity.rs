@@ -58,7 +58,8 @@ impl Identity {
     /// The part for all users.
     pub(crate) fn without_paths(&self) -> Identity {
         let atime = self.fixed_options.get_key_value(ATIME);
-        let fixed_options = atime.map(|(name, value)| (name.clone(), value.clone())).into_iter().collect();
+        let fixed_options =
+            atime.map(|(name, value)| (name.clone(), value.clone())).into_iter().collect();
         Identity { image: None, directory: None, fixed_options, ..self.clone() }
     }
 }

@@ -75,7 +75,10 @@ impl Scene {
                 picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
                 metrics: |stats, info| {
                     let server = &info["server"];
-                    format!("# {} {}\n# {server}\n", stats["calls"]["writes"], server["fixed_options"]["atime"])
+                    format!(
+                        "# {} {}\n# {server}\n",
+                        stats["calls"]["writes"], server["fixed_options"]["atime"]
+                    )
                 },
             },
         });

@@ -48,7 +48,7 @@ impl Namespace {
         hash: u32,
         name: &[u8],
     ) -> Result<Option<Found>> {
-        if let Some(bucket) = self.index_bucket(dir, hash)? {
+        if let Some(bucket) = self.index().find(dir, hash)? {
             for index in index::find(&bucket, hash) {
                 if index.0 < self.inodes.containers().sector_count(dir)
                     && let Some(found) = self.find_in(dir, index, hash, name)?
@@ -125,7 +125,7 @@ impl Namespace {
         if dir.inode.is_dir() {
             let count = dir.inode.entry_count.saturating_add(1);
             dir.inode.entry_count = count;
-            self.index_insert(dir, hash, index)?;
+            self.index().insert(dir, hash, index)?;
             self.inodes.mark_changed(dir, DirtyLevel::Times);
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Namespace {
         // The steps that can fail come first: a name that is only removed from its sector would be lost.
         self.inodes.containers().sector_mut(dir, index)?;
         if dir.inode.is_dir() {
-            self.index_remove(dir, hash, index)?;
+            self.index().remove(dir, hash, index)?;
         }
         let image = self.inodes.containers().sector_mut(dir, index)?;
         if deferred {
@@ -198,7 +198,7 @@ impl Namespace {
         }
         // The steps that can fail come first. An index that is made now would contain the old name.
         if dir.inode.bucket_count > 0 {
-            self.index_insert(dir, entry.hash, old.sector)?;
+            self.index().insert(dir, entry.hash, old.sector)?;
         }
         self.hide_entry(dir, old.sector, old.slot, old.hash, false)?;
         let image = self.inodes.containers().sector_mut(dir, old.sector)?;

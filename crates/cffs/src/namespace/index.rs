@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use super::Namespace;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::index;
-use crate::inode::{Inode, VnodeGuard, VnodeState};
+use crate::inode::{Inode, InodeCache, VnodeGuard, VnodeState};
 use crate::units::{FileBlock, FileFrag, SectorIndex};
 
 /// Up to this many bytes of sectors a directory is scanned.
@@ -21,9 +20,15 @@ const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 /// bucket overflows and its names must be searched for in the whole directory.
 const FILL_PERCENT: u32 = 35;
 
-impl Namespace {
+/// The indexes of directories.
+#[derive(Clone, Copy)]
+pub(super) struct DirIndex<'a> {
+    pub(super) inodes: &'a InodeCache,
+}
+
+impl DirIndex<'_> {
     /// The bucket that lists all names with this hash; `None` if only a scan can find out.
-    pub(super) fn index_bucket(&self, dir: &VnodeState, hash: u32) -> Result<Option<Arc<Block>>> {
+    pub(super) fn find(&self, dir: &VnodeState, hash: u32) -> Result<Option<Arc<Block>>> {
         let buckets = dir.inode.bucket_count;
         if buckets == 0 {
             return Ok(None);
@@ -89,7 +94,7 @@ impl Namespace {
     }
 
     /// Adds a new name; makes the index if the directory needs one now.
-    pub(super) fn index_insert(
+    pub(super) fn insert(
         &self,
         dir: &mut VnodeGuard<'_>,
         hash: u32,
@@ -98,25 +103,25 @@ impl Namespace {
         if dir.inode.bucket_count == 0 {
             let large = dir.inode.size > UNINDEXED_BYTES_MAX;
             return if large && self.inodes.features.dir_index {
-                self.without_index_on_failure(dir, Namespace::build_index)
+                self.without_index_on_failure(dir, DirIndex::build)
             } else {
                 Ok(())
             };
         }
-        self.without_index_on_failure(dir, |names, dir| {
-            names.index_add(dir, hash, sector)?;
-            names.split_if_full(dir)
+        self.without_index_on_failure(dir, |own, dir| {
+            own.add(dir, hash, sector)?;
+            own.split_if_full(dir)
         })
     }
 
-    fn index_add(&self, dir: &mut VnodeGuard<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
+    fn add(&self, dir: &mut VnodeGuard<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
         let bucket = index::bucket_of(hash, dir.inode.bucket_count);
         index::insert(self.bucket_mut(dir, bucket)?, hash, sector);
         Ok(())
     }
 
     /// Notes that a name is gone.
-    pub(super) fn index_remove(
+    pub(super) fn remove(
         &self,
         dir: &mut VnodeGuard<'_>,
         hash: u32,
@@ -126,19 +131,19 @@ impl Namespace {
         if buckets == 0 {
             return Ok(());
         }
-        self.without_index_on_failure(dir, |names, dir| {
-            let bucket = names.bucket_mut(dir, index::bucket_of(hash, buckets))?;
+        self.without_index_on_failure(dir, |own, dir| {
+            let bucket = own.bucket_mut(dir, index::bucket_of(hash, buckets))?;
             index::remove(bucket, hash, sector);
             Ok(())
         })
     }
 
-    fn build_index(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
+    fn build(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         self.add_bucket(dir, 0)?;
         for sector in (0..self.inodes.containers().sector_count(dir)).map(SectorIndex) {
             let image = self.inodes.containers().sector(dir, sector)?;
             for entry in image.get().entries() {
-                self.index_add(dir, entry.hash, sector)?;
+                self.add(dir, entry.hash, sector)?;
                 // One at a time here too: the first bucket alone could not list all names.
                 self.split_if_full(dir)?;
             }
@@ -186,16 +191,16 @@ impl Namespace {
     fn without_index_on_failure(
         &self,
         dir: &mut VnodeGuard<'_>,
-        change: impl FnOnce(&Namespace, &mut VnodeGuard<'_>) -> Result<()>,
+        change: impl FnOnce(&Self, &mut VnodeGuard<'_>) -> Result<()>,
     ) -> Result<()> {
         match change(self, dir) {
-            Err(Error::Corruption(_) | Error::NoSpace | Error::Invalid(_)) => self.drop_index(dir),
+            Err(Error::Corruption(_) | Error::NoSpace | Error::Invalid(_)) => self.drop_all(dir),
             other => other,
         }
     }
 
     /// Drops the index; the next insertion makes a new one.
-    fn drop_index(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
+    fn drop_all(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
         let layout = &self.inodes.layout;
         let base = FileBlock(index::index_base(layout.block_bytes));
         self.inodes.writer().drop_blocks(dir, base..FileBlock::END);

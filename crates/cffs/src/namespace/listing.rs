@@ -19,13 +19,11 @@
 //! after which nothing follows. An invented position below it stands for the next entry.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::{Namespace, check_named};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Entry};
-use crate::inode::{Vnode, VnodeState};
+use crate::inode::{InodeCache, VnodeState};
 use crate::units::{Container, InodeNo, SectorIndex};
 
 #[cfg(test)]
@@ -115,80 +113,69 @@ impl Position {
     }
 }
 
-impl Namespace {
-    /// Visits the entries of a directory after `cookie` (0 for all), until `visit` returns false.
-    pub fn read_dir(
-        &self,
-        dir: &VnodeState,
-        cookie: u64,
-        visit: &mut dyn FnMut(&Visited<'_>) -> Result<bool>,
-    ) -> Result<()> {
-        if !dir.inode.is_dir() {
-            return Err(Error::NotDirectory);
+/// Visits the entries of a directory after `cookie` (0 for all), until `visit` returns false.
+pub fn read_dir(
+    inodes: &InodeCache,
+    dir: &VnodeState,
+    cookie: u64,
+    visit: &mut dyn FnMut(&Visited<'_>) -> Result<bool>,
+) -> Result<()> {
+    if !dir.inode.is_dir() {
+        return Err(Error::NotDirectory);
+    }
+    let count = inodes.containers().sector_count(dir);
+    if cookie == LAST || count == 0 {
+        return Ok(());
+    }
+    let (mut end, Position { sector, slot: mut after, .. }) = match Position::from_cookie(cookie) {
+        _ if cookie == 0 => (count, Position { sector: 0, slot: 0, end: count }),
+        position => (position.end, position),
+    };
+    let mut next = next_sector(inodes, dir, sector..end.min(count), after);
+    if next.is_none() && end < count {
+        // The cookie was invented, or all later entries are gone.
+        end = count;
+        next = next_sector(inodes, dir, sector..end, after);
+    }
+    while let Some(index) = next {
+        if index > sector {
+            after = 0;
         }
-        let count = self.inodes.containers().sector_count(dir);
-        if cookie == LAST || count == 0 {
-            return Ok(());
-        }
-        let (mut end, Position { sector, slot: mut after, .. }) =
-            match Position::from_cookie(cookie) {
-                _ if cookie == 0 => (count, Position { sector: 0, slot: 0, end: count }),
-                position => (position.end, position),
+        let image = inodes.containers().sector(dir, SectorIndex(index))?;
+        let mut entries = image.get().entries().filter(|entry| entry.slot > after).peekable();
+        next = None;
+        while let Some(entry) = entries.next() {
+            next = match entries.peek() {
+                Some(_) => Some(index),
+                None => next_sector(inodes, dir, index + 1..end.min(count), 0),
             };
-        let mut next = self.next_sector(dir, sector..end.min(count), after);
-        if next.is_none() && end < count {
-            // The cookie was invented, or all later entries are gone.
-            end = count;
-            next = self.next_sector(dir, sector..end, after);
-        }
-        while let Some(index) = next {
-            if index > sector {
-                after = 0;
-            }
-            let image = self.inodes.containers().sector(dir, SectorIndex(index))?;
-            let mut entries = image.get().entries().filter(|entry| entry.slot > after).peekable();
-            next = None;
-            while let Some(entry) = entries.next() {
-                next = match entries.peek() {
-                    Some(_) => Some(index),
-                    None => self.next_sector(dir, index + 1..end.min(count), 0),
-                };
-                let cookie = match next {
-                    Some(_) => Position { sector: index, slot: entry.slot, end }.cookie(),
-                    None => LAST,
-                };
-                let container = Container { file: dir.inode.ino, sector: SectorIndex(index) };
-                let Entry { name, file_type, body, .. } = entry;
-                let visited =
-                    Visited { name, ino: entry.ino(), file_type, cookie, body, container };
-                if !visit(&visited)? {
-                    return Ok(());
-                }
+            let cookie = match next {
+                Some(_) => Position { sector: index, slot: entry.slot, end }.cookie(),
+                None => LAST,
+            };
+            let container = Container { file: dir.inode.ino, sector: SectorIndex(index) };
+            let Entry { name, file_type, body, .. } = entry;
+            let visited = Visited { name, ino: entry.ino(), file_type, cookie, body, container };
+            if !visit(&visited)? {
+                return Ok(());
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The first of these sectors that has an entry, with a slot above `after` in the first of them. One
-    /// that cannot be read counts, so that the reader meets the error after the entries before it.
-    fn next_sector(&self, dir: &VnodeState, mut sectors: Range<u32>, after: u16) -> Option<u32> {
-        let first = sectors.start;
-        sectors.find(|index| {
-            let after = if *index == first { after } else { 0 };
-            let image = self.inodes.containers().sector(dir, SectorIndex(*index));
-            image.map_or(true, |image| image.get().entries().any(|entry| entry.slot > after))
-        })
-    }
-
-    /// The vnode of the file that a visited entry names. The caller holds the directory.
-    pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
-        check_named(visited.container.file, visited.ino)?;
-        match &visited.body {
-            Body::Embedded(record) => self.inodes.adopt(record, visited.container),
-            Body::Reference { ino, sector } => match self.inodes.peek(*ino) {
-                Some(vnode) => Ok(vnode),
-                None => self.external_vnode(visited.container.file, *ino, *sector),
-            },
-        }
-    }
+/// The first of these sectors that has an entry, with a slot above `after` in the first of them. One
+/// that cannot be read counts, so that the reader meets the error after the entries before it.
+fn next_sector(
+    inodes: &InodeCache,
+    dir: &VnodeState,
+    mut sectors: Range<u32>,
+    after: u16,
+) -> Option<u32> {
+    let first = sectors.start;
+    sectors.find(|index| {
+        let after = if *index == first { after } else { 0 };
+        let image = inodes.containers().sector(dir, SectorIndex(*index));
+        image.map_or(true, |image| image.get().entries().any(|entry| entry.slot > after))
+    })
 }

@@ -3,8 +3,7 @@
 //! Stands on `inode` and the layers below. The functions here change memory only; each leaves directories,
 //! inodes and the locator table in agreement, and marks the entries that must wait for the last phase of the
 //! epoch (DESIGN: epochs). The caller of a function that changes something keeps epochs from starting
-//! meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and [`Namespace::link`] must be the only change
-//! in progress.
+//! meanwhile; a [`Rename`] and [`Namespace::link`] must be the only change in progress.
 //!
 //! Locks are taken from the directory to the file; a reader holds a directory while it takes a
 //! file, never two directories.
@@ -21,8 +20,8 @@ mod scan;
 use std::sync::Arc;
 
 pub use entry::Found;
-pub use listing::Visited;
-pub use rename::{Names, Renamed};
+pub use listing::{Visited, read_dir};
+pub use rename::{Names, Rename, Renamed};
 pub use scan::scan;
 
 use crate::error::{Corruption, Error, Result};
@@ -32,6 +31,7 @@ use crate::format::sector::Body;
 use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::lock::Rule;
 use crate::units::{Container, InodeNo};
+use index::DirIndex;
 use recent::RecentNames;
 
 /// A condition on a directory and on a file that loses its name there, both locked.
@@ -64,6 +64,11 @@ impl Namespace {
 
     fn hash_unchecked(&self, name: &[u8]) -> u32 {
         name_hash(&self.inodes.features.hash_seed, name)
+    }
+
+    /// The indexes of the directories.
+    fn index(&self) -> DirIndex<'_> {
+        DirIndex { inodes: &self.inodes }
     }
 
     /// Fails unless the inode is a directory that has a name itself.
@@ -112,6 +117,18 @@ impl Namespace {
                 }
             }
             Some(sector) => self.external_vnode(dir.inode.ino, found.ino, sector),
+        }
+    }
+
+    /// The vnode of the file that a visited entry names. The caller holds the directory.
+    pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
+        check_named(visited.container.file, visited.ino)?;
+        match &visited.body {
+            Body::Embedded(record) => self.inodes.adopt(record, visited.container),
+            Body::Reference { ino, sector } => match self.inodes.peek(*ino) {
+                Some(vnode) => Ok(vnode),
+                None => self.external_vnode(visited.container.file, *ino, *sector),
+            },
         }
     }
 

@@ -18,7 +18,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{EncodedInode, Vnode, VnodeGuard};
+use crate::inode::{EncodedInode, InodeCache, Vnode, VnodeGuard};
 use crate::units::{Container, InodeNo};
 
 /// The work that a rename leaves to its caller.
@@ -47,22 +47,36 @@ struct Ends {
     target: Option<(Found, Arc<Vnode>)>,
 }
 
-impl Namespace {
-    fn ends(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<Ends> {
-        self.hash(names.new_name)?;
+/// A rename or an exchange of two names. No other change may be in progress.
+pub struct Rename<'a> {
+    space: &'a Namespace,
+    inodes: &'a InodeCache,
+    names: &'a Names<'a>,
+    may: MayTake<'a>,
+}
+
+impl<'a> Rename<'a> {
+    /// A rename under a condition on each file that loses a name.
+    pub fn new(space: &'a Namespace, names: &'a Names<'a>, may: MayTake<'a>) -> Rename<'a> {
+        Rename { space, inodes: &space.inodes, names, may }
+    }
+
+    fn ends(&self) -> Result<Ends> {
+        let Rename { space, names, may, .. } = *self;
+        space.hash(names.new_name)?;
         let (source, source_vnode) = {
             let from = names.from.state.read();
-            self.check_dir(&from)?;
-            let found = self.find(&from, names.name)?.ok_or(Error::NotFound)?;
-            let vnode = self.vnode_of(&from, &found)?;
+            space.check_dir(&from)?;
+            let found = space.find(&from, names.name)?.ok_or(Error::NotFound)?;
+            let vnode = space.vnode_of(&from, &found)?;
             may(&from, &vnode.state.read())?;
             (found, vnode)
         };
         let to = names.to.state.read();
-        self.check_dir(&to)?;
-        let target = match self.find(&to, names.new_name)? {
+        space.check_dir(&to)?;
+        let target = match space.find(&to, names.new_name)? {
             Some(found) => {
-                let vnode = self.vnode_of(&to, &found)?;
+                let vnode = space.vnode_of(&to, &found)?;
                 may(&to, &vnode.state.read())?;
                 Some((found, vnode))
             }
@@ -71,9 +85,10 @@ impl Namespace {
         Ok(Ends { source, source_vnode, target })
     }
 
-    /// Gives a file a new name in place of its old one. No other change may be in progress.
-    pub fn rename(&self, names: &Names<'_>, no_replace: bool, may: MayTake<'_>) -> Result<Renamed> {
-        let Ends { source, source_vnode, target } = self.ends(names, may)?;
+    /// Gives a file a new name in place of its old one.
+    pub fn run(&self, no_replace: bool) -> Result<Renamed> {
+        let Rename { space, names, .. } = *self;
+        let Ends { source, source_vnode, target } = self.ends()?;
         if no_replace && target.is_some() {
             return Err(Error::Exists);
         }
@@ -81,7 +96,7 @@ impl Namespace {
         if moves_dir {
             self.check_not_below(names.to, source.ino)?;
         }
-        self.check_names_settled(&source_vnode.state.read())?;
+        self.space.check_names_settled(&source_vnode.state.read())?;
         // Recovery knows one place that the inode came from, the one on the device; it could not
         // know which of two names in between the inode took from another file.
         if is_moved(&source_vnode) {
@@ -91,13 +106,13 @@ impl Namespace {
             if found.ino == source.ino {
                 return Ok(Renamed { replaced: None, moved: false });
             }
-            self.check_names_settled(&vnode.state.read())?;
+            self.space.check_names_settled(&vnode.state.read())?;
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
                 (true, true) => {
                     let dir = vnode.state.read();
-                    self.check_can_go(&dir)?;
+                    space.check_can_go(&dir)?;
                     // The device could have both names, and in the directory that is replaced still
                     // what it has lost in this epoch.
                     if dir.changes.dirty {
@@ -116,7 +131,7 @@ impl Namespace {
         if moves_dir && across && names.to.state.read().inode.nlink >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        self.move_entry(names, &source, &source_vnode, target.as_ref())?;
+        self.move_entry(&source, &source_vnode, target.as_ref())?;
         if moves_dir {
             self.inodes.note_concerns_unchanged();
         }
@@ -141,7 +156,7 @@ impl Namespace {
             }
             let place = Container { file: names.to.ino, sector: found.sector };
             let now = self.inodes.clock.now();
-            self.name_gone(&mut VnodeGuard::new(vnode), found, place, Loss::ToAnother, now)?;
+            space.name_gone(&mut VnodeGuard::new(vnode), found, place, Loss::ToAnother, now)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
@@ -181,16 +196,16 @@ impl Namespace {
 
     fn move_entry(
         &self,
-        names: &Names<'_>,
         source: &Found,
         vnode: &Arc<Vnode>,
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<()> {
+        let Rename { space, names, .. } = *self;
         let is_within = names.from.ino == names.to.ino && target.is_none();
-        if is_within && self.rename_in_place(names, source, vnode)? {
+        if is_within && self.rename_in_place(source, vnode)? {
             return Ok(());
         }
-        let hash = self.hash(names.new_name)?;
+        let hash = self.space.hash(names.new_name)?;
         let old_place = Container { file: names.from.ino, sector: source.sector };
         let mut file = VnodeGuard::new(vnode);
         let durable = file.durable;
@@ -201,16 +216,16 @@ impl Namespace {
                 None
             }
             None => {
-                self.tag_replacing(&mut file, names.to.ino, target);
+                self.tag_replacing(&mut file, target);
                 let tags = file.motion.tags.clone();
                 // A directory comes before its files in the order of locks.
                 drop(file);
-                let encoded = self.moving_record(names.from, source, &tags)?;
-                if encoded.record().len() > self.body_room(names.new_name) {
+                let encoded = self.moving_record(source, &tags)?;
+                if encoded.record().len() > space.body_room(names.new_name) {
                     // Next to a long name, a small sector has no room for the tags. The external table has,
                     // from the next epoch on.
                     VnodeGuard::new(vnode).motion.tags = tags_before;
-                    self.move_out(vnode, old_place)?;
+                    self.space.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);
                 }
                 Some(encoded)
@@ -220,7 +235,7 @@ impl Namespace {
         let file_type = source.file_type;
         let name = names.new_name;
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
-        let sector = match self.put_new_entry(names.to, &entry, target) {
+        let sector = match self.put_new_entry(&entry, target) {
             Ok(sector) => sector,
             Err(error) => {
                 VnodeGuard::new(vnode).motion.tags = tags_before;
@@ -236,7 +251,7 @@ impl Namespace {
         };
         let deferred = on_device && new_place != old_place;
         let mut from = VnodeGuard::new(names.from);
-        self.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
+        space.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
         if on_device {
             // Given again in another sector, the name could be there for both files, and recovery
             // would take it from the one that has no other there.
@@ -248,46 +263,37 @@ impl Namespace {
         file.inode.touch(self.inodes.clock.now());
         if source.reference.is_some() {
             if deferred {
-                self.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
+                self.space.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
             }
-            self.note_lost_name(&mut file);
+            self.space.note_lost_name(&mut file);
             self.inodes.mark_dirty(&mut file);
             return Ok(());
         }
-        self.moved(&mut file, new_place)
+        space.moved(&mut file, new_place)
     }
 
     /// Tags an inode that moves to another sector, and takes the name of `target` there if it has one.
-    fn tag_replacing(
-        &self,
-        file: &mut VnodeGuard<'_>,
-        to: InodeNo,
-        target: Option<&(Found, Arc<Vnode>)>,
-    ) {
-        self.tag_move(file);
+    fn tag_replacing(&self, file: &mut VnodeGuard<'_>, target: Option<&(Found, Arc<Vnode>)>) {
+        self.space.tag_move(file);
         file.motion.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
         if let Some((target, _)) = target {
-            let place = Container { file: to, sector: target.sector };
+            let place = Container { file: self.names.to.ino, sector: target.sector };
             let count = file.inode.nlink;
-            self.tag(file, LinkTagKind::Replaced, place, count);
+            self.space.tag(file, LinkTagKind::Replaced, place, count);
         }
     }
 
     /// Gives an entry another name in the same directory without moving it, so that one sector changes
     /// and no tag is needed; false if the sector has no room for the name.
-    fn rename_in_place(
-        &self,
-        names: &Names<'_>,
-        source: &Found,
-        vnode: &Arc<Vnode>,
-    ) -> Result<bool> {
-        let hash = self.hash(names.new_name)?;
+    fn rename_in_place(&self, source: &Found, vnode: &Arc<Vnode>) -> Result<bool> {
+        let names = self.names;
+        let hash = self.space.hash(names.new_name)?;
         let mut tags = vnode.state.read().motion.tags.clone();
         let encoded = match source.reference {
             Some(_) => None,
             None => {
                 tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
-                Some(self.moving_record(names.from, source, &tags)?)
+                Some(self.moving_record(source, &tags)?)
             }
         };
         let body = body_of(source, encoded.as_ref())?;
@@ -295,7 +301,7 @@ impl Namespace {
         let name = names.new_name;
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         let mut dir = VnodeGuard::new(names.from);
-        if !self.rename_in_sector(&mut dir, source, &entry)? {
+        if !self.space.rename_in_sector(&mut dir, source, &entry)? {
             return Ok(false);
         }
         let mut file = VnodeGuard::new(vnode);
@@ -304,7 +310,7 @@ impl Namespace {
             dir.entries.leave(source.hash);
         }
         if source.reference.is_some() {
-            self.note_lost_name(&mut file);
+            self.space.note_lost_name(&mut file);
         }
         file.motion.tags = tags;
         file.inode.touch(self.inodes.clock.now());
@@ -314,13 +320,8 @@ impl Namespace {
 
     /// The record of an inode as its old sector has it, with these tags. Not the inode as it is in
     /// memory: that may refer to data which the device does not have yet.
-    fn moving_record(
-        &self,
-        from: &Arc<Vnode>,
-        source: &Found,
-        tags: &[LinkTag],
-    ) -> Result<EncodedInode> {
-        let from = from.state.read();
+    fn moving_record(&self, source: &Found, tags: &[LinkTag]) -> Result<EncodedInode> {
+        let from = self.names.from.state.read();
         let image = self.inodes.containers().sector(&from, source.sector)?;
         match image.get().find_inode(source.ino).map(|entry| entry.body) {
             Some(Body::Embedded(record)) => {
@@ -334,12 +335,12 @@ impl Namespace {
 
     fn put_new_entry(
         &self,
-        to: &Arc<Vnode>,
         entry: &NewEntry<'_>,
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<crate::units::SectorIndex> {
+        let (space, to) = (self.space, self.names.to);
         let Some((target, replaced)) = target else {
-            return Ok(self.insert_entry(&mut VnodeGuard::new(to), entry)?.0);
+            return Ok(space.insert_entry(&mut VnodeGuard::new(to), entry)?.0);
         };
         let on_device = replaced.state.read().durable.is_some();
         let mut dir = VnodeGuard::new(to);
@@ -352,30 +353,31 @@ impl Namespace {
             (image.get().free_bytes(), image.get().entry_len(target.slot))
         };
         if entry.len() <= free + old_len {
-            self.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
+            space.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
             let image = self.inodes.containers().sector_mut(&mut dir, target.sector)?;
             let NewEntry { hash, name, file_type, body, .. } = entry;
             sector::insert_at(image, target.slot, *hash, name, *file_type, body)
                 .ok_or(Error::NoSpace)?;
-            self.entry_added(&mut dir, entry.hash, target.sector)?;
+            space.entry_added(&mut dir, entry.hash, target.sector)?;
             return Ok(target.sector);
         }
-        let (sector, _) = self.insert_entry(&mut dir, entry)?;
+        let (sector, _) = space.insert_entry(&mut dir, entry)?;
         // What the device does not have may not get there in the meantime: nor has it the contents.
-        self.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
+        space.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
         Ok(sector)
     }
 
     /// Swaps the files of two names, and returns whether that changed anything: both may be those of one
     /// file. `None` if not both inodes lie in the external table, where the device has them too: see
-    /// [`Namespace::prepare_exchange`]. No other change is under way.
-    pub fn exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<Option<bool>> {
-        let Ends { source, source_vnode, target } = self.ends(names, may)?;
+    /// [`Rename::prepare_exchange`].
+    pub fn exchange(&self) -> Result<Option<bool>> {
+        let Rename { space, names, .. } = *self;
+        let Ends { source, source_vnode, target } = self.ends()?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
             return Ok(Some(false));
         }
-        self.check_exchange(names, &source, &target)?;
+        self.check_exchange(&source, &target)?;
         let (Some(source_sector), Some(target_sector)) = (source.reference, target.reference)
         else {
             return Ok(None);
@@ -384,7 +386,7 @@ impl Namespace {
             return Ok(None);
         }
         for vnode in [&source_vnode, &target_vnode] {
-            self.check_names_settled(&vnode.state.read())?;
+            self.space.check_names_settled(&vnode.state.read())?;
             // Recovery counts names to see which of the two entries it lacks.
             if self.gained_name(vnode) {
                 return Err(Error::EpochNeeded);
@@ -401,7 +403,7 @@ impl Namespace {
         }
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = VnodeGuard::new(dir_vnode);
-            self.recent.forget(dir.inode.ino, own.hash);
+            space.recent.forget(dir.inode.ino, own.hash);
             let image = self.inodes.containers().sector_mut(&mut dir, own.sector)?;
             let body = Body::Reference { ino: other.ino, sector };
             sector::replace(image, own.slot, &body);
@@ -420,15 +422,16 @@ impl Namespace {
             // The other sector may be lost: then this inode has no name, and takes the one it is
             // to have.
             let place = Container { file: parent, sector: own.sector };
-            self.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
-            self.note_lost_name(&mut file);
+            self.space.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
+            self.space.note_lost_name(&mut file);
             file.inode.touch(now);
             self.inodes.mark_dirty(&mut file);
         }
         Ok(Some(true))
     }
 
-    fn check_exchange(&self, names: &Names<'_>, source: &Found, target: &Found) -> Result<()> {
+    fn check_exchange(&self, source: &Found, target: &Found) -> Result<()> {
+        let names = self.names;
         if source.file_type == FileType::Directory {
             self.check_not_below(names.to, source.ino)?;
         }
@@ -440,18 +443,18 @@ impl Namespace {
 
     /// Moves the inodes of both names to the external table, so that after an epoch the names can
     /// be swapped by writing two references. False if the device has them there already.
-    pub fn prepare_exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<bool> {
-        let Ends { source, source_vnode, target } = self.ends(names, may)?;
+    pub fn prepare_exchange(&self) -> Result<bool> {
+        let Ends { source, source_vnode, target } = self.ends()?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
             return Ok(false);
         }
-        self.check_exchange(names, &source, &target)?;
+        self.check_exchange(&source, &target)?;
         let mut moved = false;
         for (vnode, found) in [(source_vnode, source), (target_vnode, target)] {
             let container = vnode.state.read().container;
             if let (None, Some(container)) = (found.reference, container) {
-                self.move_out(&vnode, container)?;
+                self.space.move_out(&vnode, container)?;
             }
             moved |= !is_settled(&vnode);
         }

@@ -289,7 +289,7 @@ impl Volume {
         options: &RegroupOptions,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
-        Regrouper::new(&self.names, &self.readahead, &self.writer).run(what, options, watch)
+        Regrouper::new(&self.readahead, &self.writer).run(what, options, watch)
     }
 
     /// Makes all changes before the call durable.

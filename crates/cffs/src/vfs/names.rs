@@ -8,7 +8,7 @@ use super::types::{Access, Plus};
 use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode, VnodeGuard, VnodeState};
-use crate::namespace::{Names, Namespace};
+use crate::namespace::{Names, Namespace, read_dir};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -386,7 +386,7 @@ impl Volume {
         if plus.is_some() && cookie == 0 {
             self.readahead.before_listing(self.inodes(), &state);
         }
-        let listed = self.names.read_dir(&state, cookie, &mut |visited| {
+        let listed = read_dir(self.inodes(), &state, cookie, &mut |visited| {
             let mut entry = DirEntry {
                 name: visited.name,
                 ino: visited.ino,

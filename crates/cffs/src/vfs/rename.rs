@@ -4,7 +4,7 @@ use super::new::Making;
 use super::{Caller, NewFile, NewKind, RenameMode, Volume};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::namespace::Names;
+use crate::namespace::{Names, Rename};
 
 /// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
 /// `EAGAIN`.
@@ -26,12 +26,9 @@ impl Renaming<'_> {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
+        let may_take = self.caller.may_take(&self.volume.inodes().layout);
         let (moved, unused) = self.volume.change_alone(|names| {
-            let renamed = names.rename(
-                &self.names,
-                no_replace,
-                &self.caller.may_take(&self.volume.inodes().layout),
-            )?;
+            let renamed = Rename::new(names, &self.names, &may_take).run(no_replace)?;
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
             Ok((renamed.moved, unused))
         })?;
@@ -56,16 +53,18 @@ impl Renaming<'_> {
     /// when the device has them there, the names are swapped.
     fn exchange(&self) -> Result<bool> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
-        let may = self.caller.may_take(&self.volume.inodes().layout);
+        let may_take = self.caller.may_take(&self.volume.inodes().layout);
         for _ in 0..EXCHANGE_TRIES {
-            let moved =
-                self.volume.change_alone(|names| names.prepare_exchange(&self.names, &may))?;
+            let moved = self.volume.change_alone(|names| {
+                Rename::new(names, &self.names, &may_take).prepare_exchange()
+            })?;
             if moved {
                 self.volume.writer.counts.epochs_forced.count();
                 self.volume.writer.commit()?;
             }
-            if let Some(changed) =
-                self.volume.change_alone(|names| names.exchange(&self.names, &may))?
+            if let Some(changed) = self
+                .volume
+                .change_alone(|names| Rename::new(names, &self.names, &may_take).exchange())?
             {
                 return Ok(changed);
             }

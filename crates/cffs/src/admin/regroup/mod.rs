@@ -34,7 +34,7 @@ use crate::device::{Failure, Patient};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
-use crate::namespace::Namespace;
+use crate::namespace::read_dir;
 use crate::readahead::ReadAhead;
 use crate::trace::OpKind;
 use crate::units::{FileBlock, InodeNo, Key};
@@ -104,18 +104,13 @@ pub enum Scattered<'a> {
 
 /// Regroups the files of a volume.
 pub(crate) struct Regrouper<'a> {
-    names: &'a Namespace,
     readahead: &'a ReadAhead,
     writer: &'a EpochWriter,
 }
 
 impl<'a> Regrouper<'a> {
-    pub(crate) fn new(
-        names: &'a Namespace,
-        readahead: &'a ReadAhead,
-        writer: &'a EpochWriter,
-    ) -> Regrouper<'a> {
-        Regrouper { names, readahead, writer }
+    pub(crate) fn new(readahead: &'a ReadAhead, writer: &'a EpochWriter) -> Regrouper<'a> {
+        Regrouper { readahead, writer }
     }
 
     /// Regroups; see [`Volume::regroup`](crate::vfs::Volume::regroup).
@@ -177,7 +172,7 @@ impl<'a> Regrouper<'a> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let vnode = self.writer.vnode(dir)?;
         self.readahead.before_read(&self.writer.inodes, &vnode);
-        let listed = self.names.read_dir(&vnode.state.read(), 0, &mut |entry| {
+        let listed = read_dir(&self.writer.inodes, &vnode.state.read(), 0, &mut |entry| {
             match entry.file_type {
                 FileType::Regular => files.push(entry.ino),
                 FileType::Directory => directories.push(entry.ino),

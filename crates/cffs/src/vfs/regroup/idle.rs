@@ -66,7 +66,7 @@ impl IdleRegrouping {
         };
         let pending = &mut self.pending;
         let options = RegroupOptions::default();
-        let regrouper = Regrouper::new(&volume.names, &volume.readahead, &volume.writer);
+        let regrouper = Regrouper::new(&volume.readahead, &volume.writer);
         match regrouper.run_trees(pending, &options, &mut watch) {
             Ok(done) => {
                 if self.pending.is_empty() {
