@@ -1,25 +1,25 @@
 //! The co-locating fast file system.
 
-pub mod admin;
-pub mod alloc;
-pub mod cache;
+mod admin;
+mod alloc;
+mod cache;
 pub mod clock;
 pub mod device;
-pub mod epoch;
+mod epoch;
 pub mod error;
 pub mod files;
 pub mod format;
 pub mod fsck;
 pub mod host;
-pub mod inode;
+mod inode;
 pub mod journal;
 mod locality;
 pub mod lock;
 pub mod memory;
 pub mod mkfs;
-pub mod namespace;
+mod namespace;
 pub mod open;
-pub mod options;
+mod options;
 pub mod padded;
 mod readahead;
 mod runs;

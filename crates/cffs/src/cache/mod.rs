@@ -39,7 +39,7 @@ use std::thread;
 
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
-pub use pages::{Page, Pages};
+pub use pages::Pages;
 pub use pinned::PinnedBlocks;
 pub use stage::{CurrentStage, Stage};
 pub use write_set::{Phase, WriteSet};
@@ -218,6 +218,7 @@ impl BufferCache {
     }
 
     /// The block if it is in memory.
+    #[cfg(test)]
     pub fn peek(&self, block: BlockNo) -> Option<Arc<Block>> {
         self.clean.get(&block)
     }

@@ -219,18 +219,6 @@ impl ExtentMap {
         Mapping::Hole(next.map_or(u64::MAX, |next| next.extent.logical - logical))
     }
 
-    /// Whether every fragment of the range is mapped and was written.
-    pub fn covers(&self, range: Range<FileFrag>) -> bool {
-        let mut at = range.start;
-        while at < range.end {
-            match self.find(at) {
-                Mapping::Mapped { len, unwritten: false, .. } => at = at.plus(len),
-                _ => return false,
-            }
-        }
-        true
-    }
-
     /// The block of the volume that a block of the file lies in, if that is one block in one piece, as
     /// metadata always is.
     pub fn block_at(&self, position: FileBlock, block_fragments: u32) -> Option<BlockNo> {

@@ -42,7 +42,7 @@ mod write_back;
 
 pub use attributes::Attributes;
 pub use change::PageWriter;
-pub use containers::{Containers, SectorImage, SectorImages, body_bytes_max};
+pub use containers::{Containers, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
 pub use intent_log::{Fill, IntentLog, space_of};
 pub use locator::{Locator, LocatorTable};
@@ -50,7 +50,7 @@ pub use map::{ExtentMap, Mapping};
 pub use read::{Contents, into_slice};
 pub use scrub::Scrubber;
 pub use space::SpacePlan;
-pub use vnode::{DirState, DirtyLevel, Motion, Vnode, VnodeGuard, VnodeState};
+pub use vnode::{DirtyLevel, Vnode, VnodeGuard, VnodeState};
 pub use write_back::{Neighbours, WriteBack};
 
 use crate::clock::Timestamp;

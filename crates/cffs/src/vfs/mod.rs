@@ -57,7 +57,7 @@ pub(crate) mod xattr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub use crate::epoch::Trimmed;
+pub use crate::epoch::{EpochWriter, Trimmed};
 pub use admin::Admin;
 pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
@@ -74,7 +74,6 @@ use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::{BlockDevice, Journal};
-use crate::epoch::EpochWriter;
 pub use crate::epoch::mark;
 pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
