@@ -1,7 +1,7 @@
 //! Access checks for protocols whose requests no kernel has checked.
 //!
-//! Offers the decision of POSIX.1e: owner, group and others by the mode, or by the access ACL where
-//! there is one, and root's privileges. It decides by what it is given, and reads nothing.
+//! Offers the decision of POSIX.1e: owner, group and others by the mode, or by the access ACL where there is
+//! one, and root's privileges. It decides from its arguments, and reads nothing.
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
@@ -64,7 +64,7 @@ impl User {
         self.is_root() || self.uid == attr.uid
     }
 
-    /// How the user loses a file's set-id bits by changing it; `None` for root, who does not.
+    /// The set-id bits that a file loses when the user changes it; `None` for root, whose changes keep them.
     pub fn unprivileged(&self, attr: &Attr) -> Option<Unprivileged> {
         if self.is_root() {
             return None;
@@ -115,8 +115,7 @@ impl User {
         !is_in_any && of(OTHER).is_some_and(has)
     }
 
-    /// The condition under which the user may take a name of a file from a directory, as far as the sticky
-    /// bit goes.
+    /// The sticky bit's condition for removing a name of a file from a directory.
     pub fn may_take(&self) -> impl Fn(&Attr, Option<&Attr>) -> bool {
         |file, dir| {
             dir.is_none_or(|dir| dir.permissions & STICKY == 0 || self.owns(dir)) || self.owns(file)

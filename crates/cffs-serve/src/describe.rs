@@ -107,7 +107,7 @@ fn dashed(bytes: &[u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// A volume that is mounted: what its superblock says, how full it is now, and its server.
+/// A mounted volume: its superblock, its current use of space, and its server.
 pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     let mut shown = superblock(&volume.writer().superblock());
     let stat = volume.stat_fs();
@@ -151,8 +151,7 @@ fn resident_bytes() -> [Option<u64>; 2] {
     })
 }
 
-/// The counters of a volume since it was opened, and what follows from them, with what the kernel
-/// asked for.
+/// The counters of a volume since it was opened, values derived from them, and the kernel's requests.
 pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
     let asked = stats.cache_hits + stats.cache_misses;
     let mut shown = json!({

@@ -1,9 +1,9 @@
 //! The adapter: one method per request of the kernel, each a call of the facade.
 //!
-//! The kernel's name for an inode is the inode's number, so nothing is kept here per inode (but by a
+//! The kernel's name for an inode is the inode's number, so no state is kept here per inode (except by a
 //! mount that follows another program), and file handles survive the kernel's forgetting. Opening a file
-//! needs no state either: the lookup that came before it already keeps the inode, names or not, until
-//! the kernel forgets it.
+//! needs no state either: the lookup that came before it already keeps the inode, names or not, until the
+//! kernel forgets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Adapter {
 type Result<T> = std::result::Result<T, Errno>;
 
 impl Adapter {
-    /// An adapter over the volume, for a kernel that asks again for what it heard so long ago.
+    /// An adapter over the volume, with this lifetime of answers in the kernel.
     pub fn new(
         volume: VolumeHandle,
         control: Control,
@@ -84,8 +84,8 @@ impl Adapter {
         Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
     }
 
-    /// An inode by its number alone. One without a name can be found as long as the kernel has not said that
-    /// it let go of it; since it asks, it has.
+    /// An inode by its number only. An inode without a name is found as long as the kernel refers to it,
+    /// which it does if it asks.
     fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
         let attr = self.volume().find(ino)?;
         if attr.nlink == 0 {
@@ -143,8 +143,8 @@ impl Handler for Adapter {
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let found = match name {
-            // The kernel asks by these names only to make something of a handle that it no longer
-            // knows; "." may then be asked of any kind of file.
+            // The kernel looks these names up only to resolve a handle that it no longer knows; "." may then
+            // be looked up in any kind of file.
             b"." => self.find_named(ino(parent)),
             b".." => self.volume().parent(ino(parent)).and_then(|above| self.volume().find(above)),
             _ => match self.on(parent, |view| {
@@ -293,8 +293,8 @@ impl Handler for Adapter {
         create: &Create,
     ) -> Result<(Entry, Opened)> {
         match self.make(cx, parent, name, NewKind::Regular, create.mode, create.umask) {
-            // The kernel believed that the name is free. It holds the directory's lock, so this is
-            // a rare thing: a name that it did not look up before.
+            // The kernel took the name for free. It holds the directory's lock, so this is rare: a name that
+            // it had not looked up before.
             Err(Errno::EXIST) if create.flags & O_EXCL == 0 => {
                 let attr = self.volume().lookup(ino(parent), name).map_err(errno("open"))?;
                 if create.flags & O_TRUNC != 0 {

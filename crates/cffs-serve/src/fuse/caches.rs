@@ -66,7 +66,7 @@ impl Observer for KernelCaches {
                     len.map_or(CachedData::From(offset), |len| CachedData::Range(offset, len));
                 notifier.inval_inode(NodeId(ino.0), data)
             }
-            // The listing lies in the directory's pages, and is none that the name is known in.
+            // The listing is in the directory's pages, which a notification about a name does not drop.
             Change::Name(dir, name) => notifier
                 .inval_entry(NodeId(dir.0), name, CachedName::Expire)
                 .and_then(|_| notifier.inval_inode(NodeId(dir.0), CachedData::From(0))),

@@ -74,7 +74,7 @@ impl Closing {
         }
     }
 
-    /// Closes the volume and gives the device back. A second caller waits for the first.
+    /// Closes the volume and releases the device. A second caller waits for the first.
     pub fn run(&self) {
         self.once.call_once(|| {
             self.watch.closing();

@@ -37,8 +37,7 @@ pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
     self::gid(cx) == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
 }
 
-/// Whether the caller leaves set-id bits on what it changes, as root does if it has not given up this
-/// capability.
+/// Whether the caller's changes keep set-id bits, as root's do unless it has dropped this capability.
 pub fn keeps_set_id(cx: &Context<'_>) -> bool {
     status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
 }

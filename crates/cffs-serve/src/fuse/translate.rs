@@ -39,7 +39,7 @@ pub fn ino(node: NodeId) -> InodeNo {
     InodeNo(node.0)
 }
 
-/// The number of an error for the kernel. Those that are not the caller's doing are logged.
+/// The number of an error for the kernel. Errors that the caller did not cause are logged.
 pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     move |error| {
         if matches!(error, Error::Io(_) | Error::Corruption(_)) {
@@ -55,9 +55,9 @@ pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32) -> NewFile<'
     NewFile { kind, permissions, uid: cx.uid, gid: cx.gid, times: None }
 }
 
-/// A file that is made to be written is written past the page cache: its bytes are copied once less, and the
-/// kernel does not ask for capabilities before it writes. A handle that cannot read is never mapped; a reader
-/// has its own handle, with a cache.
+/// A file that is created for writing bypasses the page cache: its bytes are copied once less, and the kernel
+/// does not query capabilities before it writes. A handle that cannot read is never mapped; a reader has its
+/// own handle, with a cache.
 pub fn opened(create: &Create) -> Opened {
     match create.flags & O_ACCMODE {
         O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },

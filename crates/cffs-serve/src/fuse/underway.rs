@@ -1,11 +1,12 @@
 //! The requests that the threads of a server work on, and since when, written without a lock.
 //!
-//! Each thread has a place of its own, so that noting a request costs four stores. Readers are people: a
-//! place may change while it is read.
+//! Each thread has its own place, so that recording a request costs four stores. The records are for people:
+//! a place may change while it is read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// More than a server has threads. If there are more, some share a place, and one of them goes unseen.
+/// More than the usual number of threads. Beyond that, some threads share a place, and one of them is not
+/// shown.
 const PLACES: usize = 256;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! The volume that an adapter serves: one that stays, or the current version of one that is followed.
+//! The volume that an adapter serves: a fixed one, or the current version of a followed one.
 
 use std::ops::Deref;
 use std::sync::Arc;

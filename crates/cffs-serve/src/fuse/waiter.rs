@@ -2,8 +2,8 @@
 
 use cffs::waiter::Waiter;
 
-/// A thread that waits leaves its slot to another ([`fuse_ring::will_wait`]). A mounted volume is opened
-/// with this waiter; with another one it works as well, and a slow device holds up more callers.
+/// A thread that waits leaves its slot to another ([`fuse_ring::will_wait`]). A mounted volume is opened with
+/// this waiter. Others work as well, but a slow device then delays more callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaveSeat;
 

@@ -1,4 +1,4 @@
-//! One connection: a thread that reads calls, one that writes replies, and what limits both.
+//! One connection: a thread that reads calls, one that writes replies, and their limits.
 //!
 //! ```text
 //!   reader ── a permit for each call ──▶ pool of workers ── reply, with the permit ──▶ writer
@@ -35,8 +35,8 @@ const RECORD: Limits =
 const CALLS_MAX: usize = 64;
 /// Bytes of these calls and their replies, beyond which no further call is read.
 const BYTES_MAX: usize = 16 << 20;
-/// The same for all connections together, but that each may always have one call under way: peers that
-/// do not read their replies stop no other.
+/// The same for all connections together, except that each may always have one call in progress: peers that
+/// do not read their replies do not stop others.
 const TOTAL_BYTES_MAX: usize = 256 << 20;
 /// How long a record may take to come, and a reply to be taken.
 const RECORD_TIME: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ struct Underway {
     total: Arc<Total>,
 }
 
-/// The right to have a call under way, given back when its reply is written or given up.
+/// The right to have a call in progress, released when its reply is written or dropped.
 pub(super) struct Permit {
     underway: Arc<Underway>,
     bytes: usize,
@@ -192,8 +192,7 @@ pub(super) fn serve(
     hang_up(stream);
 }
 
-/// Says that nothing more will come, and lets go of what the peer still sends: it repeats calls that were not
-/// answered.
+/// Announces the end, and discards further data of the peer, which repeats unanswered calls.
 fn hang_up(stream: &TcpStream) {
     if stream.shutdown(Shutdown::Write).is_err() {
         return;
@@ -295,8 +294,8 @@ impl Read for TimedStream<'_> {
     }
 }
 
-/// Sends as many bytes as the peer has room for, and says how many. There are no more pieces than a
-/// connection has calls under way and one, which is less than the kernel takes.
+/// Sends as many bytes as the peer has room for, and returns their number. The number of pieces is at most
+/// that of a connection's calls plus one, which is less than the kernel's limit.
 fn send_pieces(stream: &TcpStream, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags)

@@ -1,4 +1,4 @@
-//! The procedures on one file: attributes, contents, and what the file system says of itself.
+//! The procedures on one file: attributes, contents, and properties of the file system.
 
 use cffs::error::Error;
 use cffs::format::inode::FileType;

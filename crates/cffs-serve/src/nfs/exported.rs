@@ -1,4 +1,4 @@
-//! A volume with the directories that are exported of it: what all calls share.
+//! A volume with its exported directories, shared by all calls.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Exported {
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if an export is no directory; those of [`Handles::of`].
+    /// `ENOENT` and `ENOTDIR` if an export is not a directory; those of [`Handles::of`].
     pub fn new(
         volume: Arc<Volume>,
         exports: Vec<Export>,
@@ -62,8 +62,8 @@ impl Exported {
         Ok(exported)
     }
 
-    /// Exports what another server did, of the same volume; `None` if that makes no sense. Its verifier is
-    /// good still, since that volume was closed whole.
+    /// Continues the exports of another server of the same volume; `None` if they are invalid. The verifier
+    /// stays valid, since that volume was closed completely.
     pub fn resume(
         volume: Arc<Volume>,
         kept: Kept,
@@ -100,11 +100,11 @@ impl Exported {
         }
     }
 
-    /// Exports a directory; in the place of an export of the same path, whose handles stay good.
+    /// Exports a directory. Replaces an export of the same path, whose handles stay valid.
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if it is no directory; [`Error::Invalid`] if there are too many.
+    /// `ENOENT` and `ENOTDIR` if it is not a directory; [`Error::Invalid`] if there are too many exports.
     pub fn add(&self, export: Export) -> Result<()> {
         let root = directory_at(&self.volume, InodeNo::ROOT, &export.path)?.ino;
         self.set(export, root)
@@ -147,8 +147,8 @@ impl Exported {
         verifier
     }
 
-    /// Makes files durable. What cannot be is an error of the device to clients: that the volume refuses
-    /// changes from then on is of no use to them here.
+    /// Makes files durable. Clients get a failure as an error of the device: it would not help them to know
+    /// that the volume refuses changes from then on.
     pub fn durable(&self, files: &[InodeNo], data_only: bool) -> Result<(), Status> {
         match self.volume.sync_files(files, data_only) {
             // One of them was removed meanwhile. Only the change of names is left to sync, which every sync

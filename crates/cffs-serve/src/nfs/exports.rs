@@ -70,8 +70,7 @@ pub enum BadExport {
 }
 
 impl Default for Export {
-    /// The whole volume, for this machine alone, with the options that exports(5) has by default but
-    /// for writes.
+    /// The whole volume, for this machine only, writable, otherwise with the default options of exports(5).
     fn default() -> Export {
         Export {
             path: String::from("/"),

@@ -1,4 +1,4 @@
-//! A file that a call is about: kept while the call runs, with what the caller may do with it.
+//! The file of a call, referenced while the call runs, with the caller's permissions.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ impl File<'_> {
         if self.may(wanted)? { Ok(()) } else { Err(Status::Access) }
     }
 
-    /// The same for contents, which the owner may always read and write: a program that has a file open
-    /// goes on with it whatever becomes of the mode, and the protocol knows no open files.
+    /// The same for contents, which the owner may always read and write: a program with an open file can
+    /// continue whatever its mode becomes, and the protocol has no open files.
     pub fn check_contents(&self, wanted: u32) -> Result<(), Status> {
         if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }

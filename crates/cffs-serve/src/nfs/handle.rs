@@ -4,13 +4,12 @@
 //!   version 1 │ 0 0 0 │ export, 4 │ generation, 4 │ inode, 8 │ authentication code, 16 │  36 bytes
 //! ```
 //!
-//! The export is named by a hash of its path, so that it has the same name wherever it stands in a
-//! list. The code is SipHash-2-4-128 of what stands before it and of the volume's UUID, under a key that
-//! only the server knows: so no client can make a handle of a file that it was not shown, and leave its
-//! export.
+//! The export is named by a hash of its path, so that it has the same name wherever it stands in a list. The
+//! code is SipHash-2-4-128 of what stands before it and of the volume's UUID, under a key that only the
+//! server knows: so no client can forge a handle of a file outside of its export.
 //!
-//! The key lies in an attribute of the root directory that only root can read, and that no protocol
-//! shows: handles are as good after a restart of the server, and with a copy of the image.
+//! The key lies in an attribute of the root directory that only root can read, and that no protocol shows:
+//! handles stay valid after a restart of the server, and for a copy of the image.
 
 use std::hash::Hasher;
 
@@ -50,8 +49,8 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Those of this volume. The key is made when it is first needed; on a volume that cannot be
-    /// written and has none, handles are good for this server alone.
+    /// The handles of this volume. The key is made when it is first needed; on a read-only volume without
+    /// one, handles are valid for this server only.
     ///
     /// # Errors
     ///
@@ -116,7 +115,7 @@ impl Handles {
     pub fn read(&self, handle: &[u8]) -> Option<Target> {
         let handle: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         let code = self.code(&handle[..CODE_AT]);
-        // All bytes are compared, so that the time it takes says nothing of the first that differs.
+        // Compares all bytes, so that the time does not reveal the first difference.
         let differs = code.iter().zip(&handle[CODE_AT..]).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs != 0 || handle[0] != VERSION {
             return None;

@@ -57,11 +57,11 @@ use stop::{Stop, Woken};
 #[cfg(test)]
 mod tests;
 
-/// Calls that are carried out at the same time. Most of them wait for the device, together.
+/// The most concurrent calls. Most of them wait for the device, together.
 const WORKERS: usize = 32;
 /// Connections at the same time; another one is closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long peers of a server that stops have to take replies, after which their connections are closed.
+/// The time for peers of a stopping server to accept replies, before their connections are closed.
 const REPLIES_TIME: Duration = Duration::from_secs(5);
 /// How long calls that are under way then may take, if the server is to pause.
 const CALLS_TIME: Duration = Duration::from_secs(5);
@@ -139,14 +139,14 @@ impl Connections {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Has the server end: it takes no further calls, and answers those that it has.
+    /// Ends the server: it accepts no further calls, and answers those that it has.
     pub fn stop(&self) {
         self.0.end();
     }
 }
 
 impl Server {
-    /// Listens at an address for clients of these exports. What they change is shown to the observer.
+    /// Listens at an address for clients of these exports. Their changes are shown to the observer.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Server {
         listen().map_err(|error| BindError::Listen(address, error))
     }
 
-    /// Goes on with the clients of a server that was handed over, with a volume that was opened since.
+    /// Continues with the clients of a server that was handed over, and a volume that was opened since.
     ///
     /// # Errors
     ///
@@ -332,8 +332,8 @@ impl Running {
         Arc::clone(&self.exports)
     }
 
-    /// Ends a server that has [paused](Companion::pause), for another to go on with its clients. They
-    /// wait meanwhile.
+    /// Ends a server that has [paused](Companion::pause), so that another can continue with its clients,
+    /// which wait meanwhile.
     ///
     /// # Errors
     ///
@@ -375,7 +375,7 @@ impl Companion for Running {
     }
 }
 
-/// Whether accepting failed for a reason that lies with one connection, or passes.
+/// Whether accepting failed because of a single connection, or temporarily.
 fn is_of_connection(error: &io::Error) -> bool {
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;

@@ -201,8 +201,8 @@ impl Request<'_> {
         set.map_err(translate::status("create"))
     }
 
-    /// The verifier lies in the times of the new file until the client sets them: so a call that comes
-    /// again, be it after a crash, finds what it made.
+    /// The verifier lies in the times of the new file until the client sets them: so a repeated call finds
+    /// its file, even after a crash.
     fn make_exclusive(
         &self,
         dir: &File<'_>,
@@ -291,7 +291,7 @@ impl Request<'_> {
         reply::renamed(w, outcome, &from_dir.wcc_of(own), &to_dir.wcc_of(own));
     }
 
-    /// Whether that changes anything: where both names are those of one file, both stay.
+    /// Whether the rename changes anything: two names of one file both stay.
     fn rename_between(
         &self,
         (from, old): (&File<'_>, &[u8]),
@@ -396,8 +396,8 @@ impl Request<'_> {
 
     /// The directory that is to be listed.
     ///
-    /// Cookies stay true, so the verifier that comes with one decides nothing: some clients begin with
-    /// another one than zero.
+    /// Cookies stay valid, so the verifier that comes with one is ignored: some clients begin with one other
+    /// than zero.
     fn listed(&self, handle: &[u8]) -> Result<File<'_>, Status> {
         let dir = self.file(handle)?;
         dir.check_dir()?;

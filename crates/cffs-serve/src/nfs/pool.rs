@@ -1,5 +1,5 @@
-//! Threads that carry calls out: shared by all connections, so that calls that wait for the device wait
-//! for the same write of it.
+//! The threads that execute calls, shared by all connections, so that calls that wait for the device share
+//! its writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

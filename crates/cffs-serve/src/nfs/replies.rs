@@ -1,5 +1,5 @@
-//! Replies that were sent, for calls that come again: a client that lost its connection before it had
-//! the reply repeats the call, and what must not happen twice happens once.
+//! A cache of replies for repeated calls: a client that loses its connection before it has the reply repeats
+//! the call, which must not take effect twice.
 //!
 //! A call is the same if address, number, procedure and arguments are. The connection does not count: a
 //! client repeats a call on a new one, and the server may learn later, or never, that the old one is gone.
@@ -52,7 +52,7 @@ enum Progress {
     Abandoned,
 }
 
-/// A call that has to be carried out. Dropped without a reply, it may come again.
+/// A call that has to be executed. Dropped without a reply, it may be repeated.
 pub struct Ticket(Arc<Slot>);
 
 impl Ticket {
@@ -73,8 +73,8 @@ impl Drop for Ticket {
 }
 
 impl Replies {
-    /// The reply to a call that came before, waited for if that is under way; or a ticket for the first
-    /// to come.
+    /// The reply to an earlier identical call, waited for if that is in progress; or a ticket for the first
+    /// one.
     pub fn get(&self, key: Key) -> Result<Vec<u8>, Ticket> {
         loop {
             let slot = {
@@ -94,7 +94,7 @@ impl Replies {
         }
     }
 
-    /// The replies, from the oldest to the newest, for another server. Nothing is under way.
+    /// The replies, from the oldest to the newest, for another server. No call is in progress.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kept = self.0.lock();
         let mut bytes = Vec::new();

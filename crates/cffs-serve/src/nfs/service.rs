@@ -53,11 +53,12 @@ const PROCEDURES: [&str; 22] = [
 ];
 
 impl Service {
-    /// Answers calls about these exports of a volume. What they change is shown to the observer.
+    /// Answers calls about these exports of a volume. Their changes are shown to the observer.
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if an export is no directory; those of reading and writing the key of handles.
+    /// `ENOENT` and `ENOTDIR` if an export is not a directory; those of reading and writing the key of
+    /// handles.
     pub fn over(
         volume: Arc<Volume>,
         exports: Vec<Export>,
@@ -82,7 +83,7 @@ impl Service {
         &self.exported
     }
 
-    /// How often each procedure was called, by its name; without those that were not.
+    /// The number of calls of each procedure by name, without unused ones.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let counts = self.calls.iter().map(|count| count.load(Ordering::Relaxed));
         PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
@@ -126,8 +127,8 @@ impl Service {
         (moved.min(TRANSFER_BYTES_MAX) + HEAD_BYTES_MAX) as usize
     }
 
-    /// Carries a call out; the reply is a record. `None` for what is no call: the connection is of no
-    /// use then, as it is when carrying the call out panics: a client that repeats it gets an error.
+    /// Executes a call; the reply is a record. `None` for an invalid call, which makes the connection
+    /// useless, as does a panic in a call: a client that repeats it gets an error.
     pub fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
         self.guard(|| self.answer_call(peer, message)).flatten()
     }

@@ -1,4 +1,4 @@
-//! How a server is stopped or paused from another thread: its threads notice wherever they wait for peers.
+//! Stopping or pausing a server from another thread: its threads notice this wherever they wait for peers.
 //!
 //! ```text
 //!             pause            no connection is left
@@ -45,7 +45,7 @@ pub struct Stop {
     changed: Condvar,
     /// Whether it is any phase but serving: looked at for each call.
     is_asked: AtomicBool,
-    /// Readable unless the server is serving, so that it wakes all who wait for peers.
+    /// Readable unless the server is serving, so that it wakes all threads that wait for peers.
     wake: OwnedFd,
 }
 
@@ -71,7 +71,7 @@ impl Stop {
         self.set(&mut self.phase.lock(), Phase::Ending);
     }
 
-    /// Has it pause, and waits until it does; false if it goes on serving, or has ended.
+    /// Pauses the server, and waits for it; returns false if it continues to serve, or has ended.
     pub fn pause(&self) -> bool {
         let mut phase = self.phase.lock();
         if *phase == Phase::Serving {
@@ -89,8 +89,8 @@ impl Stop {
         }
     }
 
-    /// For the server, when it takes no calls: pauses, if that was asked for and `is_idle`. Whether it is to
-    /// serve on.
+    /// Called by the server while it accepts no calls: pauses, if that was requested and `is_idle`. Returns
+    /// whether to continue.
     pub fn stay(&self, is_idle: bool) -> bool {
         let mut phase = self.phase.lock();
         if *phase == Phase::Pausing {
@@ -112,7 +112,7 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Waits for a descriptor, or until no further call is to be taken, which comes first.
+    /// Waits for a descriptor, or for the end of accepting calls, which has priority.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use cffs::format::inode::FileType;
 use cffs::vfs::types::{self, Attr};
 use nfs_wire::nfs::{self, Attributes, Before, SetAttributes, Status, Time};
 
-/// The status of an error. Those that are not the caller's doing are logged.
+/// The status of an error. Errors that the caller did not cause are logged.
 pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
     move |error| {
         if matches!(error, Error::Io(_) | Error::Corruption(_)) {

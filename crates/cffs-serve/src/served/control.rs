@@ -136,7 +136,7 @@ pub(crate) trait Restart: Send + Sync {
     /// Why that is impossible; nothing has changed then.
     fn begin(&self, volume: &Volume) -> std::result::Result<(), String>;
 
-    /// The server's identity, with the failure of the last attempt if the server went on after it.
+    /// The server's identity, with the failure of the last attempt if the server continued after it.
     fn show(&self, identity: Identity) -> Identity;
 }
 

@@ -1,4 +1,4 @@
-//! Shutdown reports: a server tells the commands that asked for it how closing its volume went.
+//! Shutdown reports: a server reports the outcome of closing its volume to the commands that requested it.
 //!
 //! A command that unmounts a volume must report whether the image is complete. The mount, through which it
 //! talks to the server, is gone by then, and the device may still look as before because nothing could be

@@ -1,7 +1,7 @@
-//! The extents of a file in memory, in its order, each with whether it lies in the inode.
+//! The extents of a file in memory, in file order; each records whether it is in the inode.
 //!
-//! Many files are in memory, and nearly all lie in one piece, which takes no extra memory. Few extents are
-//! a list of just their length. A file with more has them in a tree, and keeps it.
+//! Many files are in memory, and nearly all have one extent, which takes no extra memory. A few extents are a
+//! list of exactly their number. A file with more has a tree, and keeps it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,11 +16,11 @@ const CHECKED_MAX: usize = 64;
 /// Approximate memory of an extent in a tree, whose nodes are two thirds full.
 const MANY_BYTES: u64 = 64;
 
-/// An extent, and where it is kept on the device.
+/// An extent, and its place on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub extent: Extent,
-    /// In the inode, not in a leaf of the tree.
+    /// Whether it is in the inode, not in a leaf of the tree.
     pub direct: bool,
 }
 
@@ -38,13 +38,13 @@ impl Default for Extents {
     }
 }
 
-/// The extents as they are kept.
+/// The representation of the extents.
 enum Form<'a> {
     List(&'a [Kept]),
     Tree(&'a BTreeMap<u64, Kept>),
 }
 
-/// How many extents of a list begin before `logical`.
+/// The number of extents of a list that begin before `logical`.
 fn count_before(list: &[Kept], logical: u64) -> usize {
     list.partition_point(|kept| kept.extent.logical < logical)
 }
@@ -73,12 +73,12 @@ impl Extents {
         }
     }
 
-    /// All in the order of the file.
+    /// All extents in file order.
     pub fn iter(&self) -> impl Iterator<Item = &Kept> {
         self.range(0..u64::MAX)
     }
 
-    /// Those that begin in the range.
+    /// The extents that begin in the range.
     pub fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Kept> {
         let (few, many) = match self.form() {
             Form::List(list) => {
@@ -93,7 +93,7 @@ impl Extents {
         all
     }
 
-    /// The last that begins before `logical`.
+    /// The last extent that begins before `logical`.
     pub fn before(&self, logical: u64) -> Option<&Kept> {
         match self.form() {
             Form::List(list) => list[..count_before(list, logical)].last(),
@@ -101,7 +101,7 @@ impl Extents {
         }
     }
 
-    /// The same, to change it; it must still begin where it does.
+    /// The same for changing it; its beginning must not change.
     pub fn before_mut(&mut self, logical: u64) -> Option<&mut Kept> {
         let list: &mut [Kept] = match self {
             Extents::One(kept) => slice::from_mut(kept),
@@ -114,7 +114,7 @@ impl Extents {
         list[..count].last_mut()
     }
 
-    /// The first that begins at `logical` or after it.
+    /// The first extent that begins at `logical` or after it.
     pub fn at_or_after(&self, logical: u64) -> Option<&Kept> {
         match self.form() {
             Form::List(list) => list.get(count_before(list, logical)),
@@ -138,7 +138,7 @@ impl Extents {
         }
     }
 
-    /// Adds one, in place of the one that begins there.
+    /// Adds an extent, in place of one that begins there.
     pub fn insert(&mut self, kept: Kept) {
         let logical = kept.extent.logical;
         match self {
@@ -169,7 +169,7 @@ impl Extents {
         }
     }
 
-    /// Takes out the one that begins at `logical`.
+    /// Removes the extent that begins at `logical`.
     pub fn remove(&mut self, logical: u64) -> Option<Kept> {
         match self {
             Extents::One(one) => {
