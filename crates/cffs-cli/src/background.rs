@@ -88,9 +88,8 @@ fn failure(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.unwrap_or(32))
 }
 
-/// Takes this process's part in serving `source`: the caller of a command starts the others and ends, the
-/// monitor ends with the server, and the server goes on, in the background
-/// or not, with its log set up.
+/// Plays this process's part in serving `source`: the command starts the other processes and ends, the
+/// monitor ends with the server, and the server continues, in the background or not, with its log set up.
 pub fn enter(
     foreground: bool,
     source: &Path,

@@ -113,7 +113,8 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     }
 }
 
-/// Whether a text repeats another and goes on: not if a name is the beginning of a word by chance.
+/// Whether a text repeats another and continues, not counting a name that happens to be the beginning of a
+/// word.
 fn begins_with(text: &str, beginning: &str) -> bool {
     let rest = text.strip_prefix(beginning);
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))

@@ -31,9 +31,9 @@ const QUIET: Duration = Duration::from_secs(3);
 
 /// Opens an image or a device, exclusively, or shared with other readers for reading.
 ///
-/// Where it is mounted, in whichever mount namespace, this fails at once and says where. Where it is written
-/// otherwise, the server is about to close it or another command is at work: that is waited for, with a note.
-/// One that reads it is not waited for for long, since anybody who may read the image can do that.
+/// If it is mounted, in any mount namespace, this fails at once and says where. If it is open for writing
+/// otherwise, a server is about to close it or another command is running: this waits, with a note. It does
+/// not wait long for readers, since any user who may read the image can be one.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     if let Some(mounted) = mounts::holding(path)? {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());

@@ -1,4 +1,4 @@
-//! Standard output: lines, tables, JSON, and what becomes of a write that fails there.
+//! Standard output: lines, tables, JSON, and failed writes.
 //!
 //! Standard output is a command's result: if it cannot be written, the command fails. Notes on standard error
 //! are extra: if they cannot be written, they are dropped.
@@ -43,7 +43,7 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Prints a line on standard output, formatted as by `format!`; fails where it cannot be written.
+/// Prints a line on standard output, formatted as by `format!`; fails if it cannot be written.
 macro_rules! say {
     ($($format:tt)+) => { $crate::output::line(format_args!($($format)+)) };
 }
@@ -104,8 +104,8 @@ pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A name or label for people: as it is where it is text, with escapes where it is not, so that no
-/// byte of it moves the cursor.
+/// A name or label for people: text unchanged, other bytes as escapes, so that no byte of it moves the
+/// cursor.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

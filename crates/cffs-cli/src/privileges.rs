@@ -1,8 +1,8 @@
 //! Giving up what a server does not need once it has mounted.
 //!
-//! A server of root's reads what others wrote on the volume and answers what others ask. Should one of
-//! them find a mistake in it, it is not to have root's rights over the whole host. What it serves from
-//! is open by then, so one capability is left at most: that to unmount, when a signal asks for it.
+//! A server that runs as root reads data that others wrote on the volume and answers requests of others. If
+//! one of them exploits a mistake in it, it must not have root's rights over the whole host. Its files are
+//! open already, so at most one capability is left: to unmount when a signal asks for it.
 
 use anyhow::Context;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -10,8 +10,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 /// The capability that the server of a mount needs. A server without a mount needs none.
 pub const TO_UNMOUNT: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
-/// Gives up all capabilities but these of this thread, and of those that it starts, for good. Ordinary users
-/// have none; their servers unmount by a program that has, which they must be able to run.
+/// Permanently gives up all capabilities except these, in this thread and in those that it starts. Ordinary
+/// users have none; their servers unmount by a set-user-id program, which they must be able to run.
 pub fn give_up_all_but(needed: CapabilitySet) -> anyhow::Result<()> {
     let held = rustix::thread::capabilities(None).context("reading the capabilities")?;
     if held.permitted.is_empty() {

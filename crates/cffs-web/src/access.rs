@@ -1,8 +1,8 @@
 //! Who is let in: checks before any handler runs, and the headers of every answer.
 //!
-//! A browser carries out what any site asks of it. So a request has to name this server as its host (or
-//! another site's name could be made to lead here), must not come from another origin, and shows its token
-//! in a header, which no other site can set: there are no cookies.
+//! A browser sends requests for any site. So a request must name this server as its host (otherwise another
+//! site's name could be made to resolve to it), must not come from another origin, and must have its token in
+//! a header, which other sites cannot set: cookies are not used.
 
 use std::net::IpAddr;
 use std::sync::Arc;
