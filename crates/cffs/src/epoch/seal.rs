@@ -35,6 +35,8 @@ impl Preparation<'_> {
                 taken.push(position);
             }
             self.withdraw_unused_blocks(&mut file);
+            // A refused change may have been promised space while pages waited.
+            self.inodes.space().withdraw_unused(&mut file);
             if file.changes.dirty {
                 self.inodes.queue(vnode);
             }

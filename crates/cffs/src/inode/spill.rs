@@ -46,9 +46,12 @@ impl SpacePlan<'_> {
     /// Promises a new block to a container or to the locator table, and the blocks that its extent may need.
     pub fn promise_block(&self, file: &mut VnodeGuard<'_>) -> Result<()> {
         self.promise_spill(file, 1, false)?;
-        self.alloc.promise_blocks(1, file.spender)?;
-        file.promised.blocks += 1;
-        Ok(())
+        let promised = self.alloc.promise_blocks(1, file.spender);
+        match promised {
+            Ok(()) => file.promised.blocks += 1,
+            Err(_) => self.withdraw_unused(file),
+        }
+        promised
     }
 
     fn tree_blocks_max(&self, file: &VnodeState, changes: u64) -> u64 {
@@ -59,7 +62,7 @@ impl SpacePlan<'_> {
     /// Withdraws all promises to an inode that no epoch will encode: a change may get some of its promises
     /// before the last one fails.
     pub fn withdraw_unused(&self, file: &mut VnodeGuard<'_>) {
-        if !file.changes.dirty && file.pages.is_empty() {
+        if !file.changes.dirty && file.pages.dirty_count() == 0 {
             self.settle_promises(file);
             self.settle_spill(file);
             self.alloc.free(std::mem::take(&mut file.promised.xattr_space));

@@ -219,6 +219,9 @@ impl VnodeState {
         assert!(is_known, "inode {ino} has changed pages and the checksum of others");
         assert!(dirty > 0 || promised.fragments == 0, "inode {ino} has promises without pages");
         assert!(promised.blocks <= dirty, "inode {ino} has more blocks promised than pages");
+        // No epoch would withdraw them.
+        let is_idle = !self.changes.dirty && pages.is_empty() && self.container.is_some();
+        assert!(!is_idle || !promised.is_any(), "inode {ino} keeps {promised:?}");
         let is_container = inode.is_dir() || ino.is_system();
         assert!(is_container || self.entries.leaving.is_none(), "inode {ino} has no entries");
     }
@@ -301,12 +304,6 @@ impl Vnode {
             && state.is_on_device(done)
             && state.container.is_some();
         let goes = !self.is_queued() && equals_device;
-        debug_assert!(
-            !goes || !state.promised.is_any(),
-            "inode {}: {:?} is lost",
-            self.ino,
-            state.promised
-        );
         debug_assert!(!goes || state.motion.tags.is_empty(), "inode {}: a tag is lost", self.ino);
         debug_assert!(!goes || state.container == state.durable, "inode {} is not there", self.ino);
         goes

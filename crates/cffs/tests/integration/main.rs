@@ -18,6 +18,7 @@ mod fast_fsck;
 mod fsck_faults;
 mod fsync;
 mod full;
+mod full_random;
 mod golden;
 mod grow;
 mod in_flight;
