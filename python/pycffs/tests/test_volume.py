@@ -136,7 +136,11 @@ class Names(WithVolume):
         self.volume.makedirs("/d/e", exist_ok=False)
         with self.assertRaises(FileExistsError):
             self.volume.makedirs("/d/e", exist_ok=False)
+        self.volume.makedirs("/d/e")
         self.volume.write("/d/one", b"123")
+        for exist_ok in (False, True):
+            with self.assertRaises(FileExistsError):
+                self.volume.makedirs("/d/one", exist_ok=exist_ok)
         self.volume.replace("/d/one", "/d/two")
         self.volume.symlink("two", "/d/link")
         self.assertTrue(stat.S_ISLNK(self.volume.lstat("/d/link").st_mode))

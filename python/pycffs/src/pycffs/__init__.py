@@ -138,7 +138,9 @@ class Volume(_native.Volume):
 
     def makedirs(self, path: Path, *, exist_ok: bool = True) -> None:
         """Makes a directory and those above it, as far as they are missing."""
-        if not exist_ok and self.lexists(path):
+        if self.lexists(path):
+            if exist_ok and self.exists(path) and modes.S_ISDIR(self.stat(path).mode):
+                return
             raise FileExistsError(errno.EEXIST, "file exists", os.fsdecode(path))
         super().makedirs(path)
 
