@@ -27,8 +27,12 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::entry::Held;
 
-/// How long entries may take to be filled. Callers whose requests are held wait meanwhile.
+/// How long entries may take to be filled once no thread works on a request of before. Callers whose requests
+/// are held wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a thread may work on such a request: a slow disk takes seconds for an `FSYNC`.
+const WORK_MAX: Duration = Duration::from_secs(30);
 
 /// Called with the reason if the requests of a session could not be held, and it continues.
 pub(crate) type Failed = Box<dyn FnOnce(String) + Send>;
@@ -43,6 +47,8 @@ struct State {
     attempt: Arc<Attempt>,
     /// Set while an attempt is under way.
     failed: Option<Failed>,
+    /// Threads that know of the attempt: those that work on a request do not.
+    asked: usize,
     /// Threads whose entries all have a request.
     full: usize,
     /// Requests that threads have left to the next session.
@@ -93,7 +99,8 @@ impl Attempt {
 impl Hold {
     pub(crate) fn new() -> io::Result<Hold> {
         let attempt = Attempt::new()?;
-        let state = State { attempt, failed: None, full: 0, held: Vec::new(), ended: false };
+        let state =
+            State { attempt, failed: None, asked: 0, full: 0, held: Vec::new(), ended: false };
         Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -119,9 +126,8 @@ impl Hold {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let is_under_way = |state: &mut State| state.full < threads && !state.ended;
-            let waited = self.changed.wait_timeout_while(state, PATIENCE, is_under_way);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, WORK_MAX, |state| state.asked < threads);
+            state = self.wait(state, PATIENCE, |state| state.full < threads);
             if state.full >= threads {
                 state.attempt.is_over.store(true, Ordering::Release);
                 signal(&state.attempt.decided);
@@ -133,7 +139,7 @@ impl Hold {
             if let Some(failed) = state.failed.take() {
                 failed(String::from("requests in flight could not be held"));
             }
-            state.full = 0;
+            (state.asked, state.full) = (0, 0);
             match Attempt::new() {
                 Ok(next) => signal(&std::mem::replace(&mut state.attempt, next).decided),
                 Err(error) => tracing::error!(%error, "the mount cannot go on"),
@@ -142,17 +148,38 @@ impl Hold {
         false
     }
 
+    /// Waits while the condition holds and serving goes on, for a limited time.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        limit: Duration,
+        is_under_way: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let waits = |state: &mut State| is_under_way(state) && !state.ended;
+        let waited = self.changed.wait_timeout_while(state, limit, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// The attempt that is under way, or comes next.
     pub(super) fn attempt(&self) -> Arc<Attempt> {
         Arc::clone(&self.lock().attempt)
     }
 
-    /// All entries of a thread have a request. That may be too late for the attempt, and does not count for
-    /// the next.
+    /// A thread knows of the attempt.
+    pub(super) fn asked(&self, attempt: &Arc<Attempt>) {
+        self.count(attempt, |state| &mut state.asked);
+    }
+
+    /// All entries of a thread have a request.
     pub(super) fn full(&self, attempt: &Arc<Attempt>) {
+        self.count(attempt, |state| &mut state.full);
+    }
+
+    /// That may be too late for the attempt, and does not count for the next.
+    fn count(&self, attempt: &Arc<Attempt>, counter: impl FnOnce(&mut State) -> &mut usize) {
         let mut state = self.lock();
         if Arc::ptr_eq(attempt, &state.attempt) {
-            state.full += 1;
+            *counter(&mut state) += 1;
             self.changed.notify_all();
         }
     }

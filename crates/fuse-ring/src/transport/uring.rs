@@ -200,6 +200,7 @@ impl Worker {
                         .for_each(|entry| entry.is_idle = !is_online(entry.queue));
                     self.poll(attempt.decided(), DECIDED)?;
                     is_asked = true;
+                    hold.asked(&attempt);
                 }
                 DECIDED if attempt.is_over() => {
                     hold.leave(Held { core: self.core, entries: self.entries });

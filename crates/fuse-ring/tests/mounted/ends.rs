@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
@@ -270,6 +270,51 @@ fn a_session_whose_requests_cannot_be_held_goes_on() {
         let server = std::thread::spawn(move || session.serve());
         fill.join().unwrap().unwrap();
         assert_eq!(fs::read(path.join("1")).unwrap(), b"held for a while");
+        eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+        assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+    });
+}
+
+/// Takes long to find a name, and finds none.
+#[derive(Clone, Default)]
+struct Late(Arc<AtomicBool>);
+
+impl Handler for Late {
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
+        Ok(AttrReply { attr, ttl: Duration::from_secs(60) })
+    }
+
+    fn lookup(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<Entry, Errno> {
+        self.0.store(true, Ordering::Release);
+        std::thread::sleep(Duration::from_secs(7));
+        Err(Errno::NOENT)
+    }
+}
+
+/// The session went on after five seconds, so a server could not be replaced while its disk was slow.
+#[test]
+fn a_session_is_suspended_when_a_slow_request_is_answered() {
+    on_uring(|setup| {
+        let late = Late::default();
+        let (_directory, session) = setup.session(late.clone());
+        let path = session.path().to_owned();
+        let suspender = session.suspender();
+        let server = std::thread::spawn(move || session.serve());
+        let name = path.join("late");
+        let caller = std::thread::spawn(move || fs::metadata(name).map(drop));
+        eventually(|| late.0.load(Ordering::Acquire));
+        let fill = suspend(&suspender, &path);
+        let session = Session::resume(late, suspended(server), &setup.config);
+        let unmounter = session.unmounter();
+        let server = std::thread::spawn(move || session.serve());
+        fill.join().unwrap().unwrap();
+        assert_eq!(caller.join().unwrap().unwrap_err().kind(), std::io::ErrorKind::NotFound);
         eventually(|| unmounter.unmount(Unmount::Now).is_ok());
         assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
     });
