@@ -35,14 +35,14 @@ INDEX_OFFSET_BYTES = 1 << 40
 
 
 Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
-                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sI4sQ80s", """magic checksum version
+                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sI4sQQ72s", """magic checksum version
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
     inode_rotor cg_rotor mounts hash_seed made_at mounted_at
     checksum_seed holder_host holder_boot holder_name holder_pid holder_process_started
     holder_started errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
     reserve_fragments reserve_uid reserve_gid journal_start journal_blocks journal_flags journal_uuid
-    object_id intent_log_blocks pad journal_sequence reserved""")
+    object_id intent_log_blocks pad journal_sequence journal_era reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQ",
                       "magic checksum cg free_fragments rotor bitmap_checksum generation")
 Sector = table("Sector", "4sIQIIQHHHH",

@@ -2,7 +2,7 @@
 
 from cffs_structures import Bad, crc32c, is_sealed, table
 
-Header = table("Header", "4sIQQI16s20s", "magic checksum sequence era blocks uuid reserved")
+Header = table("Header", "4sIQQI16sQ12s", "magic checksum sequence era blocks uuid previous reserved")
 Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
 Entry = table("Entry", "QII", "block checksum reserved")
 
@@ -23,7 +23,7 @@ class JournaledFile:
 
     def __init__(self, file, sb, seed, is_clean):
         self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
-        self.noted = 0 if is_clean else sb.journal_sequence
+        self.noted, self.noted_era = 0 if is_clean else sb.journal_sequence, sb.journal_era
         self.start, self.blocks, self.seed = sb.journal_start, sb.journal_blocks, seed
         self.images = self.load()
 
@@ -59,6 +59,10 @@ class JournaledFile:
         if self.noted and header.sequence not in (self.noted, self.noted + 1):
             raise Bad("the journal and the volume are of different times: "
                       f"header {header.sequence}, noted {self.noted}")
+        era = header.era if header.sequence == self.noted else header.previous
+        if self.noted and era != self.noted_era:
+            raise Bad("the journal is that of another copy of the volume: "
+                      f"era {era:016x}, noted {self.noted_era:016x}")
         return header.era
 
     def load(self):

@@ -162,6 +162,17 @@ pub enum Corruption {
         /// The number that the superblock has noted.
         noted: u64,
     },
+    /// The journal belongs to another copy of the volume.
+    #[error(
+        "journal: it is that of another copy of this volume (the journal is of era {found:016x}, the volume \
+         of era {noted:016x})"
+    )]
+    JournalForeign {
+        /// The era of the journal's header, or of the one before.
+        found: u64,
+        /// The era that the superblock has noted.
+        noted: u64,
+    },
     /// The journal is newer than the superblock.
     #[error(
         "journal: it is newer than the volume, which is an older copy of itself (the journal's header has \
@@ -322,6 +333,7 @@ impl Corruption {
             | Corruption::SuperblockField { .. } => 101,
             Corruption::JournalHeader { .. } => 107,
             Corruption::JournalRecord { .. }
+            | Corruption::JournalForeign { .. }
             | Corruption::JournalOlder { .. }
             | Corruption::JournalNewer { .. } => 108,
             Corruption::SectorIdentity { container, .. }
@@ -353,6 +365,7 @@ impl Corruption {
             | Corruption::SuperblockField { .. }
             | Corruption::JournalHeader { .. }
             | Corruption::JournalRecord { .. }
+            | Corruption::JournalForeign { .. }
             | Corruption::JournalOlder { .. }
             | Corruption::JournalNewer { .. }
             | Corruption::CgHeader { .. }

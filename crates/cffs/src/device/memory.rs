@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -156,6 +157,7 @@ fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
 pub struct MemoryDevice {
     geometry: Geometry,
     contents: RwLock<Image>,
+    nonce: AtomicU64,
 }
 
 impl MemoryDevice {
@@ -174,7 +176,13 @@ impl MemoryDevice {
 
     /// A device that starts with the contents of `image`.
     pub fn from_image(image: Image) -> MemoryDevice {
-        MemoryDevice { geometry: image.geometry, contents: RwLock::new(image) }
+        let geometry = image.geometry;
+        MemoryDevice { geometry, contents: RwLock::new(image), nonce: AtomicU64::new(0) }
+    }
+
+    /// The same device, whose [nonces](BlockDevice::nonce) are counted from this one on.
+    pub fn with_nonces(self, first: u64) -> MemoryDevice {
+        MemoryDevice { nonce: AtomicU64::new(first), ..self }
     }
 
     /// The contents at this moment.
@@ -196,6 +204,11 @@ impl MemoryDevice {
 }
 
 impl BlockDevice for MemoryDevice {
+    /// Repeatable: whether a number is new is up to the test.
+    fn nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -29,6 +29,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
 mod buffer;
@@ -139,6 +140,11 @@ pub trait BlockDevice: Send + Sync {
         self.below()?.journal_device()
     }
 
+    /// A number that was not drawn before, for a copy of this device either.
+    fn nonce(&self) -> u64 {
+        self.below().map_or_else(random, BlockDevice::nonce)
+    }
+
     /// The time since some moment, by the clock that times the device's requests: a disk in virtual time
     /// has its own.
     fn elapsed(&self) -> Duration {
@@ -210,6 +216,15 @@ pub trait Journal {
     fn stats(&self) -> JournalStats;
 }
 
+/// A random number of the host's.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match getrandom(&mut bytes[..], GetRandomFlags::empty()) {
+        Ok(_) => u64::from_ne_bytes(bytes),
+        Err(_) => monotonic_time().as_nanos() as u64,
+    }
+}
+
 fn monotonic_time() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -250,6 +265,9 @@ macro_rules! forward {
             }
             fn journal_device(&self) -> Option<Arc<dyn BlockDevice>> {
                 (**self).journal_device()
+            }
+            fn nonce(&self) -> u64 {
+                (**self).nonce()
             }
             fn elapsed(&self) -> Duration {
                 (**self).elapsed()

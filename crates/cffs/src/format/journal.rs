@@ -37,8 +37,10 @@ pub struct Header {
     /// Counts headers; the valid one with the higher number counts.
     pub sequence: u64,
     /// A number that cannot be guessed without the volume's seed of hashes: so that no file's
-    /// contents, which may lie in the journal, pass for a record.
+    /// contents, which may lie in the journal, pass for a record. Copies of the volume get others.
     pub era: u64,
+    /// The era of the header before.
+    pub previous: u64,
     /// The blocks of the journal.
     pub blocks: u32,
     /// The journal's UUID; zeros where it lies on its volume.
@@ -54,16 +56,20 @@ struct DiskHeader {
     era: U64,
     blocks: U32,
     uuid: [u8; 16],
-    reserved: [u8; 20],
+    previous: U64,
+    reserved: [u8; 12],
 }
 
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 
 impl Header {
-    /// The header of this number, with the era that the seed of hashes gives it.
-    pub fn new(sequence: u64, hash_seed: &[u8; 16], blocks: u32, uuid: [u8; 16]) -> Header {
-        let era = SipHasher13::new_with_key(hash_seed).hash(&sequence.to_le_bytes());
-        Header { sequence, era, blocks, uuid }
+    /// The header that follows this one, with an era made of the seed of hashes and a
+    /// [nonce](crate::device::BlockDevice::nonce).
+    pub fn next(&self, hash_seed: &[u8; 16], nonce: u64) -> Header {
+        let sequence = self.sequence + 1;
+        let drawn = (u128::from(nonce) << 64 | u128::from(sequence)).to_le_bytes();
+        let era = SipHasher13::new_with_key(hash_seed).hash(&drawn);
+        Header { sequence, era, previous: self.era, ..*self }
     }
 
     /// The UUID in the header of a journal on a device of its own, whichever volume it belongs to and whether
@@ -82,7 +88,8 @@ impl Header {
             era: self.era.into(),
             blocks: self.blocks.into(),
             uuid: self.uuid,
-            reserved: [0; 20],
+            previous: self.previous.into(),
+            reserved: [0; 12],
         };
         block.fill(0);
         block[..HEADER_BYTES].copy_from_slice(disk.as_bytes());
@@ -95,11 +102,14 @@ impl Header {
         if disk.magic.get() != HEADER_MAGIC || !checksum.verify(block, CHECKSUM_AT) {
             return None;
         }
-        let (sequence, era) = (disk.sequence.get(), disk.era.get());
-        if sequence > SEQUENCE_MAX {
-            return None;
-        }
-        Some(Header { sequence, era, blocks: disk.blocks.get(), uuid: disk.uuid })
+        let header = Header {
+            sequence: disk.sequence.get(),
+            era: disk.era.get(),
+            previous: disk.previous.get(),
+            blocks: disk.blocks.get(),
+            uuid: disk.uuid,
+        };
+        (header.sequence <= SEQUENCE_MAX).then_some(header)
     }
 }
 

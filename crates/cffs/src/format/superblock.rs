@@ -248,7 +248,8 @@ struct DiskSuperblock {
     intent_log_blocks: U32,
     pad: [u8; 4],
     journal_sequence: U64,
-    reserved: [u8; 80],
+    journal_era: U64,
+    reserved: [u8; 72],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -267,7 +268,7 @@ const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, journal_sequence) == 424);
-const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 432);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 440);
 
 impl Superblock {
     /// Decodes the superblock that was read from byte `offset` of the device.
@@ -339,6 +340,7 @@ impl Superblock {
                 flags: JournalFlags::from_bits_retain(disk.journal_flags.get()),
                 uuid: disk.journal_uuid,
                 sequence: disk.journal_sequence.get(),
+                era: disk.journal_era.get(),
             },
             object_id: disk.object_id,
             intent_log_blocks: disk.intent_log_blocks.get(),
@@ -403,7 +405,8 @@ impl Superblock {
             intent_log_blocks: self.intent_log_blocks.into(),
             pad: [0; 4],
             journal_sequence: self.journal.sequence.into(),
-            reserved: [0; 80],
+            journal_era: self.journal.era.into(),
+            reserved: [0; 72],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(disk.as_bytes());

@@ -80,6 +80,7 @@ fn superblock() -> Superblock {
             flags: JournalFlags::from_bits_retain(0x0a0b),
             uuid: *b"a journal's UUID",
             sequence: 0x8182_8384,
+            era: 0x9192_9394,
         },
         object_id: *b"a heap of object",
         intent_log_blocks: 29,

@@ -107,8 +107,7 @@ impl Journal<'_> {
             check_journaled(&self.journaled, superblock.clone(), options, progress, report)?;
         let is_journal = |code| matches!(code, Code::JournalHeader | Code::JournalLost);
         if report.problems.iter().any(|problem| is_journal(problem.code) && problem.fixed) {
-            superblock.journal.sequence =
-                journal::noted_header(self.device).max(superblock.journal.sequence);
+            journal::renew_note(self.device, &mut superblock);
             journal::erase(self.medium.as_deref().unwrap_or(self.device), &superblock)?;
         }
         Ok(report)

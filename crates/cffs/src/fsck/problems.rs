@@ -95,7 +95,7 @@ problems! {
         "A new, empty journal is written.";
     JournalLost "CF0108" Loss
         "journal lost while it was in use"
-        "The volume was not left clean, and its journal is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of itself, or the volume is older than its journal, or its device is lost. Changes that were reported as durable are lost, and the rest of the volume may be inconsistent."
+        "The volume was not left clean, and its journal is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of itself or belongs to another copy of the volume, or the volume is older than its journal, or its device is lost. Changes that were reported as durable are lost, and the rest of the volume may be inconsistent."
         "None without --without-journal, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty journal is written; the old journal is ignored if it turns up again.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"

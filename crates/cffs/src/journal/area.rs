@@ -12,6 +12,29 @@ use crate::format::{Checksum, Superblock};
 /// The images of blocks, by their places.
 pub(super) type Images = BTreeMap<u64, Arc<[u8]>>;
 
+/// The header that a superblock has noted; all zeros if it knows none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub sequence: u64,
+    pub era: u64,
+}
+
+impl Noted {
+    pub fn of(superblock: &Superblock) -> Noted {
+        Noted { sequence: superblock.journal.sequence, era: superblock.journal.era }
+    }
+
+    pub fn put(self, superblock: &mut Superblock) {
+        (superblock.journal.sequence, superblock.journal.era) = (self.sequence, self.era);
+    }
+}
+
+impl From<Header> for Noted {
+    fn from(header: Header) -> Noted {
+        Noted { sequence: header.sequence, era: header.era }
+    }
+}
+
 /// A journal's place on the device that has it.
 #[derive(Clone, Copy)]
 pub(super) struct Area {
@@ -62,9 +85,15 @@ impl Area {
         entries_max(self.block_bytes as u32).min(self.blocks - HEADER_BLOCKS - 1)
     }
 
-    /// The header of a number.
-    pub fn header(&self, sequence: u64) -> Header {
-        Header::new(sequence, &self.hash_seed, self.blocks, self.uuid)
+    /// The header that the superblock has noted.
+    pub fn header(&self, noted: Noted) -> Header {
+        let Noted { sequence, era } = noted;
+        Header { sequence, era, previous: 0, blocks: self.blocks, uuid: self.uuid }
+    }
+
+    /// The header after another.
+    pub fn next_header(&self, header: &Header, device: &dyn BlockDevice) -> Header {
+        header.next(&self.hash_seed, device.nonce())
     }
 
     /// Writes both blocks with the header, in one request.

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use super::area::{Area, Images};
-use super::gaps::Gaps;
-use super::space::Space;
+use super::area::{Area, Images, Noted};
 use super::writer::Writer;
 use super::{REQUEST_BYTES_MAX, load};
 use crate::device::{BlockDevice, Geometry, Journal, JournalState, JournalStats};
@@ -68,7 +66,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         let has_records = !is_clean && !is_unused;
         let mut loaded = load::load(journal, &area, has_records);
         if has_records {
-            loaded.drop_if_of_another_time(noted, medium.is_some());
+            loaded.drop_if_not_of(noted, medium.is_some());
         }
         // Without a header nothing says which eras there were, so no record can be distinguished from one
         // of long ago.
@@ -85,26 +83,16 @@ impl<D: BlockDevice> JournaledDevice<D> {
             ..JournalStats::default()
         };
         // A journal in which nothing counts may be of any time. No number is used twice.
-        let found = loaded.header.map_or(0, |header| header.sequence);
-        let header = area.header(found.max(noted));
-        let (is_noted, has_old_header) = (noted == 0 || found == noted, found < noted);
+        let newer = loaded.header.filter(|header| header.sequence >= noted.sequence);
+        let header = newer.unwrap_or(area.header(noted));
+        let is_noted = noted.sequence == 0 || is_unused || Noted::from(header) == noted;
         let device = JournaledDevice {
             inner,
             medium,
             area,
             volume_blocks: AtomicU64::new(superblock.blocks),
             live: RwLock::new(loaded.images),
-            writer: lock::Mutex::new(
-                Rank::Journal,
-                Writer {
-                    header,
-                    has_begun: is_clean && !is_unused && loaded.is_twice && is_noted,
-                    has_old_header,
-                    space: Space::new(&area),
-                    place: Place { era: header.era, sequence: 0, previous: 0 },
-                    gaps: Gaps::new(area.gap_max),
-                },
-            ),
+            writer: lock::Mutex::new(Rank::Journal, Writer::new(&area, header, is_noted)),
             is_unsynced: AtomicBool::new(true),
             is_unused: AtomicBool::new(is_unused),
             stats: parking_lot::Mutex::new(stats),
@@ -154,13 +142,19 @@ impl<D: BlockDevice> JournaledDevice<D> {
         if self.is_unused.load(Ordering::Acquire) {
             return Ok(());
         }
-        let sequence = writer.header.sequence;
-        self.change_superblock(|superblock| superblock.journal.sequence = sequence)?;
+        self.note(writer)?;
         // On the same device, the note becomes durable with the next record. On another one, that would be
         // newer than the volume.
         if self.medium.is_some() {
             self.is_unsynced.store(true, Ordering::Release);
         }
+        Ok(())
+    }
+
+    /// Notes the header in the superblock.
+    fn note(&self, writer: &mut Writer) -> io::Result<()> {
+        self.change_superblock(|superblock| Noted::from(writer.header).put(superblock))?;
+        writer.is_noted = true;
         Ok(())
     }
 
@@ -221,7 +215,15 @@ impl<D: BlockDevice> JournaledDevice<D> {
 
     /// Makes the journal empty, durably, and begins a new era.
     fn begin_era(&self, writer: &mut Writer) -> io::Result<()> {
-        let header = self.area.header(writer.header.sequence + 1);
+        if !writer.is_noted {
+            self.note(writer)?;
+            self.is_unsynced.store(true, Ordering::Release);
+        }
+        // The note may be another process's, and not be durable.
+        if self.is_unsynced.load(Ordering::Acquire) {
+            self.flush()?;
+        }
+        let header = self.area.next_header(&writer.header, &self.inner);
         // In both places: should one be damaged one day, what was there before must not count again.
         self.area.write_headers(self.medium(), header)?;
         self.flush_journal()?;
@@ -324,9 +326,9 @@ impl<D: BlockDevice> JournaledDevice<D> {
         if !self.live.read().is_empty() {
             self.empty(writer)?;
         }
-        // The journal counts again from this superblock on.
+        // The journal counts again from this superblock on, or is used from here on.
         if self.state() == JournalState::On
-            && (self.is_unused.load(Ordering::Acquire) || writer.has_old_header)
+            && (self.is_unused.load(Ordering::Acquire) || !writer.has_begun)
             && let Err(error) = self.begin_era(writer)
         {
             tracing::warn!(
@@ -336,7 +338,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         }
         let is_unused = self.state() != JournalState::On;
         superblock.journal.flags.set(JournalFlags::UNUSED, is_unused);
-        superblock.journal.sequence = writer.header.sequence;
+        Noted::from(writer.header).put(&mut superblock);
         let encoded = superblock.encode();
         let rest = IoSlice::new(&block[encoded.len()..]);
         let result = self.inner.write_at(0, &[IoSlice::new(&encoded), rest]);
@@ -344,6 +346,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.is_unused.store(is_unused, Ordering::Release);
         if result.is_ok() {
             // A record waits until this is durable, as for everything that is written past the journal.
+            writer.is_noted = true;
             self.volume_blocks.store(superblock.blocks, Ordering::Release);
         }
         result

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::REQUEST_BYTES_MAX;
-use super::area::{Area, Images};
+use super::area::{Area, Images, Noted};
 use crate::device::BlockDevice;
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -20,8 +20,6 @@ use crate::units::BlockNo;
 #[derive(Default)]
 pub(super) struct Loaded {
     pub header: Option<Header>,
-    /// Whether both places have the header.
-    pub is_twice: bool,
     /// How many records it has.
     pub records: u64,
     /// The newest image of each block.
@@ -38,13 +36,11 @@ pub(super) struct Loaded {
 pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> Loaded {
     let mut window = Window { device, area, first: 0, bytes: Vec::new(), singly_before: 0 };
     let headers = [0, 1].map(|block| window.header(block));
-    let newest = headers.into_iter().flatten().max_by_key(|header| header.sequence);
-    let Some(header) = newest else {
+    let Some(header) = headers.into_iter().flatten().max_by_key(|header| header.sequence) else {
         let doubt = Some(Corruption::JournalHeader { block: BlockNo(area.start) });
         return Loaded { doubt, ..Loaded::default() };
     };
-    let mut loaded =
-        Loaded { header: Some(header), is_twice: headers == [newest; 2], ..Loaded::default() };
+    let mut loaded = Loaded { header: Some(header), ..Loaded::default() };
     if !has_records {
         return loaded;
     }
@@ -66,29 +62,33 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> 
 
 /// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
 /// know.
-pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, u64) {
+pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, Noted) {
     let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
     match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
-        Ok(Ok(superblock)) => (superblock.state == State::Clean, superblock.journal.sequence),
-        _ => (false, 0),
+        Ok(Ok(superblock)) => (superblock.state == State::Clean, Noted::of(&superblock)),
+        _ => (false, Noted::default()),
     }
 }
 
 impl Loaded {
-    /// Drops the journal if it and the volume are of different times. `noted` is the number of the header
-    /// that the superblock knows, 0 if it knows none.
+    /// Drops the journal if it and the volume are of different times, or of different copies of a volume.
     ///
-    /// The superblock notes each header after that is durable, and before the record after the next is
-    /// written: so a journal of the same time has the noted header or the one after it. On another device, a
-    /// record waits until the note is durable, so the header after the noted one has no records.
-    pub fn drop_if_of_another_time(&mut self, noted: u64, is_external: bool) {
-        let Some(Header { sequence, .. }) = self.header else { return };
-        let doubt = match sequence.checked_sub(noted) {
-            _ if noted == 0 => return,
-            Some(0) => return,
+    /// The superblock notes each header after that is durable, and before the next header is written: so the
+    /// journal of this volume has the noted header or the one after it, which names the era of the noted one.
+    /// On another device, a record waits until the note is durable, so the header after the noted one has no
+    /// records.
+    pub fn drop_if_not_of(&mut self, noted: Noted, is_external: bool) {
+        let Some(header) = self.header else { return };
+        let (sequence, Noted { sequence: number, era }) = (header.sequence, noted);
+        let foreign = |found| Corruption::JournalForeign { found, noted: era };
+        let doubt = match sequence.checked_sub(number) {
+            _ if number == 0 => return,
+            Some(0) if header.era == era => return,
+            Some(0) => foreign(header.era),
+            Some(1) if header.previous != era => foreign(header.previous),
             Some(1) if !is_external || self.records == 0 => return,
-            Some(_) => Corruption::JournalNewer { sequence, noted },
-            None => Corruption::JournalOlder { sequence, noted },
+            Some(_) => Corruption::JournalNewer { sequence, noted: number },
+            None => Corruption::JournalOlder { sequence, noted: number },
         };
         *self = Loaded { doubt: Some(doubt), ..Loaded::default() };
     }

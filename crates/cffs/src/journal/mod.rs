@@ -20,8 +20,11 @@
 //! 3. The journal is emptied only when its images are durable at home.
 //! 4. Block 0, the superblock, is in no record, and writing it drains first, so a clean volume has an empty
 //!    journal.
-//! 5. After a new header, the superblock records the header's number; if the journal is on another device,
-//!    durably before the first record. So an older copy of the journal, or of the volume, is detected.
+//! 5. After a new header, the superblock records it: durably before the next header and, if the journal is on
+//!    another device, before the first record. A header names the one before it. So an older copy of the
+//!    journal, or of the volume, is detected.
+//! 6. Each opening begins an era before it marks the volume as in use. So the journal of a copy of the volume
+//!    that was used as often is detected.
 //!
 //! A journal that can no longer be emptied is given up: before anything else is written at home, the
 //! superblock says that nothing in it counts. It says the same while a volume is used without its journal.
@@ -31,7 +34,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
-use self::area::Area;
+use self::area::{Area, Noted};
 use crate::device::BlockDevice;
 use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
@@ -78,9 +81,12 @@ pub fn is_empty(superblock: &Superblock) -> bool {
     superblock.state == State::Clean || superblock.journal.flags.contains(JournalFlags::UNUSED)
 }
 
-/// The number of the journal's header that the superblock in block 0 has noted; 0 if it cannot be read.
-pub fn noted_header(device: &dyn BlockDevice) -> u64 {
-    load::own_state(device).1
+/// Takes over which header of the journal the superblock in block 0 has noted, if that is newer.
+pub fn renew_note(device: &dyn BlockDevice, superblock: &mut Superblock) {
+    let (_, noted) = load::own_state(device);
+    if noted.sequence > superblock.journal.sequence {
+        noted.put(superblock);
+    }
 }
 
 /// Empties the journal of a volume, whatever it contains, with the header after the one that the superblock
@@ -101,7 +107,8 @@ pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()
     }
     // A header that is there before the zeros are could lead to records that were there before them.
     device.sync()?;
-    area.write_headers(device, area.header(superblock.journal.sequence + 1))?;
+    let noted = area.header(Noted::of(superblock));
+    area.write_headers(device, area.next_header(&noted, device))?;
     device.sync()
 }
 

@@ -1,5 +1,6 @@
 //! The end of the journal, where the next record goes.
 
+use super::area::Area;
 use super::gaps::Gaps;
 use super::space::Space;
 use crate::format::journal::{Header, Place};
@@ -7,20 +8,32 @@ use crate::format::journal::{Header, Place};
 /// The end of the journal: its header, and the number and the place of the next record.
 pub(super) struct Writer {
     pub header: Header,
-    /// Whether the header is on the device, and so records may follow it.
+    /// Whether the header is one of this opening, and so records may follow it.
     pub has_begun: bool,
-    /// Whether the device has an older header, of a copy of the journal in which nothing counts.
-    pub has_old_header: bool,
+    /// Whether the superblock has noted the header, or need not know it.
+    pub is_noted: bool,
     pub space: Space,
     pub place: Place,
     pub gaps: Gaps,
 }
 
 impl Writer {
+    /// The end of a journal with this header.
+    pub fn new(area: &Area, header: Header, is_noted: bool) -> Writer {
+        Writer {
+            header,
+            has_begun: false,
+            is_noted,
+            space: Space::new(area),
+            place: Place { era: header.era, sequence: 0, previous: 0 },
+            gaps: Gaps::new(area.gap_max),
+        }
+    }
+
     /// Begins a new era with this header.
     pub fn begin(&mut self, header: Header) {
         self.header = header;
-        (self.has_begun, self.has_old_header) = (true, false);
+        (self.has_begun, self.is_noted) = (true, false);
         self.place = Place { era: header.era, sequence: 0, previous: 0 };
         self.space.clear();
     }

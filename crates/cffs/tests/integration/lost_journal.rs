@@ -43,6 +43,12 @@ impl Disks {
         Arc::new(PairedDevice::new(self.home.clone(), self.journal.clone() as Arc<dyn BlockDevice>))
     }
 
+    /// A copy that draws nonces from this one on.
+    fn with_nonces(&self, first: u64) -> Disks {
+        let home = MemoryDevice::from_image(self.home.snapshot()).with_nonces(first);
+        Disks { home: Arc::new(home), journal: copy(&self.journal) }
+    }
+
     /// As a power cut leaves them.
     fn copied(&self) -> Disks {
         Disks { home: copy(&self.home), journal: copy(&self.journal) }
@@ -221,6 +227,32 @@ fn a_volume_that_was_closed_is_opened_with_an_older_copy_of_its_journal() {
     assert_refused(&newer, "an older copy of the volume's journal");
     let volume = open(left.joined()).expect("opened");
     ["one", "two", "three"].iter().for_each(|name| assert_has(&volume, name));
+}
+
+/// Both have the same UUID, and headers of the same number.
+#[test]
+fn the_journal_of_a_copy_that_was_used_as_well_is_refused() {
+    let put_one = |disks: &Disks, name: &str| {
+        let volume = open(disks.joined()).expect("opened");
+        let ino = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("made").ino;
+        volume.sync_file(ino, false).expect("durable");
+        volume.release(ino, 1);
+        volume
+    };
+    let disks = Disks::made();
+    for used_before in ["never", "once", "twice"] {
+        let left = [(1 << 32, "here"), (2 << 32, "there")].map(|(nonce, name)| {
+            let disks = disks.with_nonces(nonce);
+            let _volume = put_one(&disks, name);
+            disks.copied()
+        });
+        let [own, other] = &left;
+        let mixed = Disks { home: own.home.clone(), journal: other.journal.clone() };
+        assert_refused(&mixed, "another copy of this volume");
+        let volume = open(own.joined()).expect("its own journal");
+        volume.lookup(ROOT, b"here").expect("it was durable");
+        put_one(&disks, used_before).close().expect("closed");
+    }
 }
 
 /// The volume was marked as this program's, and so written, before the check found that it could not be made.

@@ -137,4 +137,6 @@ pub struct JournalArea {
     pub uuid: [u8; 16],
     /// The number of the header that the journal had when the superblock was written; 0 if it is not known.
     pub sequence: u64,
+    /// The era of that header.
+    pub era: u64,
 }

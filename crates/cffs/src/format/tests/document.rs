@@ -169,6 +169,7 @@ fn superblock_sample() -> Sample {
         .bytes("object_id", &s.object_id)
         .number("intent_log_blocks", s.intent_log_blocks.into())
         .number("journal_sequence", s.journal.sequence)
+        .number("journal_era", s.journal.era)
 }
 
 fn intent_log_sample() -> Sample {
@@ -196,6 +197,7 @@ fn journal_samples() -> [(&'static str, Sample); 3] {
     let header = journal::Header {
         sequence: 0x0102_0304,
         era: 0x1112_1314,
+        previous: 0x4142_4344,
         blocks: 0x2122,
         uuid: *b"a journal's UUID",
     };
@@ -216,7 +218,8 @@ fn journal_samples() -> [(&'static str, Sample); 3] {
                 .number("sequence", 0x0102_0304)
                 .number("era", 0x1112_1314)
                 .number("blocks", 0x2122)
-                .bytes("uuid", b"a journal's UUID"),
+                .bytes("uuid", b"a journal's UUID")
+                .number("previous", 0x4142_4344),
         ),
         (
             "journal record",

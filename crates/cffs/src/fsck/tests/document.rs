@@ -40,6 +40,7 @@ fn every_corruption_has_a_code_of_the_table() {
         (Corruption::SuperblockField { field: "", value: 0 }, Code::SuperblockLost),
         (Corruption::JournalHeader { block }, Code::JournalHeader),
         (Corruption::JournalRecord { block }, Code::JournalLost),
+        (Corruption::JournalForeign { found: 1, noted: 2 }, Code::JournalLost),
         (Corruption::JournalOlder { sequence: 1, noted: 2 }, Code::JournalLost),
         (Corruption::JournalNewer { sequence: 3, noted: 1 }, Code::JournalLost),
         (Corruption::SectorChecksum { container: container(ino) }, Code::SectorLost),

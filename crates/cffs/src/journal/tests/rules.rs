@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{BLOCK, HOME, damage, made, opened, put, put_atomic, value_at, with_records};
+use super::{
+    BLOCK, HOME, damage, made, opened, put, put_atomic, put_superblock, superblock_of, value_at,
+    with_records,
+};
 use crate::device::fault::{Effect, Fault, Strike, Target};
 use crate::device::{
-    BlockDevice, FaultDevice, Geometry, Journal, JournalState, MemoryDevice, PairedDevice,
+    BlockDevice, FaultDevice, Geometry, Image, Journal, JournalState, MemoryDevice, PairedDevice,
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -56,6 +59,67 @@ fn a_record_behind_another_than_it_names_puts_the_journal_in_doubt() {
     damage(&device, second + 3);
     damage(&device, second + 4);
     assert_eq!(value_at(&JournaledDevice::open(&device, &superblock).0, HOME[0]), 1);
+}
+
+/// A crash can lose the note of a header that has a record. Recovery wrote the next header before it noted
+/// that one, and a crash then left a journal that was two headers ahead of the volume, which was refused.
+#[test]
+fn a_header_is_noted_before_the_next_one_is_written() {
+    let (image, superblock) = made();
+    let device = MemoryDevice::from_image(image);
+    let journaled = opened(&device, &superblock);
+    put_superblock(&journaled, &superblock).expect("written");
+    let noted = superblock_of(&device.snapshot());
+    // The journal is full, and its next header has a record.
+    let next = (0..).find(|value| {
+        assert!(put_atomic(&journaled, &HOME, *value).expect("written"));
+        superblock_of(&device.snapshot()) != noted
+    });
+    put_superblock(&device, &noted).expect("the note is lost");
+    let keeping = Keeping { inner: device, images: Mutex::new(Vec::new()) };
+    let journaled = opened(&keeping, &noted);
+    assert_eq!(Some(value_at(&journaled, HOME[0])), next);
+    put_superblock(&journaled, &Superblock { mounts: 1, ..noted }).expect("written");
+    let images = keeping.images.lock();
+    assert!(images.len() > 3, "the journal was made empty");
+    for image in images.iter() {
+        let journaled = opened(MemoryDevice::from_image(image.clone()), &superblock_of(image));
+        assert_eq!(Some(value_at(&journaled, HOME[0])), next);
+    }
+}
+
+/// A device that keeps what a crash leaves after each write.
+struct Keeping {
+    inner: MemoryDevice,
+    images: Mutex<Vec<Image>>,
+}
+
+impl BlockDevice for Keeping {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)?;
+        self.images.lock().push(self.inner.snapshot());
+        Ok(())
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
 }
 
 /// A device that keeps the order of what it was asked for.
