@@ -9,7 +9,7 @@ every invariant of FORMAT chapter 13, and prints the tree:
     cffs_decode.py --listing IMAGE    one line for each name, to compare with other programs
 
 Exit status: 0 if the volume is as it should be, 1 if there are problems (on standard error), 2 if
-it could not be read at all. Only the standard library is used.
+it could not be read at all. Only the standard library is used, and zstd(1) for compressed contents.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import sys
 import urllib.parse
 from collections import Counter, namedtuple
 
+from cffs_clusters import CLUSTERS, check_counts, expand
 from cffs_journal import EXTERNAL_JOURNAL, with_journal
 from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
 
@@ -35,16 +36,16 @@ INDEX_OFFSET_BYTES = 1 << 40
 
 
 Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
-                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sI4sQQ72s", """magic checksum version
+                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sIBB2sQQ72s", """magic checksum version
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
     inode_rotor cg_rotor mounts hash_seed made_at mounted_at
     checksum_seed holder_host holder_boot holder_name holder_pid holder_process_started
     holder_started errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
     reserve_fragments reserve_uid reserve_gid journal_start journal_blocks journal_flags journal_uuid
-    object_id intent_log_blocks pad journal_sequence journal_era reserved""")
-CylinderGroup = table("CylinderGroup", "4sIIIIIQ",
-                      "magic checksum cg free_fragments rotor bitmap_checksum generation")
+    object_id intent_log_blocks codec compression_level pad journal_sequence journal_era reserved""")
+CylinderGroup = table("CylinderGroup", "4sIIIIIQII", """magic checksum cg free_fragments rotor
+    bitmap_checksum generation clusters counts_checksum""")
 Sector = table("Sector", "4sIQIIQHHHH",
                "magic checksum owner generation index epoch used count deferred reserved")
 Entry = table("Entry", "HHIBBBB", "len slot hash name_len kind file_type flags")
@@ -63,7 +64,9 @@ IndexBucket = table("IndexBucket", "4sIQIIHHI",
 LocatorBlock = table("LocatorBlock", "4sIQH14s", "magic checksum index used reserved")
 LocatorEntry = table("LocatorEntry", "QII", "file sector generation")
 
-Extent = namedtuple("Extent", "logical start len unwritten")
+# Of an extent in a cluster, `stored` is the length of the cluster's run and `offset` that of what lies before the
+# extent in the expanded contents; of another, both are 0.
+Extent = namedtuple("Extent", "logical start len unwritten stored offset")
 
 
 class File:
@@ -100,7 +103,9 @@ class Volume:
         self.cgs = -(-sb.blocks // sb.cg_blocks)
         bits = sb.cg_blocks * self.block_fragments
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
+        self.count_blocks = -(-sb.cg_blocks // sb.block_bytes) if sb.incompat & CLUSTERS else 0
         self.used = {}
+        self.clusters, self.expanded = {}, (None, b"")
         if sb.incompat & JOURNAL:
             self.device = with_journal(device, sb, self.seed, sb.state == CLEAN)
 
@@ -131,7 +136,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 2 or sb.incompat >= 2 * JOURNAL:
+        if sb.version != 2 or sb.incompat >= 2 * CLUSTERS:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
@@ -146,7 +151,7 @@ class Volume:
         has_journal = is_here and sb.journal_start // sb.cg_blocks == cg
         journal_blocks = sb.journal_blocks if has_journal else 0
         intent_log_blocks = 2 * sb.intent_log_blocks if cg == 0 else 0
-        return 3 + self.bitmap_blocks + intent_log_blocks + journal_blocks
+        return 3 + self.bitmap_blocks + self.count_blocks + intent_log_blocks + journal_blocks
 
     def cg_len_blocks(self, cg):
         sb = self.superblock
@@ -252,10 +257,13 @@ class Volume:
 
     def decode_extents(self, file, data):
         for place, start in struct.iter_unpack("<QQ", data):
-            extent = Extent(place & (1 << 40) - 1, start & (1 << 48) - 1, place >> 40,
-                            bool(start >> 63))
-            if not extent.len:
-                raise Bad(f"inode {file.ino}: an empty extent")
+            length, stored, offset = place >> 40, 0, 0
+            if start >> 62 & 1:
+                length, stored, offset = length & 4095, length >> 12, start >> 48 & 16383
+            extent = Extent(place & (1 << 40) - 1, start & (1 << 48) - 1, length, bool(start >> 63),
+                            stored, offset)
+            if not extent.len or start >> 62 == 3 or stored and stored < self.block_fragments:
+                raise Bad(f"inode {file.ino}: an extent that cannot be")
             yield extent
 
     def read_map(self, file):
@@ -310,10 +318,21 @@ class Volume:
             take = min(last, end) - offset
             if extent.unwritten:
                 yield from zeros(take)
+            elif extent.stored:
+                at = extent.offset * fragment_bytes + offset - first
+                yield self.cluster(extent)[at:at + take]
             else:
                 yield self.read(extent.start * fragment_bytes + offset - first, take)
             offset += take
         yield from zeros(end - offset)
+
+    def cluster(self, extent):
+        """The expanded contents of the cluster in which an extent lies."""
+        if self.expanded[0] != extent.start:
+            fragment_bytes = self.superblock.fragment_bytes
+            run = self.read(extent.start * fragment_bytes, extent.stored * fragment_bytes)
+            self.expanded = extent.start, expand(run, self.seed, f"cluster at fragment {extent.start}")
+        return self.expanded[1]
 
     def contents(self, file, offset, size):
         return b"".join(self.pieces(file, offset, size))
@@ -487,9 +506,13 @@ class Volume:
         inode = file.inode
         fragments = 0
         for extent in file.extents:
-            self.claim(file.ino, extent.start, extent.len, "an extent")
+            length = extent.stored or extent.len
+            if not extent.stored or self.clusters.get(extent.start, (0, 0))[0] != length:
+                self.claim(file.ino, extent.start, length, "an extent")
+            if extent.stored:
+                self.clusters[extent.start] = length, self.clusters.get(extent.start, (0, 0))[1] + 1
             group = self.superblock.cg_blocks * self.block_fragments
-            if extent.start // group != (extent.start + extent.len - 1) // group:
+            if extent.start // group != (extent.start + length - 1) // group:
                 self.problem(f"inode {file.ino}: an extent in two groups")
             fragments += extent.len
         for block in file.tree_blocks:
@@ -600,6 +623,13 @@ class Volume:
                 lost = bin(expected & ~found).count("1")
                 taken = bin(found & ~expected).count("1")
                 self.problem(f"{what}: {lost} free fragments are not marked free, {taken} others are")
+            counts = self.read_block(cg * sb.cg_blocks + 3 + self.bitmap_blocks, self.count_blocks)
+            clusters = {(start - first) // self.block_fragments: references
+                        for start, (_, references) in self.clusters.items()
+                        if first <= start < first + length}
+            self.problems.extend(check_counts(counts, clusters, header.clusters, what))
+            if header.counts_checksum != (crc32c(counts) if header.clusters else 0):
+                self.problem(f"{what}: wrong checksum of the counts of references")
             if header.free_fragments != free:
                 self.problem(f"{what} counts {header.free_fragments} free fragments, has {free}")
         if sb.free_fragments != free_in_all:
@@ -650,6 +680,7 @@ def print_tree(volume, tree):
             print(f"    sha256 {digest.hexdigest()}{' inline' if file.inline else ''}")
         for extent in file.extents:
             kind = " unwritten" if extent.unwritten else ""
+            kind += f" in a cluster of {extent.stored}, from {extent.offset}" if extent.stored else ""
             print(f"    fragments {extent.logical}+{extent.len} at {extent.start}{kind}")
         for name, value in sorted(file.xattrs.items()):
             print(f"    {name.decode('utf-8', 'backslashreplace')} = {value.hex()}")

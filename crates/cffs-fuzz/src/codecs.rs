@@ -10,7 +10,7 @@ use cffs::format::superblock::{
     SUPERBLOCK_BYTES, State, Superblock, VERSION,
 };
 use cffs::format::{Layout, index as buckets, locator as table, superblock as volume, xattr};
-use cffs::units::{BlockNo, CgIndex, Container, EpochNo, FragNo, InodeNo, SectorIndex};
+use cffs::units::{BlockNo, CgIndex, Container, EpochNo, FragNo, FragRun, InodeNo, SectorIndex};
 use zerocopy::FromZeros;
 
 use crate::input::Input;
@@ -112,6 +112,7 @@ fn valid_superblock() -> Superblock {
         journal: JournalArea::default(),
         object_id: [6; 16],
         intent_log_blocks: 16,
+        compression: Default::default(),
     };
     let layout = Layout::new(&superblock);
     let start = layout.journal_start(CgIndex(layout.cgs() / 2)).0;
@@ -124,7 +125,15 @@ fn valid_superblock() -> Superblock {
 pub fn cylinder_group(data: &[u8]) {
     let mut input = Input::new(data);
     let cg = CgIndex(5);
-    let header = CgHeader { cg, free_fragments: 9, rotor: 1, bitmap_checksum: 0, generation: 0 };
+    let header = CgHeader {
+        cg,
+        free_fragments: 9,
+        rotor: 1,
+        bitmap_checksum: 0,
+        generation: 0,
+        clusters: 0,
+        counts_checksum: 0,
+    };
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     header.encode_into(&mut bytes, checksum());
     let bytes = sealed(&bytes, 12, &mut input);
@@ -142,7 +151,7 @@ pub fn extents(data: &[u8]) {
     let depth = input.byte() % (MAP_DEPTH_MAX + 2);
     let extent = |at: u64| {
         let start = FragNo(1000 + at * 4);
-        Extent { logical: at * 4, start, len: 4, unwritten: at.is_multiple_of(2) }
+        Extent { unwritten: at.is_multiple_of(2), ..Extent::new(at * 4, FragRun::new(start, 4)) }
     };
     let valid = match depth {
         0 => Node::Leaf((0..9).map(extent).collect()),
@@ -249,7 +258,7 @@ pub fn inode(data: &[u8]) {
     file.ino = 20.into();
     file.mode = 0o100_644.into();
     let inline = input.byte() & 1 != 0;
-    let list = Extent { logical: 0, start: FragNo(400), len: 3, unwritten: false }.encode();
+    let list = Extent::new(0, FragRun::new(FragNo(400), 3)).encode();
     let contents: &[u8] = if inline { b"hello" } else { &list };
     if inline {
         file.flags = InodeFlags::INLINE.bits().into();

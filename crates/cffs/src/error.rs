@@ -244,6 +244,16 @@ pub enum Corruption {
         /// The fault.
         what: &'static str,
     },
+    /// A cluster does not identify itself, has a wrong checksum, or lacks what the file has in it.
+    #[error("inode {ino}: cluster at fragment {start}: {what}")]
+    Cluster {
+        /// A file that has contents in it.
+        ino: InodeNo,
+        /// The first fragment of the cluster.
+        start: FragNo,
+        /// The fault.
+        what: &'static str,
+    },
     /// A block of an extent tree does not identify itself or has a wrong checksum.
     #[error("inode {ino}: extent block {block}: {what}")]
     ExtentBlock {
@@ -346,7 +356,7 @@ impl Corruption {
             Corruption::Reference { .. } => 209,
             Corruption::Extent { .. } => 221,
             Corruption::ExtentBlock { .. } => 223,
-            Corruption::Contents { .. } => 226,
+            Corruption::Contents { .. } | Corruption::Cluster { .. } => 226,
             Corruption::XattrBlock { .. } => 232,
             Corruption::Loop { .. } => 307,
             Corruption::LocatorBlock { .. } => 402,
@@ -375,6 +385,7 @@ impl Corruption {
             | Corruption::Entry { container, .. } => container.file,
             Corruption::Inode { ino, .. }
             | Corruption::Extent { ino, .. }
+            | Corruption::Cluster { ino, .. }
             | Corruption::ExtentBlock { ino, .. }
             | Corruption::XattrBlock { ino, .. }
             | Corruption::LocatorEntry { ino, .. }

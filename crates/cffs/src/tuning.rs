@@ -207,6 +207,8 @@ pub struct Writing {
     pub run_bytes: u64,
     /// The length of the pieces in which contents are written ahead of their epoch (002).
     pub piece_bytes: u64,
+    /// Contents that are compressed together, in bytes (024).
+    pub cluster_bytes: u64,
     /// Keys take turns if more than this part of them has small files both among the older and the younger
     /// changes; then all contents wait for the epoch (002).
     pub turns_part: usize,
@@ -354,6 +356,7 @@ impl Writing {
         Writing {
             run_bytes: 8 * access,
             piece_bytes: access,
+            cluster_bytes: 64 << 10,
             turns_part: 4,
             reads_part: 2,
             derived_bytes_max: 16 * access,

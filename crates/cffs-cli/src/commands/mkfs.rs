@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
@@ -10,7 +11,7 @@ use cffs::device::file::{Access, FileDevice};
 use cffs::device::{BlockDevice, Geometry, PairedDevice};
 use cffs::error::Error;
 use cffs::format::Superblock;
-use cffs::format::superblock::{Incompat, Policy};
+use cffs::format::superblock::{Compression, Incompat, Policy};
 use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{mark, read_superblock};
@@ -36,6 +37,7 @@ Examples:
   cffs mkfs --size 4G tree.cffs
   cffs mkfs -L photos --reserve 5% /dev/sdb1
   cffs mkfs --size 1T s3://bucket/tree
+  cffs mkfs --compress zstd --size 20G sources.cffs
   cffs mkfs --size 1G --features ^embed,^inline --policy none plain.cffs
       conventional allocation, for comparison")]
 pub struct Mkfs {
@@ -73,6 +75,11 @@ pub struct Mkfs {
     /// How files find their neighbours.
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
+    /// Compress the contents of neighbouring files together: zstd, zstd:LEVEL with a level from 1 to 19, or off.
+    /// With off, the volume can be told to compress later (cffs tune --compress). Without this option it can
+    /// not. After a crash, such a volume is checked as a whole.
+    #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
+    compress: Option<Compression>,
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
     reserve: Portion,
@@ -282,6 +289,7 @@ impl Mkfs {
             root_uid: rustix::process::geteuid().as_raw(),
             root_gid: rustix::process::getegid().as_raw(),
             discard: self.discard,
+            compression: self.compress,
             ..MkfsOptions::default()
         };
         for feature in &self.features {
@@ -308,6 +316,9 @@ impl Mkfs {
         ];
         let mut features: Vec<_> =
             features.into_iter().filter(|name| !name.is_empty()).map(String::from).collect();
+        if superblock.incompat.contains(Incompat::CLUSTERS) {
+            features.push(format!("compression {}", superblock.compression));
+        }
         if superblock.incompat.contains(Incompat::JOURNAL) {
             let bytes = u64::from(superblock.journal.blocks) * u64::from(superblock.block_bytes);
             features.push(format!("a journal of {}", size::show(bytes)));

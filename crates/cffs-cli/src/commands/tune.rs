@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::PairedDevice;
 use cffs::device::file::Access;
-use cffs::format::superblock::{ErrorsPolicy, Reserve};
+use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
 use cffs::host::SystemHost;
 use cffs::vfs::types::{JournalMode, OpenOptions};
 use cffs::vfs::{SetVolume, mark, read_superblock};
@@ -30,8 +31,8 @@ use crate::{image, output, signatures, size};
 /// the format: programs older than these refuse the volume.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
-    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "journal",
-           "journal_device"]))]
+    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group",
+           "compress", "journal", "journal_device"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
@@ -61,15 +62,19 @@ pub struct Tune {
     /// The GID of a group whose members may also use the reserve; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
+    /// Compress new contents: zstd, zstd:LEVEL with a level from 1 to 19, or off. Written contents stay as they
+    /// are. Only for volumes that were made with --compress.
+    #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
+    compress: Option<Compression>,
     /// Give the volume a journal of this size, or take it away. The journal is placed in free space behind
     /// the head of a cylinder group; nothing is moved to make room for it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
-          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
     journal: Option<u64>,
     /// Give it a journal on a device of its own, or in a file, which is created if it does not exist: 64M,
     /// unless --journal says otherwise.
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
-          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
     journal_device: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]
@@ -198,12 +203,13 @@ impl Tune {
                 uid: self.reserve_user.unwrap_or_else(|| old_id("uid")),
                 gid: self.reserve_group.unwrap_or_else(|| old_id("gid")),
             }),
+            compression: self.compress,
         })
     }
 
     /// Prints the current values of the tunable fields.
     fn print(&self, superblock: &Value) -> anyhow::Result<()> {
-        let shown = ["label", "uuid", "errors", "reserve", "journal"];
+        let shown = ["label", "uuid", "errors", "reserve", "compression", "journal"];
         let shown: serde_json::Map<String, Value> =
             shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();
         output::key_values(&Value::Object(shown))

@@ -1,11 +1,11 @@
-//! Changing options of mkfs: name, identity, the policy after damage, and the reserve.
+//! Changing options of mkfs: name, identity, the policy after damage, the reserve, and the compression.
 //!
 //! The copies of the superblock are written first, and block 0 when they are durable: a change is complete
 //! when block 0 has it. A new UUID does not affect metadata, since the seed of its checksums stays.
 
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::format::superblock::{ErrorsPolicy, Reserve};
+use crate::format::superblock::{Compression, ErrorsPolicy, Incompat, Reserve};
 use crate::mkfs;
 
 /// Which properties of a volume to change; `None` leaves one unchanged.
@@ -20,6 +20,9 @@ pub struct SetVolume {
     pub errors: Option<ErrorsPolicy>,
     /// Space that only some may use: at most half of the volume.
     pub reserve: Option<Reserve>,
+    /// How contents are compressed from now on. Only a volume that was made with a compression, or with
+    /// [`Compression::Off`], can change it.
+    pub compression: Option<Compression>,
 }
 
 impl SetVolume {
@@ -38,6 +41,14 @@ impl SetVolume {
         if let Some(reserve) = self.reserve {
             mkfs::check_reserve(superblock, reserve.fragments)?;
             superblock.reserve = reserve;
+        }
+        if let Some(compression) = self.compression {
+            if !superblock.incompat.contains(Incompat::CLUSTERS) {
+                let why = "the volume was made without counts of references to compressed contents; \
+                           make it with cffs mkfs --compress";
+                return Err(Error::Unsupported(why.into()));
+            }
+            superblock.compression = compression;
         }
         superblock.check().map_err(Error::from)
     }

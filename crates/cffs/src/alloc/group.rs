@@ -23,6 +23,8 @@ pub struct Group {
     pub rotor: u32,
     /// Whether the group differs from the device.
     pub dirty: bool,
+    /// The references to the cluster that begins in each block; empty while no cluster begins in the group.
+    pub(super) references: Vec<u8>,
     /// The last search to the group's end that found nothing, while nothing has become free since.
     vain: Option<Search>,
 }
@@ -72,6 +74,7 @@ impl Group {
             free_count: 0,
             rotor: 0,
             dirty: true,
+            references: Vec::new(),
             vain: None,
         };
         let per_block = layout.block_fragments();
@@ -108,15 +111,16 @@ impl Group {
             free_count,
             rotor: rotor.min(len),
             dirty: false,
+            references: Vec::new(),
             vain: None,
         }
     }
 
-    /// Memory of the bitmaps, in bytes.
+    /// Memory of the bitmaps and of the counts of references, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let words =
             self.free_bits.capacity() + self.reserved_bits.capacity() + self.logged_bits.capacity();
-        words as u64 * 8
+        words as u64 * 8 + self.references.capacity() as u64
     }
 
     /// The bitmap that a clean point writes, padded with used fragments to `bytes`, and the number of free

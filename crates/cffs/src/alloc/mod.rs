@@ -32,6 +32,7 @@
 //! of a key's other files beforehand and passes them in ([`Allocator::note_home`]).
 
 mod check;
+mod clusters;
 mod conventional;
 mod free_space;
 mod group;
@@ -47,6 +48,7 @@ mod zone;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use clusters::Reference;
 use foldhash::HashMap;
 pub use group::Group;
 use home::HomeExtents;
@@ -96,6 +98,8 @@ struct State {
     freed: Vec<FragRun>,
     /// Freed in the epoch that is being written.
     freeing: Vec<FragRun>,
+    /// References to clusters that came and went in the open epoch, in their order.
+    references: Vec<Reference>,
     reservations: HashMap<(Owner, Class), Reservation>,
     homes: HashMap<Owner, HomeExtents>,
     /// Blocks reserved for metadata.
@@ -153,6 +157,7 @@ impl Allocator {
                     whole: WholeBlocks::default(),
                     freed: Vec::new(),
                     freeing: Vec::new(),
+                    references: Vec::new(),
                     reservations: HashMap::default(),
                     homes: HashMap::default(),
                     pool: Vec::new(),
@@ -194,10 +199,16 @@ impl Allocator {
     }
 
     /// The open epoch goes to the device: the fragments freed until now belong to it.
-    pub fn epoch_started(&self) {
+    ///
+    /// # Errors
+    ///
+    /// If the counts of references to clusters cannot be read, or are wrong.
+    pub fn epoch_started(&self) -> Result<()> {
         let mut state = self.lock();
+        self.count_references(&mut state)?;
         let freed = std::mem::take(&mut state.freed);
         state.freeing.extend(freed);
+        Ok(())
     }
 
     /// The epoch is on the device: the runs that it freed become allocatable, and are returned.
@@ -225,7 +236,7 @@ impl Allocator {
     /// Whether anything waits for the epoch to become allocatable.
     pub fn has_freed(&self) -> bool {
         let state = self.lock();
-        !state.freed.is_empty() || !state.freeing.is_empty()
+        !state.freed.is_empty() || !state.freeing.is_empty() || !state.references.is_empty()
     }
 
     /// The fragments of a block that are in use, as bits from the lowest on. Freed fragments that are not yet

@@ -92,7 +92,7 @@ impl Allocator {
 
     /// Checks the run that a search found. Its place comes from bitmaps, which come from the device: a wrong
     /// one must not make a system block allocatable.
-    fn check_placed(&self, request: &Request, run: FragRun) -> Result<()> {
+    pub(super) fn check_placed(&self, request: &Request, run: FragRun) -> Result<()> {
         assert!((1..=request.len).contains(&run.len), "no more than was asked for");
         if request.kind == Kind::Metadata {
             let block = self.layout.block_fragments();
@@ -106,7 +106,7 @@ impl Allocator {
         Err(Corruption::CgBitmap { cg }.into())
     }
 
-    fn take(&self, state: &mut State, run: FragRun) -> Result<()> {
+    pub(super) fn take(&self, state: &mut State, run: FragRun) -> Result<()> {
         let cg = self.layout.cg_of_fragment(run.start);
         let at = self.in_group(cg, run.start);
         let files = self.files_start(state, cg);
@@ -123,7 +123,11 @@ impl Allocator {
         Ok(())
     }
 
-    fn place_small(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
+    pub(super) fn place_small(
+        &self,
+        state: &mut State,
+        request: &Request,
+    ) -> Result<Option<FragRun>> {
         let own = (request.owner, Class::Files);
         if request.grown
             && let Some(run) = self.take_from_holes(state, request)?

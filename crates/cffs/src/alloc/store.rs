@@ -53,14 +53,23 @@ impl Allocator {
     pub(super) fn read_group(&self, cg: CgIndex) -> Result<Group> {
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
-        let mut bytes = vec![0; block_bytes + bitmap_bytes];
+        let count_bytes = self.layout.count_blocks as usize * block_bytes;
+        let mut bytes = vec![0; block_bytes + bitmap_bytes + count_bytes];
         self.cache.read_uncached(self.layout.cg_header(cg), &mut bytes)?;
-        let (header, bitmap) = bytes.split_at(block_bytes);
+        let (header, rest) = bytes.split_at(block_bytes);
+        let (bitmap, counts) = rest.split_at(bitmap_bytes);
         let header = CgHeader::decode(header, cg, self.checksum)?;
         if bitmap_checksum(bitmap) != header.bitmap_checksum {
             return Err(Corruption::CgBitmap { cg }.into());
         }
-        let group = Group::from_bitmap(&self.layout, cg, bitmap, header.rotor);
+        let mut group = Group::from_bitmap(&self.layout, cg, bitmap, header.rotor);
+        if header.clusters > 0 {
+            if bitmap_checksum(counts) != header.counts_checksum {
+                let what = "checksum mismatch of the counts of references to clusters";
+                return Err(Corruption::CgHeader { cg, what }.into());
+            }
+            group.load_references(&counts[..self.layout.cg_len_blocks(cg) as usize]);
+        }
         if group.free_count() != header.free_fragments {
             return Err(Corruption::CgHeader { cg, what: "wrong count of free fragments" }.into());
         }
@@ -115,6 +124,7 @@ impl Allocator {
         }
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
+        let count_bytes = self.layout.count_blocks as usize * block_bytes;
         // Groups are made in order, without gaps.
         let last_used = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
         for cg in (state.cgs_made..last_used).map(CgIndex) {
@@ -126,8 +136,12 @@ impl Allocator {
             let runs = also_free.get(cg).map_or(&[][..], |runs| runs);
             let (bitmap, free_fragments) = group.save(bitmap_bytes, runs);
             free += u64::from(free_fragments - group.free_count());
+            let clusters = group.clusters();
+            let counts = if clusters > 0 { group.save_references(count_bytes) } else { Vec::new() };
             let header = CgHeader {
                 cg: *cg,
+                clusters,
+                counts_checksum: if clusters > 0 { bitmap_checksum(&counts) } else { 0 },
                 free_fragments,
                 rotor: group.rotor,
                 bitmap_checksum: bitmap_checksum(&bitmap),
@@ -137,7 +151,8 @@ impl Allocator {
             header.encode_into(&mut block, self.checksum);
             writes.put_block(Phase::Derived, self.layout.cg_header(*cg), Arc::new(block));
             let first = self.layout.cg_bitmap(*cg).0;
-            for (number, image) in (first..).zip(bitmap.chunks_exact(block_bytes)) {
+            let images = bitmap.chunks_exact(block_bytes).chain(counts.chunks_exact(block_bytes));
+            for (number, image) in (first..).zip(images) {
                 writes.put_block(Phase::Derived, BlockNo(number), Arc::new(Block::new(image)));
             }
         }

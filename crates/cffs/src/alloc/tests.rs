@@ -104,7 +104,7 @@ fn in_pieces(allocator: &Allocator) {
     }
     taken.sort_by_key(|run| run.start);
     taken.into_iter().step_by(2).for_each(|run| allocator.free(run));
-    allocator.epoch_started();
+    allocator.epoch_started().unwrap();
     allocator.epoch_done().unwrap();
 }
 
@@ -294,7 +294,7 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
     let others: Vec<FragRun> = (0..16).map(|_| place_reserved(&allocator, 1, 64)).collect();
     let window = others[0].start..others[15].end();
     others.into_iter().step_by(2).for_each(|run| allocator.free(run));
-    allocator.epoch_started();
+    allocator.epoch_started().unwrap();
     allocator.epoch_done().unwrap();
     let place_all = |len: u32| {
         let mut runs: Vec<FragRun> = Vec::new();
@@ -366,7 +366,7 @@ fn replacing_files_stay_with_the_stream_until_the_replaced_are_gone() {
     let run = allocator.place(&again).unwrap();
     assert_eq!(run.start, last.end(), "a run of its own would be mostly empty");
     allocator.free(own);
-    allocator.epoch_started();
+    allocator.epoch_started().unwrap();
     allocator.epoch_done().unwrap();
     assert_eq!(allocator.place(&again).unwrap(), own, "there is a hole now");
     // The key's own space is used first.

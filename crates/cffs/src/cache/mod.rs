@@ -22,6 +22,7 @@
 mod block;
 mod cursor;
 mod density;
+mod expanded;
 mod pages;
 mod pinned;
 mod run_queue;
@@ -55,6 +56,7 @@ use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
 use density::Density;
+use expanded::{Expanded, expanded};
 use run_queue::RunQueue;
 use streams::Streams;
 use unwritten::Unwritten;
@@ -137,6 +139,7 @@ pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
     layout: LiveLayout,
     clean: Clean,
+    expanded: Expanded,
     /// By segment, the number of writes that replaced blocks of it. Held while a segment is read.
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
@@ -171,6 +174,7 @@ impl BufferCache {
         BufferCache {
             device,
             clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
+            expanded: expanded(tuning.device.cache_bytes),
             tuning,
             horizon: AtomicU64::new(layout.blocks),
             stage: CurrentStage::default(),

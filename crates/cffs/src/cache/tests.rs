@@ -125,6 +125,7 @@ fn cache_tuned(groups: bool, tuning: Tuning) -> (Arc<Moody>, BufferCache) {
         intent_log_half_blocks: 1,
         journal_cg: crate::units::CgIndex(0),
         journal_blocks: 0,
+        count_blocks: 0,
     };
     let waiter = device.waits.clone();
     let cache = BufferCache::new(device.clone(), layout, tuning, groups, waiter);

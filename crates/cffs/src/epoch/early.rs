@@ -13,20 +13,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::EpochWriter;
+use super::packing::{self, Waiting};
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
+use crate::format::superblock::Compression;
 use crate::inode::{Vnode, VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
 
 /// A file to be written, with the pages that are.
-struct Chosen {
+pub(super) struct Chosen {
     rank: Rank,
-    vnode: Arc<Vnode>,
-    positions: Vec<FileBlock>,
+    pub(super) vnode: Arc<Vnode>,
+    pub(super) positions: Vec<FileBlock>,
 }
 
 impl EpochWriter {
@@ -72,13 +74,19 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. Returns the count of pages.
+    /// Places and writes the files that `choose` finds with the gate closed. Compresses before that what it
+    /// would find now. Returns the count of pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,
-        choose: impl FnOnce() -> Vec<Chosen>,
+        choose: impl Fn() -> Vec<Chosen>,
     ) -> Result<usize> {
         let inodes = &*self.inodes;
+        let compression = self.compression();
+        let clusters = match compression {
+            Compression::Off => Vec::new(),
+            Compression::Zstd(_) => packing::pack(inodes, compression, &choose()),
+        };
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();
         {
@@ -87,11 +95,19 @@ impl EpochWriter {
             let chosen = choose();
             let rewritten = rewritten(inodes, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(inodes, hints, rewritten);
-            for Chosen { vnode, positions, .. } in chosen {
+            let mut waiting = Waiting::new(clusters, &chosen);
+            for Chosen { vnode, mut positions, .. } in chosen {
+                for cluster in waiting.take(vnode.ino) {
+                    in_flight.extend(placer.place_cluster(cluster, &mut write_back)?);
+                }
+                let file = vnode.state.read();
+                positions.retain(|position| file.pages.is_dirty(*position));
+                drop(file);
                 let placed = placer.place(&vnode, positions, false, &mut write_back)?;
                 in_flight.push((vnode, placed));
             }
             progress.early.hints = std::mem::take(placer.hints());
+            self.counts.note_clusters(placer.placed, inodes.layout.fragment_bytes);
             write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
         }
         self.taken_over();

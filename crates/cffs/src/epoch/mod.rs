@@ -9,7 +9,7 @@
 //! | `change` | a change: the gate, and what happens when there is no space |
 //! | `write` | an epoch from its start to its end, and the background |
 //! | `prepare`, `placing`, `batch`, `seal` | its preparation in memory: places, inodes, sectors |
-//! | `early` | contents that are written ahead of it |
+//! | `early`, `packing` | contents that are written ahead of it, and compressed before that |
 //! | `fsync` | epochs on demand, shared by their callers |
 //! | `checkpoint` | checkpoints, and the mark of a clean volume |
 //! | `throttle` | writers that wait, and the background thread |
@@ -31,6 +31,7 @@ mod freed;
 mod fsync;
 mod health;
 pub mod mark;
+mod packing;
 mod placing;
 mod prepare;
 mod progress;
@@ -40,6 +41,7 @@ mod throttle;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 pub(crate) use discard::BATCH_RUNS;
 pub use discard::Trimmed;
@@ -80,6 +82,9 @@ pub(crate) struct Counts {
     pub epochs: Counter,
     pub epochs_forced: Counter,
     pub early_writes: Counter,
+    pub clusters: AtomicU64,
+    pub compressed_bytes: AtomicU64,
+    pub compressed_to_bytes: AtomicU64,
     pub clean_points: Counter,
 }
 

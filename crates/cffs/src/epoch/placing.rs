@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
+use super::progress::InFlight;
 use crate::alloc::Owner;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
 use crate::format::superblock::Policy;
-use crate::inode::{InodeCache, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
+use crate::inode::{Cluster, InodeCache, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
 use crate::namespace::scan;
 use crate::units::{FileBlock, FragRun, InodeNo, Key};
 
@@ -31,7 +32,7 @@ pub(crate) fn rank(file: &VnodeState) -> Rank {
     (file.inode.placement_key().0, u8::from(!file.inode.is_dir()), file.inode.ino)
 }
 
-/// How many fragments the small files of each key give back that are placed together.
+/// Per key: fragments that the small files placed together will free.
 pub(crate) type Rewritten = HashMap<Key, u64>;
 
 /// Per key: fragments that the small files placed in this epoch will free.
@@ -47,7 +48,7 @@ pub(crate) fn rewritten<'a>(
         if let (true, true, Some(map)) =
             (is_small && is_data, file.pages.dirty_count() > 0, file.inode.map())
         {
-            let fragments: u64 = map.iter().map(|extent| u64::from(extent.len)).sum();
+            let fragments: u64 = map.iter().map(|extent| u64::from(extent.run().len)).sum();
             *rewritten.entry(file.inode.placement_key()).or_default() += fragments;
         }
     }
@@ -94,13 +95,26 @@ pub(crate) struct Placer<'a> {
     hints: Hints,
     rewritten: Rewritten,
     asked: bool,
+    /// The clusters that were placed.
+    pub(crate) placed: PlacedClusters,
+}
+
+/// Counts of clusters that were placed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlacedClusters {
+    pub(crate) clusters: u64,
+    /// Fragments of their contents.
+    pub(crate) raw_fragments: u64,
+    /// Fragments that they take on the device.
+    pub(crate) stored_fragments: u64,
 }
 
 impl<'a> Placer<'a> {
     /// A placer that continues where others in the same epoch ended, for files that free the `rewritten`
     /// fragments.
     pub(crate) fn new(inodes: &'a InodeCache, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
-        Placer { inodes, keys: HashMap::default(), hints, rewritten, asked: false }
+        let (keys, placed) = (HashMap::default(), PlacedClusters::default());
+        Placer { inodes, keys, hints, rewritten, asked: false, placed }
     }
 
     /// The same for an epoch that an fsync asks for.
@@ -115,7 +129,7 @@ impl<'a> Placer<'a> {
 
     /// Places changed pages of a file, all of them if it is small, and adds them to what is written back.
     /// Returns those that are in flight from now on. An urgent file goes near other urgent ones. The file's
-    /// lock must not be held: its directory is looked at first.
+    /// lock must not be held.
     pub(crate) fn place(
         &mut self,
         vnode: &Arc<Vnode>,
@@ -126,6 +140,51 @@ impl<'a> Placer<'a> {
         if positions.is_empty() {
             return Ok(positions);
         }
+        let neighbours = self.neighbours(vnode, urgent);
+        let mut file = VnodeGuard::new(vnode);
+        let positions = write_back.place_file(&mut file, positions, neighbours)?;
+        if !positions.is_empty() {
+            self.note_place(&file);
+        }
+        Ok(positions)
+    }
+
+    /// Places contents that were compressed together, as far as they have not changed since, and adds them to
+    /// what is written back. Returns the pages that are in flight from now on: none if that would save
+    /// nothing any more, or there is no room for the cluster in one piece.
+    pub(crate) fn place_cluster(
+        &mut self,
+        mut cluster: Cluster,
+        write_back: &mut WriteBack<'_>,
+    ) -> Result<InFlight> {
+        let layout = &self.inodes.layout;
+        cluster.parts.retain(|part| {
+            let file = part.vnode.state.read();
+            part.is_current(layout, &file)
+                && (part.checksum.is_none() || write_back.is_owned(&file))
+        });
+        let Some(first) = cluster.parts.first() else { return Ok(Vec::new()) };
+        let neighbours = self.neighbours(&first.vnode, false);
+        let Some(run) = write_back.place_cluster(&cluster, neighbours)? else {
+            return Ok(Vec::new());
+        };
+        self.placed.clusters += 1;
+        self.placed.raw_fragments +=
+            cluster.parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        self.placed.stored_fragments += u64::from(run.len);
+        let mut in_flight = Vec::new();
+        for part in &cluster.parts {
+            // The state of each key notes where its first file lies.
+            self.neighbours(&part.vnode, false);
+            let mut file = VnodeGuard::new(&part.vnode);
+            in_flight.push((part.vnode.clone(), write_back.place_part(&mut file, part, run)));
+            self.note_place(&file);
+        }
+        Ok(in_flight)
+    }
+
+    /// The files near which a file is placed. The file's lock must not be held: its directory is looked at.
+    fn neighbours(&mut self, vnode: &Arc<Vnode>, urgent: bool) -> Neighbours {
         let (own, parent, key, fills_holes) = {
             let file = vnode.state.read();
             let inode = &file.inode;
@@ -143,19 +202,21 @@ impl<'a> Placer<'a> {
             true => (Owner::Urgent, false),
             false => (Owner::Key(key), known.grown),
         };
-        let neighbours = Neighbours { owner, grown, asked: self.asked };
         let alloc = &self.inodes.alloc;
-        if neighbours.grown && fills_holes && !alloc.knows_home(neighbours.owner) {
-            alloc.note_home(neighbours.owner, known.segments(self.inodes));
+        if grown && fills_holes && !alloc.knows_home(owner) {
+            alloc.note_home(owner, known.segments(self.inodes));
         }
-        let mut file = VnodeGuard::new(vnode);
-        let positions = write_back.place_file(&mut file, positions, neighbours)?;
-        if let (Some(parent), false) = (&known.parent, positions.is_empty()) {
+        Neighbours { owner, grown, asked: self.asked }
+    }
+
+    /// Notes where the first file of a directory lies.
+    fn note_place(&mut self, file: &VnodeGuard<'_>) {
+        let known = self.keys.get(&file.inode.placement_key());
+        if let Some(parent) = known.and_then(|known| known.parent.as_ref()) {
             let first = file.inode.map().and_then(|map| map.iter().next());
             let run = first.map_or(FragRun::default(), |extent| extent.run());
             self.hints.entry(parent.ino).or_insert(run);
         }
-        Ok(positions)
     }
 }
 

@@ -98,7 +98,7 @@ impl<'a> Preparation<'a> {
         self.encode()?;
         self.seal()?;
         self.write_back.writes.keep_used(|block| self.inodes.alloc.used_fragments(block));
-        self.inodes.alloc.epoch_started();
+        self.inodes.alloc.epoch_started()?;
         self.inodes.locator.epoch_started();
         self.log_intents()?;
         self.left.iter().for_each(|vnode| self.inodes.queue(vnode));

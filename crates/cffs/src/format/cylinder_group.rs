@@ -29,6 +29,10 @@ pub struct CgHeader {
     pub bitmap_checksum: u32,
     /// The volume's generation when the header was written.
     pub generation: u64,
+    /// How many clusters begin in the group. If there are none, the counts of references are not stored.
+    pub clusters: u32,
+    /// CRC-32C of the counts of references.
+    pub counts_checksum: u32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -41,7 +45,9 @@ struct DiskCgHeader {
     rotor: U32,
     bitmap_checksum: U32,
     generation: U64,
-    reserved: [u8; 32],
+    clusters: U32,
+    counts_checksum: U32,
+    reserved: [u8; 24],
 }
 
 const _: () = assert!(size_of::<DiskCgHeader>() == CG_HEADER_BYTES);
@@ -67,6 +73,8 @@ impl CgHeader {
             rotor: disk.rotor.get(),
             bitmap_checksum: disk.bitmap_checksum.get(),
             generation: disk.generation.get(),
+            clusters: disk.clusters.get(),
+            counts_checksum: disk.counts_checksum.get(),
         })
     }
 
@@ -81,14 +89,16 @@ impl CgHeader {
             rotor: self.rotor.into(),
             bitmap_checksum: self.bitmap_checksum.into(),
             generation: self.generation.into(),
-            reserved: [0; 32],
+            clusters: self.clusters.into(),
+            counts_checksum: self.counts_checksum.into(),
+            reserved: [0; 24],
         };
         block[..CG_HEADER_BYTES].copy_from_slice(disk.as_bytes());
         checksum.seal(block, CHECKSUM_AT);
     }
 }
 
-/// The checksum of a free bitmap, all its blocks.
+/// The checksum of a free bitmap, or of counts of references, all its blocks.
 pub fn bitmap_checksum(bitmap: &[u8]) -> u32 {
     crc32c::crc32c(bitmap)
 }

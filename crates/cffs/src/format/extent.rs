@@ -6,8 +6,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Checksum;
 use super::block::{self, CHECKSUM_AT};
+use super::cluster::CLUSTER_BYTES_MAX;
+use super::{Checksum, Layout};
 use crate::error::Corruption;
 use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
 
@@ -23,8 +24,23 @@ const HEADER_BYTES: usize = 48;
 const LOGICAL_BITS: u32 = 40;
 const START_BITS: u32 = 48;
 const UNWRITTEN: u64 = 1 << 63;
+const IN_CLUSTER: u64 = 1 << 62;
+const OFFSET_BITS: u32 = 14;
+/// In an extent of a cluster, the length in the file and the length of the cluster share one field.
+const CLUSTER_LEN_BITS: u32 = 12;
+const CLUSTER_LEN_MASK: u32 = (1 << CLUSTER_LEN_BITS) - 1;
 
-/// A run of a file's fragments and the run of the volume that holds it.
+/// The part of a cluster that an extent maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterPart {
+    /// The first fragment of the part in the expanded contents.
+    pub offset: u16,
+    /// The fragments that the cluster takes on the volume, from the extent's start on.
+    pub stored: u16,
+}
+
+/// A run of a file's fragments, and the run of the volume that holds it or, compressed with others, the
+/// cluster that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first fragment within the file.
@@ -35,17 +51,69 @@ pub struct Extent {
     pub len: u32,
     /// Allocated but never written: reads as zeros.
     pub unwritten: bool,
+    /// The cluster that begins at `start` and holds the contents; `None` if they lie there as they are.
+    pub cluster: Option<ClusterPart>,
 }
 
 impl Extent {
+    /// An extent of contents that were written, and lie on the volume as they are.
+    pub fn new(logical: u64, run: FragRun) -> Extent {
+        Extent { logical, start: run.start, len: run.len, unwritten: false, cluster: None }
+    }
+
+    /// An extent of a cluster that takes `run` on the volume: `len` fragments from `offset` on in its
+    /// expanded contents.
+    pub fn of_cluster(logical: u64, len: u32, run: FragRun, offset: u32) -> Extent {
+        assert!(
+            len <= CLUSTER_LEN_MASK && run.len <= CLUSTER_LEN_MASK && offset < 1 << OFFSET_BITS
+        );
+        let cluster = ClusterPart { offset: offset as u16, stored: run.len as u16 };
+        Extent { logical, start: run.start, len, unwritten: false, cluster: Some(cluster) }
+    }
+
+    /// The part of the extent that maps this range of the file, which must lie in it.
+    pub fn part(&self, range: std::ops::Range<u64>) -> Extent {
+        debug_assert!(self.logical <= range.start && range.end <= self.logical_end());
+        let into = range.start - self.logical;
+        let len = (range.end - range.start) as u32;
+        let part = Extent { logical: range.start, len, ..*self };
+        match self.cluster {
+            None => Extent { start: FragNo(self.start.0 + into), ..part },
+            Some(of) => {
+                let cluster = ClusterPart { offset: of.offset + into as u16, ..of };
+                Extent { cluster: Some(cluster), ..part }
+            }
+        }
+    }
+
+    /// Why the extent cannot be one of a file on this volume.
+    pub fn fault(&self, layout: &Layout) -> Option<&'static str> {
+        let run = self.run();
+        if !layout.is_allocatable(run.start, run.len) || self.len == 0 {
+            return Some("outside of the volume's space for files");
+        }
+        if self.logical_end() > layout.file_fragments_max() {
+            return Some("after the end of the largest file");
+        }
+        let of = self.cluster?;
+        let end = (u64::from(of.offset) + u64::from(self.len)) * u64::from(layout.fragment_bytes);
+        match () {
+            () if layout.count_blocks == 0 => Some("in a cluster, on a volume without clusters"),
+            () if self.unwritten => Some("in a cluster, but never written"),
+            () if run.len < layout.block_fragments() => Some("in a cluster of less than a block"),
+            () if end > CLUSTER_BYTES_MAX as u64 => Some("after the end of the largest cluster"),
+            () => None,
+        }
+    }
+
     /// The first fragment of the file after the extent.
     pub fn logical_end(&self) -> u64 {
         self.logical + u64::from(self.len)
     }
 
-    /// The run on the volume.
+    /// The run on the volume: of an extent in a cluster, that of the whole cluster.
     pub fn run(&self) -> FragRun {
-        FragRun::new(self.start, self.len)
+        FragRun::new(self.start, self.cluster.map_or(self.len, |of| of.stored.into()))
     }
 
     /// Whether it maps whole blocks to whole blocks that were written, as all extents of
@@ -54,12 +122,20 @@ impl Extent {
         let per_block = u64::from(block_fragments);
         [self.logical, self.start.0, self.len.into()].iter().all(|n| n.is_multiple_of(per_block))
             && !self.unwritten
+            && self.cluster.is_none()
     }
 
     /// The extent's 16 bytes.
     pub fn encode(&self) -> [u8; EXTENT_BYTES] {
-        let first = self.logical | u64::from(self.len) << LOGICAL_BITS;
-        let second = self.start.0 | if self.unwritten { UNWRITTEN } else { 0 };
+        let (len, offset) = match self.cluster {
+            None => (self.len, 0),
+            Some(of) => {
+                let len = self.len | u32::from(of.stored) << CLUSTER_LEN_BITS;
+                (len, IN_CLUSTER | u64::from(of.offset) << START_BITS)
+            }
+        };
+        let first = self.logical | u64::from(len) << LOGICAL_BITS;
+        let second = self.start.0 | offset | if self.unwritten { UNWRITTEN } else { 0 };
         let mut bytes = [0; EXTENT_BYTES];
         bytes[..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..].copy_from_slice(&second.to_le_bytes());
@@ -70,12 +146,22 @@ impl Extent {
     pub fn decode(bytes: &[u8; EXTENT_BYTES]) -> Extent {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         let (first, second) = (word(0), word(8));
-        Extent {
+        let len = (first >> LOGICAL_BITS) as u32;
+        let plain = Extent {
             logical: first & ((1 << LOGICAL_BITS) - 1),
-            len: (first >> LOGICAL_BITS) as u32,
             start: FragNo(second & ((1 << START_BITS) - 1)),
+            len,
             unwritten: second & UNWRITTEN != 0,
+            cluster: None,
+        };
+        if second & IN_CLUSTER == 0 {
+            return plain;
         }
+        let cluster = ClusterPart {
+            offset: (second >> START_BITS) as u16 & ((1 << OFFSET_BITS) - 1),
+            stored: (len >> CLUSTER_LEN_BITS) as u16,
+        };
+        Extent { len: len & CLUSTER_LEN_MASK, cluster: Some(cluster), ..plain }
     }
 
     /// Decodes a list of extents, such as an inode's data area.

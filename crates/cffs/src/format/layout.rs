@@ -1,7 +1,7 @@
 //! Where things lie on the volume: the arithmetic of FORMAT's chapter on layout.
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header and its
-//! free bitmap; then come the fragments that it gives out. In most groups the first two are reserved but
+//! free bitmap, and on a volume with clusters the counts of references to them; then come the fragments that it gives out. In most groups the first two are reserved but
 //! unused. Group 0 has the intent log in addition; the journal, if any, lies in one of the groups. The
 //! last two blocks of the volume are one more copy of the superblock and the system area.
 
@@ -34,6 +34,9 @@ pub struct Layout {
     pub journal_cg: CgIndex,
     /// The blocks of the journal on the volume; 0 where there is none.
     pub journal_blocks: u32,
+    /// The blocks after the bitmap of each group in which the references to its clusters are counted; 0 on
+    /// a volume without clusters.
+    pub count_blocks: u32,
 }
 
 /// Blocks at the head of each group before its bitmap: superblock, system area, header.
@@ -68,6 +71,10 @@ impl Layout {
                 (superblock.journal.start / u64::from(superblock.cg_blocks)) as u32,
             ),
             journal_blocks,
+            count_blocks: match superblock.incompat.contains(Incompat::CLUSTERS) {
+                true => superblock.cg_blocks.div_ceil(superblock.block_bytes),
+                false => 0,
+            },
         }
     }
 
@@ -188,6 +195,12 @@ impl Layout {
         bytes.div_ceil(self.block_bytes)
     }
 
+    /// The first block of the counts of references to a group's clusters: a byte for each block of the group,
+    /// for the cluster that begins in it.
+    pub fn cg_counts(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(self.cg_bitmap(cg).0 + u64::from(self.bitmap_blocks()))
+    }
+
     /// The block of a file that holds the byte at this offset.
     pub fn file_block(&self, offset: u64) -> FileBlock {
         FileBlock(offset / u64::from(self.block_bytes))
@@ -217,7 +230,7 @@ impl Layout {
 
     /// The first block of the intent log, in group 0.
     pub fn intent_log(&self) -> BlockNo {
-        BlockNo(CG_HEAD_BLOCKS + u64::from(self.bitmap_blocks()))
+        BlockNo(CG_HEAD_BLOCKS + u64::from(self.bitmap_blocks() + self.count_blocks))
     }
 
     /// The first block of the half of the intent log in which marks of a generation are.
@@ -235,7 +248,7 @@ impl Layout {
     /// The blocks at the head of a group that every volume has, without the journal.
     fn cg_head_blocks(&self, cg: CgIndex) -> u32 {
         let intent_log = if cg.0 == 0 { 2 * self.intent_log_half_blocks } else { 0 };
-        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + intent_log
+        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + self.count_blocks + journal
     }
 
     /// Where the journal begins, or would, if the group's head is prolonged by it.

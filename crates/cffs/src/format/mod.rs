@@ -12,6 +12,7 @@ use crate::units::InodeNo;
 
 mod block;
 pub mod checksum;
+pub mod cluster;
 pub mod cylinder_group;
 pub mod extent;
 pub mod index;

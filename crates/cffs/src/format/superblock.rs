@@ -11,7 +11,8 @@ mod records;
 
 use self::records::ErrorFlags;
 pub use self::records::{
-    Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, JournalArea, JournalFlags, Reserve,
+    Compression, Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, JournalArea, JournalFlags,
+    Reserve,
 };
 use super::{Checksum, Layout, journal};
 use crate::error::{Corruption, Error, Result};
@@ -39,6 +40,8 @@ bitflags::bitflags! {
         const PROTECTION = 1 << 2;
         /// The volume has a journal: a block at its place may be older than its image in the journal.
         const JOURNAL = 1 << 3;
+        /// Contents may lie in clusters, and each group counts the references to its clusters.
+        const CLUSTERS = 1 << 4;
     }
 }
 
@@ -195,6 +198,8 @@ pub struct Superblock {
     pub object_id: [u8; 16],
     /// The blocks of each half of the intent log.
     pub intent_log_blocks: u32,
+    /// How new contents are compressed, with [`Incompat::CLUSTERS`].
+    pub compression: Compression,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -246,7 +251,9 @@ struct DiskSuperblock {
     journal_uuid: [u8; 16],
     object_id: [u8; 16],
     intent_log_blocks: U32,
-    pad: [u8; 4],
+    codec: u8,
+    compression_level: u8,
+    pad: [u8; 2],
     journal_sequence: U64,
     journal_era: U64,
     reserved: [u8; 72],
@@ -344,6 +351,8 @@ impl Superblock {
             },
             object_id: disk.object_id,
             intent_log_blocks: disk.intent_log_blocks.get(),
+            compression: Compression::from_bytes(disk.codec, disk.compression_level)
+                .ok_or_else(|| field("codec", disk.codec.into()))?,
         };
         superblock.check()?;
         Ok(superblock)
@@ -403,7 +412,9 @@ impl Superblock {
             journal_uuid: self.journal.uuid,
             object_id: self.object_id,
             intent_log_blocks: self.intent_log_blocks.into(),
-            pad: [0; 4],
+            codec: self.compression.to_bytes().0,
+            compression_level: self.compression.to_bytes().1,
+            pad: [0; 2],
             journal_sequence: self.journal.sequence.into(),
             journal_era: self.journal.era.into(),
             reserved: [0; 72],
@@ -474,6 +485,13 @@ impl Superblock {
         if !(1..=intent_log_max).contains(&self.intent_log_blocks) {
             let value = self.intent_log_blocks.into();
             return Err(Corruption::SuperblockField { field: "intent_log_blocks", value });
+        }
+        if self.incompat.contains(Incompat::CLUSTERS) {
+            power("block_bytes", self.block_bytes, 4096, 16384)?;
+        }
+        if self.compression != Compression::Off && !self.incompat.contains(Incompat::CLUSTERS) {
+            let value = self.compression.to_bytes().0.into();
+            return Err(Corruption::SuperblockField { field: "codec", value });
         }
         self.check_journal()?;
         let layout = Layout::new(self);

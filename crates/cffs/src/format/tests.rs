@@ -8,8 +8,8 @@ use zerocopy::FromZeros;
 
 use super::inode::{DiskInode, FileType, InodeFlags, LinkTag, LinkTagKind, Record};
 use super::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, JournalArea, JournalFlags, Policy, Reserve, RoCompat,
-    State,
+    Compression, Damage, ErrorsPolicy, Holder, Incompat, JournalArea, JournalFlags, Policy,
+    Reserve, RoCompat, State,
 };
 use super::{Checksum, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
@@ -35,7 +35,7 @@ fn superblock() -> Superblock {
         label: b"label".to_vec(),
         compat: 0x0102_0304,
         ro_compat: RoCompat::all(),
-        incompat: Incompat::EMBED,
+        incompat: Incompat::EMBED.union(Incompat::CLUSTERS),
         block_bytes: 8192,
         fragment_bytes: 1024,
         sector_bytes: 2048,
@@ -84,6 +84,7 @@ fn superblock() -> Superblock {
         },
         object_id: *b"a heap of object",
         intent_log_blocks: 29,
+        compression: Compression::Zstd(7),
     }
 }
 

@@ -12,7 +12,7 @@ use super::{CheckOptions, Code, Place, Progress};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{Layout, xattr};
-use crate::units::{BlockNo, CgIndex, FragNo, FragRun, InodeNo};
+use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
 
 /// The largest position in a file that an extent can have, in fragments.
 const LOGICAL_MAX: u64 = 1 << 40;
@@ -43,6 +43,8 @@ pub(super) enum ClaimKind {
     Fixed,
     /// Contents.
     Data,
+    /// Contents in a cluster, whose run several files may claim.
+    Cluster,
 }
 
 /// A file that claims fragments that another file claims, too.
@@ -148,12 +150,10 @@ impl Claims<'_, '_> {
 
     fn claim_extent(&mut self, pending: &mut PendingMap, extent: Extent) {
         let layout = self.meta.layout;
-        let fits = layout.is_allocatable(extent.start, extent.len)
-            && extent.logical_end() <= layout.file_fragments_max();
         let is_container = pending.file_type == FileType::Directory || pending.ino.is_system();
-        let whole = !is_container || extent.is_of_blocks(layout.block_fragments());
-        if !fits || !whole {
-            let what = if fits { "not of whole blocks" } else { "outside of the data area" };
+        let is_part = is_container && !extent.is_of_blocks(layout.block_fragments());
+        let fault = extent.fault(&layout).or(is_part.then_some("not of whole blocks"));
+        if let Some(what) = fault {
             let message =
                 format!("extent of {} fragments at {} is {what}", extent.len, extent.start);
             self.findings.problem(Code::ExtentRange, Place::Inode(pending.ino), message);
@@ -161,7 +161,8 @@ impl Claims<'_, '_> {
             return;
         }
         pending.check.extents.push(extent);
-        self.claim(pending.ino, ClaimKind::Data, extent.run());
+        let kind = if extent.cluster.is_some() { ClaimKind::Cluster } else { ClaimKind::Data };
+        self.claim(pending.ino, kind, extent.run());
     }
 
     fn claim_attributes(&mut self, pending: &mut PendingMap, run: FragRun) {
@@ -199,7 +200,11 @@ impl Claims<'_, '_> {
         if is_watched {
             self.space.sharers.push(Sharer { ino, kind, run });
         }
-        if !self.space.used.claim(run) && !is_watched {
+        let is_free = match kind {
+            ClaimKind::Cluster => self.space.used.claim_cluster(run),
+            ClaimKind::Fixed | ClaimKind::Data => self.space.used.claim(run),
+        };
+        if !is_free && !is_watched {
             self.space.contested.push(run);
         }
     }
@@ -403,7 +408,10 @@ impl Claims<'_, '_> {
             check.extents
         };
         for extent in own {
-            self.release(extent.run());
+            match extent.cluster {
+                None => self.release(extent.run()),
+                Some(_) => self.space.used.release_cluster(extent.run()),
+            }
         }
         if let Some(run) = record.inode.attribute_run() {
             self.release(run);
@@ -432,21 +440,15 @@ fn without_overlap(by_age: &[Extent]) -> Vec<Extent> {
     for extent in by_age {
         let mut at = extent.logical;
         let mut pieces = Vec::new();
-        let cut = |from: u64, to: u64| Extent {
-            logical: from,
-            start: FragNo(extent.start.0 + (from - extent.logical)),
-            len: (to - from) as u32,
-            unwritten: extent.unwritten,
-        };
         let first = kept.partition_point(|other| other.logical_end() <= extent.logical);
         for other in kept[first..].iter().take_while(|o| o.logical < extent.logical_end()) {
             if other.logical > at {
-                pieces.push(cut(at, other.logical));
+                pieces.push(extent.part(at..other.logical));
             }
             at = at.max(other.logical_end());
         }
         if at < extent.logical_end() {
-            pieces.push(cut(at, extent.logical_end()));
+            pieces.push(extent.part(at..extent.logical_end()));
         }
         for piece in pieces {
             let position = kept.partition_point(|other| other.logical < piece.logical);

@@ -8,11 +8,18 @@ use super::records::MapCheck;
 use super::{Code, Phase, Place};
 use crate::format::checksum::contents;
 use crate::format::inode::{FileType, InodeFlags, Record};
-use crate::format::{SYMLINK_BYTES_MAX, xattr};
-use crate::units::InodeNo;
+use crate::format::{SYMLINK_BYTES_MAX, cluster, xattr};
+use crate::units::{FragNo, InodeNo};
 
 /// Bytes that are read before any of them is checked.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// The cluster that was expanded last: the next file is likely to have contents in it, too.
+#[derive(Default)]
+struct Expanded {
+    start: Option<FragNo>,
+    raw: Vec<u8>,
+}
 
 impl Claims<'_, '_> {
     pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
@@ -77,6 +84,7 @@ impl Claims<'_, '_> {
         let total = pending.len() as u64;
         let mut done = 0;
         let mut rest = &pending[..];
+        let mut expanded = Expanded::default();
         while !rest.is_empty() {
             let mut bytes = 0;
             let count = rest
@@ -88,17 +96,31 @@ impl Claims<'_, '_> {
                 .count()
                 .max(1);
             let (batch, tail) = rest.split_at(count);
+            let (clustered, plain): (Vec<_>, Vec<_>) = batch
+                .iter()
+                .partition(|file| file.extents.iter().any(|extent| extent.cluster.is_some()));
             let places: Vec<Vec<DiskPlace>> =
-                batch.iter().map(|file| self.data_places(file)).collect();
+                plain.iter().map(|file| self.data_places(file)).collect();
             let mut blobs = self.meta.disk.read_many(&places.concat()).into_iter();
-            for (file, places) in batch.iter().zip(&places) {
+            for (file, places) in plain.iter().zip(&places) {
                 let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
                 if self.contents_sum(file, &blobs) != file.checksum {
-                    let message = "the contents do not match their checksum";
-                    self.findings.problem(Code::Contents, Place::Inode(file.ino), message);
-                    let patch =
-                        Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() };
-                    self.fixes.push(Fix::Patch(file.ino, patch));
+                    self.lose_contents(file.ino, "the contents do not match their checksum".into());
+                }
+            }
+            for file in clustered {
+                match self.clustered_sum(file, &mut expanded) {
+                    Ok(sum) if sum == file.checksum => {}
+                    Ok(_) => {
+                        let message = "the contents do not match their checksum".into();
+                        self.lose_contents(file.ino, message);
+                    }
+                    Err(what) => {
+                        self.lose_contents(
+                            file.ino,
+                            format!("a cluster with its contents: {what}"),
+                        );
+                    }
                 }
             }
             done += count as u64;
@@ -107,11 +129,50 @@ impl Claims<'_, '_> {
         }
     }
 
+    fn lose_contents(&mut self, ino: InodeNo, message: String) {
+        self.findings.problem(Code::Contents, Place::Inode(ino), message);
+        let patch = Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() };
+        self.fixes.push(Fix::Patch(ino, patch));
+    }
+
     /// Whether the contents of a file match its checksum.
     pub(super) fn has_contents(&mut self, file: &PendingContents) -> bool {
+        if file.extents.iter().any(|extent| extent.cluster.is_some()) {
+            return self.clustered_sum(file, &mut Expanded::default()) == Ok(file.checksum);
+        }
         let places = self.data_places(file);
         let blobs = self.meta.disk.read_many(&places);
         self.contents_sum(file, &blobs) == file.checksum
+    }
+
+    /// The checksum of contents of which some lie in clusters, or the fault of one of these.
+    fn clustered_sum(
+        &mut self,
+        file: &PendingContents,
+        expanded: &mut Expanded,
+    ) -> Result<u32, &'static str> {
+        let fragment = self.meta.layout.fragment_bytes as usize;
+        let mut bytes = vec![0; file.size as usize];
+        for extent in file.extents.iter().filter(|extent| !extent.unwritten) {
+            let at = (extent.logical as usize * fragment).min(bytes.len());
+            let len = (extent.len as usize * fragment).min(bytes.len() - at);
+            let to = &mut bytes[at..at + len];
+            let place = self.meta.run_place(extent.run());
+            match extent.cluster {
+                None => to.copy_from_slice(&self.meta.disk.read(place.offset, len)),
+                Some(part) => {
+                    if expanded.start != Some(extent.start) {
+                        let stored = self.meta.disk.read(place.offset, place.len);
+                        expanded.raw = cluster::decode(&stored, self.meta.checksum)?;
+                        expanded.start = Some(extent.start);
+                    }
+                    let from = usize::from(part.offset) * fragment;
+                    let piece = expanded.raw.get(from..from + len);
+                    to.copy_from_slice(piece.ok_or("it ends before the file's contents do")?);
+                }
+            }
+        }
+        Ok(contents(0, &bytes))
     }
 
     /// Checks the targets of symbolic links that do not lie in their inodes.

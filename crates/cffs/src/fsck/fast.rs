@@ -204,6 +204,8 @@ impl FastRecovery<'_, '_> {
                 rotor: 0,
                 bitmap_checksum: 0,
                 generation: self.walk.meta.superblock.generation,
+                clusters: 0,
+                counts_checksum: 0,
             };
             return Some((header, bitmap));
         }

@@ -199,7 +199,7 @@ impl LostFound<'_, '_> {
         let first = container.sectors;
         let bytes = u64::from(first) * u64::from(layout.sector_bytes);
         let logical = bytes / u64::from(layout.fragment_bytes);
-        let extent = Extent { logical, start, len: fragments, unwritten: false };
+        let extent = Extent::new(logical, FragRun::new(start, fragments));
         let at = container.map.partition_point(|other| other.logical < logical);
         match container.map.get_mut(at.wrapping_sub(1)) {
             Some(before) if before.logical_end() == logical && before.run().end() == start => {

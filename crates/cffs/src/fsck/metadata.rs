@@ -14,7 +14,7 @@ use crate::format::inode::{DiskInode, FileType, InodeFlags, Record};
 use crate::format::sector::{self, Body, Sector};
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::format::{Checksum, Layout, locator};
-use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, SectorIndex};
+use crate::units::{BlockNo, Container, FragRun, InodeNo, SectorIndex};
 
 /// Sectors, records and extents, by inode: as far as the walk has found where they lie. All of it is read
 /// and changed through the overlay.
@@ -264,14 +264,7 @@ impl Metadata<'_> {
         let fragments = u64::from(self.layout.block_fragments());
         let (from, to) = (block * fragments, (block + 1) * fragments);
         let cut = |extent: Extent| {
-            let piece = |first: u64, end: u64| {
-                (first < end).then(|| Extent {
-                    logical: first,
-                    start: FragNo(extent.start.0 + (first - extent.logical)),
-                    len: (end - first) as u32,
-                    ..extent
-                })
-            };
+            let piece = |first: u64, end: u64| (first < end).then(|| extent.part(first..end));
             let before = piece(extent.logical, extent.logical_end().min(from));
             before.into_iter().chain(piece(extent.logical.max(to), extent.logical_end()))
         };

@@ -13,7 +13,7 @@ use super::{Code, Phase, Place};
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::locator::{self, Entry};
-use crate::units::{Container, InodeNo};
+use crate::units::{Container, FragRun, InodeNo};
 
 /// Blocks of the table that are read at once.
 const BATCH_BLOCKS: usize = 256;
@@ -124,7 +124,7 @@ impl LocatorTable<'_, '_> {
                 return Ok(false);
             };
             let logical = block * u64::from(block_fragments);
-            let extent = Extent { logical, start, len: block_fragments, unwritten: false };
+            let extent = Extent::new(logical, FragRun::new(start, block_fragments));
             let extents = &mut self.walk.round.locator.extents;
             let at = extents.partition_point(|other| other.logical < logical);
             match extents.get_mut(at.wrapping_sub(1)) {

@@ -33,7 +33,7 @@ impl Bitmaps<'_, '_> {
         for first in (0..made.max(needed)).step_by(BATCH_GROUPS as usize) {
             let groups: Vec<CgIndex> =
                 (first..made.max(needed).min(first + BATCH_GROUPS)).map(CgIndex).collect();
-            let blocks = 1 + layout.bitmap_blocks();
+            let blocks = 1 + layout.bitmap_blocks() + layout.count_blocks;
             let places: Vec<DiskPlace> = groups
                 .iter()
                 .map(|cg| DiskPlace {
@@ -58,7 +58,10 @@ impl Bitmaps<'_, '_> {
     /// Compares a group's header and bitmap with what was found; their right bytes if they differ.
     fn check_group(&mut self, cg: CgIndex, bytes: &[u8], is_made: bool) -> Option<Vec<u8>> {
         let layout = self.meta.layout;
-        let (head, disk_bitmap) = bytes.split_at(layout.block_bytes as usize);
+        let (head, rest) = bytes.split_at(layout.block_bytes as usize);
+        let (disk_bitmap, disk_counts) =
+            rest.split_at((layout.bitmap_blocks() * layout.block_bytes) as usize);
+        let (counts, clusters) = self.space.used.references(cg);
         let bitmap = self.space.used.free_bitmap(cg);
         let free = bitmap.iter().map(|byte| byte.count_ones()).sum();
         let mut header = CgHeader {
@@ -68,6 +71,8 @@ impl Bitmaps<'_, '_> {
             bitmap_checksum: bitmap_checksum(&bitmap),
             // Not of the clean point from which the intent log goes on.
             generation: self.meta.superblock.generation.wrapping_add(1),
+            clusters,
+            counts_checksum: if clusters > 0 { bitmap_checksum(&counts) } else { 0 },
         };
         let place = Place::Cg(cg);
         let mut is_wrong = !is_made;
@@ -86,6 +91,15 @@ impl Bitmaps<'_, '_> {
                     self.findings.derived(Code::FreeCount, place, message);
                     is_wrong = true;
                 }
+                let has_counts = (old.clusters, old.counts_checksum)
+                    == (clusters, header.counts_checksum)
+                    && (clusters == 0 || disk_counts == counts);
+                if is_made && !has_counts {
+                    let message =
+                        format!("the references to its {clusters} clusters are counted wrong");
+                    self.findings.derived(Code::ClusterReferences, place, message);
+                    is_wrong = true;
+                }
             }
             Err(error) if is_made => {
                 self.findings.derived(Code::GroupHeader, place, error.to_string());
@@ -97,6 +111,9 @@ impl Bitmaps<'_, '_> {
             let mut right = vec![0; head.len()];
             header.encode_into(&mut right, self.meta.checksum);
             right.extend_from_slice(&bitmap);
+            if clusters > 0 {
+                right.extend_from_slice(&counts);
+            }
             right
         })
     }

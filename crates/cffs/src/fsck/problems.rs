@@ -265,6 +265,10 @@ problems! {
         "superblock's counters wrong"
         "The superblock's count of free fragments or of inodes, or its epoch, is wrong."
         "They are corrected.";
+    ClusterReferences "CF0506" Derived
+        "counts of references to clusters wrong"
+        "A cylinder group counts more or fewer references to its clusters than extents refer to them. A count that is too low would free contents that are in use."
+        "The counts are rewritten from the extents that were found.";
 }
 
 impl Code {

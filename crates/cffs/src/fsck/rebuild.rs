@@ -74,7 +74,7 @@ impl Editor<'_, '_> {
                     self.walk.findings.problem(Code::NoSpace, Place::Inode(ino), message);
                     return;
                 };
-                map.insert(at, Extent { logical, start, len: len as u32, unwritten: false });
+                map.insert(at, Extent::new(logical, FragRun::new(start, len as u32)));
                 // A stale sector at that place must not be taken for one of this file.
                 let run = self.walk.meta.run_place(FragRun::new(start, len as u32));
                 self.walk.meta.disk.change(run.offset, &vec![0; run.len]);

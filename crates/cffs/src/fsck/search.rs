@@ -117,7 +117,7 @@ impl Search<'_, '_> {
             }
             self.walk.meta.cut_block(&mut map, *block);
             let logical = block * u64::from(fragments);
-            let extent = Extent { logical, start: *start, len: fragments, unwritten: false };
+            let extent = Extent::new(logical, FragRun::new(*start, fragments));
             map.insert(map.partition_point(|other| other.logical < logical), extent);
             end = extent.logical_end() * u64::from(layout.fragment_bytes);
             count += 1;
@@ -341,7 +341,7 @@ impl Search<'_, '_> {
         for (block, (start, _)) in blocks.range(first..) {
             if self.walk.space.used.claim_free(FragRun::new(*start, len)) {
                 let logical = block * u64::from(len);
-                extents.push(Extent { logical, start: *start, len, unwritten: false });
+                extents.push(Extent::new(logical, FragRun::new(*start, len)));
             }
         }
         extents

@@ -43,21 +43,18 @@ impl Sharers<'_, '_> {
             .map(|sharer| match sharer.kind {
                 // Blocks that contain their own address stay.
                 ClaimKind::Fixed => (Rank::Fixed, sharer),
-                ClaimKind::Data => (Rank::Data(proofs[&sharer.ino]), sharer),
+                ClaimKind::Data | ClaimKind::Cluster => (Rank::Data(proofs[&sharer.ino]), sharer),
             })
             .collect();
         // Among equals, the first found keeps them.
         ranked.sort_by_key(|(rank, _)| *rank);
-        let mut kept: Vec<(Rank, FragRun, InodeNo)> = Vec::new();
+        let mut kept: Vec<(Rank, Sharer)> = Vec::new();
         for (rank, sharer) in ranked {
             let run = sharer.run;
-            let others: Vec<_> = kept
-                .iter()
-                .filter(|(_, kept, _)| kept.start < run.end() && run.start < kept.end())
-                .copied()
-                .collect();
-            let Some((best, _, owner)) = others.first().copied() else {
-                kept.push((rank, run, sharer.ino));
+            let others: Vec<_> =
+                kept.iter().filter(|(_, kept)| excludes(kept, &sharer)).copied().collect();
+            let Some((best, Sharer { ino: owner, .. })) = others.first().copied() else {
+                kept.push((rank, sharer));
                 continue;
             };
             let range = format!("fragments {} to {}", run.start, run.end().0 - 1);
@@ -68,18 +65,19 @@ impl Sharers<'_, '_> {
             };
             self.walk.findings.problem(Code::SharedFragments, Place::Inode(sharer.ino), message);
             match sharer.kind {
-                ClaimKind::Data if is_anothers => {
-                    let taken: Vec<FragRun> = others.iter().map(|(_, run, _)| *run).collect();
+                ClaimKind::Data | ClaimKind::Cluster if is_anothers => {
+                    let taken: Vec<FragRun> = others.iter().map(|(_, other)| other.run).collect();
                     self.leave_holes(sharer.ino, &taken);
                 }
-                ClaimKind::Data => self.copy_extent(sharer.ino, run),
+                ClaimKind::Data | ClaimKind::Cluster => self.copy_extent(sharer.ino, run),
                 // At most one of two such blocks is genuine; the walk drops the other.
                 ClaimKind::Fixed => {}
             }
         }
-        let is_shared = |a: &FragRun, b: &FragRun| a.start < b.end() && b.start < a.end();
         debug_assert!(
-            kept.iter().enumerate().all(|(i, a)| kept[..i].iter().all(|b| !is_shared(&a.1, &b.1))),
+            kept.iter()
+                .enumerate()
+                .all(|(i, (_, a))| !kept[..i].iter().any(|(_, b)| excludes(a, b))),
             "a fragment still has two users"
         );
         self.walk.space.watched.clear();
@@ -193,19 +191,27 @@ enum Rank {
     Data(Proof),
 }
 
-/// The parts of an extent outside of a run.
+/// The parts of an extent outside of a run; nothing of an extent whose cluster the run touches.
 fn without(extent: Extent, run: FragRun) -> impl Iterator<Item = Extent> {
-    let (first, end) = (extent.start.0, extent.run().end().0);
+    let own = extent.run();
     let piece = move |from: u64, to: u64| {
-        (from < to).then(|| Extent {
-            logical: extent.logical + (from - first),
-            start: FragNo(from),
-            len: (to - from) as u32,
-            ..extent
-        })
+        let at = |fragment: u64| extent.logical + (fragment - own.start.0);
+        (from < to).then(|| extent.part(at(from)..at(to)))
     };
-    let before = piece(first, end.min(run.start.0));
-    before.into_iter().chain(piece(first.max(run.end().0), end))
+    let (first, end) = (own.start.0, own.end().0);
+    let is_apart = end <= run.start.0 || run.end().0 <= first;
+    let (before, after) = match extent.cluster {
+        Some(_) => (is_apart.then_some(extent), None),
+        None => (piece(first, end.min(run.start.0)), piece(first.max(run.end().0), end)),
+    };
+    before.into_iter().chain(after)
+}
+
+/// Whether two claims overlap, and are not of one cluster.
+fn excludes(a: &Sharer, b: &Sharer) -> bool {
+    let is_of_cluster = a.kind == ClaimKind::Cluster && b.kind == ClaimKind::Cluster;
+    let overlaps = a.run.start < b.run.end() && b.run.start < a.run.end();
+    overlaps && !(is_of_cluster && a.run == b.run)
 }
 
 fn merge_runs(runs: &mut Vec<FragRun>) {

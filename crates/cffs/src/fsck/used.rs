@@ -14,11 +14,19 @@ pub(super) struct UsedMap {
     groups: BTreeMap<u32, Vec<u64>>,
     total: u64,
     released: Vec<FragRun>,
+    /// Clusters: their lengths and the extents that refer to them, by their first fragments.
+    clusters: BTreeMap<FragNo, (u32, u32)>,
 }
 
 impl UsedMap {
     pub fn new(layout: Layout) -> UsedMap {
-        UsedMap { layout, groups: BTreeMap::new(), total: 0, released: Vec::new() }
+        UsedMap {
+            layout,
+            groups: BTreeMap::new(),
+            total: 0,
+            released: Vec::new(),
+            clusters: BTreeMap::new(),
+        }
     }
 
     /// Fragments in use, the reserved ones not counted.
@@ -40,6 +48,49 @@ impl UsedMap {
             i64::from(fresh.count_ones())
         });
         self.total - before == u64::from(run.len)
+    }
+
+    /// Counts a reference to the cluster in an allocatable run; true if all of the run was free before, or
+    /// belongs to this cluster.
+    pub fn claim_cluster(&mut self, run: FragRun) -> bool {
+        if let Some((len, references)) = self.clusters.get_mut(&run.start)
+            && *len == run.len
+        {
+            *references += 1;
+            return true;
+        }
+        let is_free = self.claim(run);
+        if is_free {
+            self.clusters.insert(run.start, (run.len, 1));
+        }
+        is_free
+    }
+
+    /// Takes a reference to a cluster back; the run of the last one is free again.
+    pub fn release_cluster(&mut self, run: FragRun) {
+        let Some((_, references)) = self.clusters.get_mut(&run.start) else { return };
+        *references -= 1;
+        if *references == 0 {
+            self.clusters.remove(&run.start);
+            self.release(run);
+        }
+    }
+
+    /// The counts of references to the clusters of a group as they should lie on the device, and how many
+    /// clusters these are. A count that its byte cannot hold is the largest one.
+    pub fn references(&self, cg: CgIndex) -> (Vec<u8>, u32) {
+        let layout = &self.layout;
+        let mut counts = vec![0; (layout.count_blocks * layout.block_bytes) as usize];
+        let start = layout.cg_start(cg);
+        let first = layout.block_start(start);
+        let end = FragNo(first.0 + u64::from(layout.cg_fragments(cg)));
+        let mut clusters = 0;
+        for (at, (_, references)) in self.clusters.range(first..end) {
+            let block = (layout.block_of(*at).0 - start.0) as usize;
+            counts[block] = u8::try_from(*references).unwrap_or(u8::MAX);
+            clusters += 1;
+        }
+        (counts, clusters)
     }
 
     /// Marks an allocatable run as used if all of it is free, and nothing of it otherwise.

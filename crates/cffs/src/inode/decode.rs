@@ -132,11 +132,8 @@ impl<'a> Decoder<'a> {
         direct: bool,
     ) -> Result<()> {
         let bad = |what| Corruption::Extent { ino, start: extent.start, what };
-        if !self.layout.is_allocatable(extent.start, extent.len) {
-            return Err(bad("outside of the volume's space for files").into());
-        }
-        if extent.logical_end() > self.layout.file_fragments_max() {
-            return Err(bad("after the end of the largest file").into());
+        if let Some(what) = extent.fault(self.layout) {
+            return Err(bad(what).into());
         }
         map.load(extent, direct).map_err(bad)?;
         Ok(())

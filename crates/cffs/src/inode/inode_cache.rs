@@ -21,7 +21,7 @@ use crate::format::{Checksum, LiveLayout, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::memory::{Held, Kind, Memory};
 use crate::trace;
-use crate::units::{Container, EpochNo, FileBlock, FileFrag, InodeNo};
+use crate::units::{Container, EpochNo, FileBlock, FileFrag, FragRun, InodeNo};
 
 /// The features that mkfs chose, decoded.
 #[derive(Clone, Copy, Debug)]
@@ -119,12 +119,8 @@ impl InodeCache {
         let now = self.clock.now();
         let mut system = Inode::new(InodeNo::SYSTEM, 0, FileType::Regular, InodeNo::SYSTEM, now);
         let mut map = ExtentMap::default();
-        let extent = Extent {
-            logical: 0,
-            start: self.layout.block_start(self.layout.system_area()),
-            len: self.layout.block_fragments(),
-            unwritten: false,
-        };
+        let area = self.layout.block_start(self.layout.system_area());
+        let extent = Extent::new(0, FragRun::new(area, self.layout.block_fragments()));
         map.load(extent, true).map_err(|what| Corruption::Inode { ino: system.ino, what })?;
         system.content = Content::Map(map);
         system.size = block_bytes;

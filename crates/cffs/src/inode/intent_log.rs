@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::VnodeState;
 use crate::alloc::Changes;
 use crate::cache::{Block, Phase, WriteSet};
+use crate::format::extent::Extent;
 use crate::format::inode::FileType;
 use crate::format::intent_log::{self, Position, Record};
 use crate::format::sector::{Body, Sector};
@@ -310,11 +311,12 @@ impl IntentLog {
     }
 }
 
-/// All space of a file.
+/// All space that a file has for itself, without that of clusters.
 pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
     let map = file.inode.map();
     let block = |number| FragRun::new(layout.block_start(number), layout.block_fragments());
-    let data = map.into_iter().flat_map(|map| map.iter().map(|extent| extent.run()));
+    let own = |extent: &&Extent| extent.cluster.is_none();
+    let data = map.into_iter().flat_map(|map| map.iter().filter(own).map(Extent::run));
     let tree = map.into_iter().flat_map(|map| map.tree_blocks().map(block));
     data.chain(tree)
         .chain([file.inode.xattr_block, file.promised.xattr_space])

@@ -26,8 +26,35 @@ pub enum Mapping {
         /// Whether they were never written and read as zeros.
         unwritten: bool,
     },
+    /// This many fragments from here on lie in a cluster.
+    InCluster {
+        /// The run of the cluster.
+        run: FragRun,
+        /// The fragment's place in the expanded contents.
+        offset: u32,
+        /// How many follow each other there, with it.
+        len: u64,
+    },
     /// This many fragments from here on have no place; `u64::MAX` after the last extent.
     Hole(u64),
+}
+
+/// What a map gave up.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// Runs that belong to no file any more.
+    pub runs: Vec<FragRun>,
+    /// Clusters that lost a reference.
+    pub released: Vec<FragRun>,
+    /// Clusters that gained a reference: a part in the middle of an extent went.
+    pub shared: Vec<FragRun>,
+}
+
+impl Removed {
+    /// Whether the map gave up nothing.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.released.is_empty() && self.shared.is_empty()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -209,9 +236,14 @@ impl ExtentMap {
             && logical < extent.logical_end()
         {
             let into = logical - extent.logical;
+            let len = u64::from(extent.len) - into;
+            if let Some(of) = extent.cluster {
+                let offset = u32::from(of.offset) + into as u32;
+                return Mapping::InCluster { run: extent.run(), offset, len };
+            }
             return Mapping::Mapped {
                 start: FragNo(extent.start.0 + into),
-                len: u64::from(extent.len) - into,
+                len,
                 unwritten: extent.unwritten,
             };
         }
@@ -243,17 +275,26 @@ impl ExtentMap {
             && before.logical_end() == logical
             && before.run().end() == run.start
             && before.unwritten == unwritten
+            && before.cluster.is_none()
             && before.len + run.len <= EXTENT_FRAGMENTS_MAX
         {
             before.len += run.len;
             return;
         }
-        let extent = Extent { logical, start: run.start, len: run.len, unwritten };
+        self.put(Extent { unwritten, ..Extent::new(logical, run) }, true);
+    }
+
+    /// Maps fragments that are not mapped to a part of a cluster.
+    pub fn insert_in_cluster(&mut self, extent: Extent) {
+        assert!(extent.cluster.is_some(), "an extent of a cluster");
+        let free = self.find(FileFrag(extent.logical));
+        debug_assert!(matches!(free, Mapping::Hole(len) if len >= extent.len.into()));
+        self.mapped += u64::from(extent.len);
         self.put(extent, true);
     }
 
-    /// Unmaps a range and returns the runs that it was mapped to.
-    pub fn remove(&mut self, range: Range<FileFrag>) -> Vec<FragRun> {
+    /// Unmaps a range and returns what it was mapped to.
+    pub fn remove(&mut self, range: Range<FileFrag>) -> Removed {
         assert!(range.start <= range.end, "a range of a file");
         let before = self.last_before(range.start);
         let range = range.start.0..range.end.0;
@@ -262,20 +303,22 @@ impl ExtentMap {
             .map_or(range.start, |extent| extent.logical);
         let touched: Vec<Extent> =
             self.extents.range(first..range.end).map(|kept| kept.extent).collect();
-        let mut removed = Vec::with_capacity(touched.len());
+        let mut removed = Removed::default();
         for extent in touched {
             let from = extent.logical.max(range.start);
             let to = extent.logical_end().min(range.end);
             let direct = self.take_out(extent.logical);
-            let into = FragNo(extent.start.0 + (from - extent.logical));
-            removed.push(FragRun::new(into, (to - from) as u32));
             self.mapped -= to - from;
-            for (begin, end) in [(extent.logical, from), (to, extent.logical_end())] {
-                if begin < end {
-                    let start = FragNo(extent.start.0 + (begin - extent.logical));
-                    let len = (end - begin) as u32;
-                    self.put_back(Extent { logical: begin, start, len, ..extent }, direct);
-                }
+            let rest = [extent.logical..from, to..extent.logical_end()];
+            let rest: Vec<_> = rest.into_iter().filter(|part| !part.is_empty()).collect();
+            match (extent.cluster, rest.len()) {
+                (None, _) => removed.runs.push(extent.part(from..to).run()),
+                (Some(_), 0) => removed.released.push(extent.run()),
+                (Some(_), 1) => {}
+                (Some(_), _) => removed.shared.push(extent.run()),
+            }
+            for part in rest {
+                self.put_back(extent.part(part), direct);
             }
         }
         removed
@@ -353,6 +396,8 @@ impl ExtentMap {
             && before.logical_end() == logical
             && before.run().end() == extent.start
             && before.unwritten == extent.unwritten
+            && before.cluster.is_none()
+            && extent.cluster.is_none()
             && before.len + extent.len <= EXTENT_FRAGMENTS_MAX
         {
             before.len += extent.len;

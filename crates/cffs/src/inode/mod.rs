@@ -24,6 +24,7 @@
 
 mod attributes;
 mod change;
+mod clusters;
 mod containers;
 mod decode;
 mod extents;
@@ -42,11 +43,12 @@ mod write_back;
 
 pub use attributes::Attributes;
 pub use change::PageWriter;
+pub use clusters::{Cluster, ClusterPart};
 pub use containers::{Containers, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
 pub use intent_log::{Fill, IntentLog, space_of};
 pub use locator::{Locator, LocatorTable};
-pub use map::{ExtentMap, Mapping};
+pub use map::{ExtentMap, Mapping, Removed};
 pub use read::{Contents, into_slice};
 pub use scrub::Scrubber;
 pub use space::SpacePlan;

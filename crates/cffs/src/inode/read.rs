@@ -14,7 +14,7 @@ use super::{Content, ExtentMap, InodeCache, Mapping, VnodeState};
 use crate::alloc::Kind;
 use crate::cache::{Block, BufferCache};
 use crate::error::{Corruption, Error, Result};
-use crate::format::{LiveLayout, checksum};
+use crate::format::{Checksum, LiveLayout, checksum, cluster};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
 /// Bytes of a file that are fetched at once: as many as readers of whole files ask for.
@@ -30,11 +30,12 @@ static ZEROS: [u8; 4096] = [0; 4096];
 pub struct Contents<'a> {
     layout: &'a LiveLayout,
     cache: &'a BufferCache,
+    checksum: Checksum,
 }
 
 impl<'a> Contents<'a> {
     pub(super) fn new(inodes: &'a InodeCache) -> Contents<'a> {
-        Contents { layout: &inodes.layout, cache: &inodes.cache }
+        Contents { layout: &inodes.layout, cache: &inodes.cache, checksum: inodes.checksum }
     }
 
     /// Reads up to `len` bytes of a file, at most to its end, and returns how many. Contents that are found
@@ -69,10 +70,48 @@ impl<'a> Contents<'a> {
     pub fn fetch(&self, file: &VnodeState) -> Result<()> {
         let Content::Map(map) = &file.inode.content else { return Ok(()) };
         let size = file.inode.size;
+        if map.iter().any(|extent| extent.cluster.is_some()) {
+            return self.fetch_stored(file, map);
+        }
         for at in (0..size).step_by(FETCH_BYTES as usize) {
             self.read_mapped(file, map, at..size.min(at + FETCH_BYTES), &mut |_| ())?;
         }
         Ok(())
+    }
+
+    /// The same for a file with contents in clusters, which are not expanded.
+    fn fetch_stored(&self, file: &VnodeState, map: &ExtentMap) -> Result<()> {
+        for extent in map.iter().filter(|extent| !extent.unwritten) {
+            let run = extent.run();
+            let len = u64::from(run.len) * u64::from(self.layout.fragment_bytes);
+            self.read_fragments(run.start, 0, len, self.read_until(file, run), &mut |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// The contents of a cluster in which a file has some, expanded.
+    fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
+        if let Some(raw) = self.cache.expanded(run.start) {
+            return Ok(raw);
+        }
+        let len = u64::from(run.len) * u64::from(self.layout.fragment_bytes);
+        let mut stored = Vec::with_capacity(len as usize);
+        let mut take = |piece: &[u8]| stored.extend_from_slice(piece);
+        self.read_fragments(run.start, 0, len, self.read_until(file, run), &mut take)?;
+        let bad = |what| Corruption::Cluster { ino: file.inode.ino, start: run.start, what };
+        let raw = Arc::new(cluster::decode(&stored, self.checksum).map_err(bad)?);
+        self.cache.keep_expanded(run.start, raw.clone());
+        Ok(raw)
+    }
+
+    /// The block before which a read of this run of a file ends its read-ahead: of a large file the run's
+    /// end. The neighbours of a small file are likely to be read next.
+    fn read_until(&self, file: &VnodeState, run: FragRun) -> BlockNo {
+        let placing = &self.cache.tuning().placing;
+        match Kind::of_file(file.inode.size, self.layout, placing) {
+            Kind::Large => BlockNo(self.layout.block_of(FragNo(run.end().0 - 1)).0 + 1),
+            _ => BlockNo(self.layout.blocks),
+        }
     }
 
     /// Reads `len` bytes from the run of the volume that begins at `start`, `skip` bytes in; nothing is read
@@ -140,30 +179,28 @@ impl<'a> Contents<'a> {
             let next = file.pages.next_at(position);
             let next_page = next.map_or(u64::MAX, |page| self.layout.file_offset(page));
             let into = at % fragment_bytes;
-            let (mapping, fragments) = match map.find(FileFrag(at / fragment_bytes)) {
-                Mapping::Mapped { start, len, unwritten: false } => (Some((start, len)), len),
-                Mapping::Mapped { len, .. } | Mapping::Hole(len) => (None, len),
+            let mapping = map.find(FileFrag(at / fragment_bytes));
+            let fragments = match mapping {
+                Mapping::Mapped { len, .. }
+                | Mapping::InCluster { len, .. }
+                | Mapping::Hole(len) => len,
             };
             let len = fragments.saturating_mul(fragment_bytes).saturating_sub(into);
             let to = at.saturating_add(len).min(next_page).min(part.end);
             match mapping {
-                Some((start, fragments)) => {
-                    // The neighbours of a small file are likely to be read next.
-                    let until = match Kind::of_file(
-                        file.inode.size,
-                        self.layout,
-                        &self.cache.tuning().placing,
-                    ) == Kind::Large
-                    {
-                        true => {
-                            let last = FragNo(start.0 + fragments - 1);
-                            BlockNo(self.layout.block_of(last).0 + 1)
-                        }
-                        false => BlockNo(self.layout.blocks),
-                    };
+                Mapping::Mapped { start, len, unwritten: false } => {
+                    let until = self.read_until(file, FragRun::new(start, len as u32));
                     self.read_fragments(start, into, to - at, until, take)?;
                 }
-                None => take_zeros(to - at, take),
+                Mapping::InCluster { run, offset, .. } => {
+                    let raw = self.expand(file, run)?;
+                    let from = (u64::from(offset) * fragment_bytes + into) as usize;
+                    let (ino, start) = (file.inode.ino, run.start);
+                    let what = "it ends before the file's contents in it do";
+                    let piece = raw.get(from..from + (to - at) as usize);
+                    take(piece.ok_or(Corruption::Cluster { ino, start, what })?);
+                }
+                Mapping::Mapped { .. } | Mapping::Hole(_) => take_zeros(to - at, take),
             }
             at = to;
         }
@@ -191,6 +228,7 @@ impl<'a> Contents<'a> {
                 file.pages.next_at(position).map_or(u64::MAX, |page| self.layout.file_offset(page));
             let (here, len) = match map.find(FileFrag(at / fragment_bytes)) {
                 Mapping::Mapped { len, unwritten, .. } => (!unwritten, len),
+                Mapping::InCluster { len, .. } => (true, len),
                 Mapping::Hole(len) => (false, len),
             };
             if here == data {

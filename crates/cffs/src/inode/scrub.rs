@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use super::{Inode, InodeCache, VnodeState};
 use crate::error::{Corruption, Error, Result};
-use crate::format::extent::Node;
-use crate::format::{Superblock, checksum, index, locator, sector, xattr};
+use crate::format::extent::{Extent, Node};
+use crate::format::{Superblock, checksum, cluster, index, locator, sector, xattr};
 use crate::units::{BlockNo, CgIndex, Container, FileBlock, FragNo, InodeNo, SectorIndex};
 
 /// The count of pieces of the device that are kept.
@@ -225,10 +225,22 @@ impl<'s> Scrubber<'s> {
             let at = extent.logical * fragment_bytes;
             let len = (u64::from(extent.len) * fragment_bytes).min(inode.size.saturating_sub(at));
             if !extent.unwritten && len > 0 {
-                let bytes = self.read(extent.start, len)?;
+                let bytes = self.extent(inode, extent, len)?;
                 contents[at as usize..(at + len) as usize].copy_from_slice(&bytes);
             }
         }
         if checksum::contents(0, &contents) == expected { Ok(()) } else { Err(bad.into()) }
+    }
+
+    /// The first `len` bytes that an extent maps.
+    fn extent(&mut self, inode: &Inode, extent: &Extent, len: u64) -> Result<Vec<u8>> {
+        let Some(part) = extent.cluster else { return self.read(extent.start, len) };
+        let fragment_bytes = u64::from(self.inodes.layout.fragment_bytes);
+        let stored = self.read(extent.start, u64::from(part.stored) * fragment_bytes)?;
+        let bad = |what| Corruption::Cluster { ino: inode.ino, start: extent.start, what };
+        let raw = cluster::decode(&stored, self.inodes.checksum).map_err(bad)?;
+        let from = u64::from(part.offset) * fragment_bytes;
+        let contents = raw.get(from as usize..(from + len) as usize);
+        Ok(contents.ok_or(bad("it ends before the file's contents in it do"))?.to_vec())
     }
 }

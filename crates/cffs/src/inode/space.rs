@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{ExtentMap, Features, InodeCache, Mapping, VnodeGuard, VnodeState};
+use super::{ExtentMap, Features, InodeCache, Mapping, Removed, VnodeGuard, VnodeState};
 use crate::alloc::{Allocator, Kind, Owner, Request};
 use crate::error::{Error, Result};
 use crate::format::LiveLayout;
@@ -109,6 +109,8 @@ impl<'a> SpacePlan<'a> {
     pub(super) fn settle_promises(&self, file: &mut VnodeState) {
         let fragments = std::mem::take(&mut file.promised.fragments);
         let blocks = std::mem::take(&mut file.promised.blocks);
+        // No changed page is left that could lack a part of its place.
+        file.promised.lacks_tail = false;
         if fragments > 0 {
             self.alloc.withdraw(fragments);
         }
@@ -124,7 +126,9 @@ impl<'a> SpacePlan<'a> {
         let mut at = range.start;
         while at < range.end {
             match map.find(at) {
-                Mapping::Mapped { len, .. } => at = at.plus(len),
+                Mapping::Mapped { len, .. } | Mapping::InCluster { len, .. } => {
+                    at = at.plus(len);
+                }
                 Mapping::Hole(len) => {
                     let len = len.min(range.end.0 - at.0);
                     missing += len;
@@ -152,7 +156,9 @@ impl<'a> SpacePlan<'a> {
         while at < range.end {
             let Some(map) = file.inode.map_mut() else { return Ok(()) };
             match map.find(at) {
-                Mapping::Mapped { len, .. } => at = at.plus(len),
+                Mapping::Mapped { len, .. } | Mapping::InCluster { len, .. } => {
+                    at = at.plus(len);
+                }
                 Mapping::Hole(len) => {
                     let goal = map.last_before(at).map(|before| before.run().end());
                     let len = len.min(range.end.0 - at.0).min(1 << 20) as u32;
@@ -168,10 +174,19 @@ impl<'a> SpacePlan<'a> {
         Ok(())
     }
 
-    pub(super) fn unmap(&self, file: &mut VnodeState, range: Range<FileFrag>) {
+    /// Unmaps a range, and frees what it was mapped to.
+    pub fn unmap(&self, file: &mut VnodeState, range: Range<FileFrag>) {
         if let Some(map) = file.inode.map_mut() {
-            map.remove(range).into_iter().for_each(|run| self.alloc.free(run));
+            self.free(map.remove(range));
         }
+    }
+
+    /// Frees what a map gave up.
+    pub(super) fn free(&self, removed: Removed) {
+        let Removed { runs, released, shared } = removed;
+        runs.into_iter().for_each(|run| self.alloc.free(run));
+        shared.into_iter().for_each(|run| self.alloc.share_cluster(run));
+        released.into_iter().for_each(|run| self.alloc.release_cluster(run));
     }
 
     /// Frees the blocks of the extent tree, when the map is about to go.

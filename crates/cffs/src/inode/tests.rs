@@ -65,7 +65,7 @@ proptest! {
             for (start, len, times, come) in changes {
                 for at in (start..).step_by(4).take(times.into()) {
                     let range = FileFrag(at)..FileFrag(at).plus(len.into());
-                    count += map.remove(range).len() as u64 + 1;
+                    count += map.remove(range).runs.len() as u64 + 1;
                     if let Some(unwritten) = come {
                         // Never behind the one before, so that they stay apart.
                         place += 10;

@@ -43,8 +43,8 @@ pub struct WriteBack<'a> {
     pub epoch: EpochNo,
     /// The writes so far.
     pub writes: WriteSet,
-    layout: &'a LiveLayout,
-    alloc: &'a Allocator,
+    pub(super) layout: &'a LiveLayout,
+    pub(super) alloc: &'a Allocator,
     space: SpacePlan<'a>,
 }
 
@@ -72,11 +72,8 @@ impl<'a> WriteBack<'a> {
         if positions.is_empty() {
             return Ok(positions);
         }
-        // Each of the pages that stay may have been promised a block.
-        let staying = (file.pages.dirty_count() - positions.len()) as u64;
-        let kept = file.promised.fragments.min(staying * u64::from(self.layout.block_fragments()));
-        let reserved = std::mem::replace(&mut file.promised.fragments, kept) - kept;
-        self.alloc.withdraw(reserved);
+        let staying = file.pages.dirty_count() - positions.len();
+        let reserved = self.take_promise(file, positions.len());
         // A file that was large when its pages changed has no promise for all of them; it had no
         // checksum either, so that it may be overwritten where it lies.
         let needed: u64 = self.dirty_runs(file).iter().map(|run| run.end - run.start).sum();
@@ -87,17 +84,31 @@ impl<'a> WriteBack<'a> {
             self.place_pages(file, &positions, neighbours)?;
         }
         file.promised.lacks_tail &= staying > 0;
-        file.changes.note(DirtyLevel::Contents);
-        self.inodes.count_dirty(file, |file| {
-            for position in &positions {
-                file.pages.start_write(*position, self.epoch);
-            }
-        });
+        self.start_writes(file, &positions);
         Ok(positions)
     }
 
+    /// Withdraws what was promised to this count of a file's changed pages, and returns how much that was.
+    pub(super) fn take_promise(&self, file: &mut VnodeGuard<'_>, pages: usize) -> u64 {
+        // Each of the pages that stay may have been promised a block.
+        let staying = (file.pages.dirty_count() - pages) as u64;
+        let kept = file.promised.fragments.min(staying * u64::from(self.layout.block_fragments()));
+        let reserved = std::mem::replace(&mut file.promised.fragments, kept) - kept;
+        self.alloc.withdraw(reserved);
+        reserved
+    }
+
+    pub(super) fn start_writes(&self, file: &mut VnodeGuard<'_>, positions: &[FileBlock]) {
+        file.changes.note(DirtyLevel::Contents);
+        self.inodes.count_dirty(file, |file| {
+            for position in positions {
+                file.pages.start_write(*position, self.epoch);
+            }
+        });
+    }
+
     /// Whether every mapped page of a small file is dirty in memory, so that it can move as a whole.
-    fn is_owned(&self, file: &VnodeState) -> bool {
+    pub fn is_owned(&self, file: &VnodeState) -> bool {
         let fragments = u64::from(self.layout.block_fragments());
         let Some(map) = file.inode.map() else { return false };
         self.inodes.features.content_checksum
@@ -122,7 +133,7 @@ impl<'a> WriteBack<'a> {
         let mapped = file
             .inode
             .map()
-            .map_or(0, |map| map.iter().map(|extent| u64::from(extent.len)).sum::<u64>());
+            .map_or(0, |map| map.iter().map(|extent| u64::from(extent.run().len)).sum::<u64>());
         let replaces = neighbours.asked && mapped >= self.layout.fragments_for(size);
         self.free_mapped(file, FileFrag::ALL);
         for run in self.dirty_runs(file) {
@@ -135,13 +146,13 @@ impl<'a> WriteBack<'a> {
 
     /// Frees the fragments of a range. The inode on the device points there until it is rewritten, so the
     /// inode must be written in this epoch.
-    fn free_mapped(&self, file: &mut VnodeGuard<'_>, range: Range<FileFrag>) {
+    pub(super) fn free_mapped(&self, file: &mut VnodeGuard<'_>, range: Range<FileFrag>) {
         let Some(map) = file.inode.map_mut() else { return };
-        let runs = map.remove(range);
-        if !runs.is_empty() {
+        let removed = map.remove(range);
+        if !removed.is_empty() {
             file.changes.level = DirtyLevel::Anything;
         }
-        runs.into_iter().for_each(|run| self.alloc.free(run));
+        self.space.free(removed);
     }
 
     /// The dirty pages as runs of the file's fragments, cut off at its end.

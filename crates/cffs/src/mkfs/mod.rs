@@ -162,6 +162,8 @@ fn first_group(superblock: &Superblock) -> Vec<u8> {
         rotor: 0,
         bitmap_checksum: bitmap_checksum(&bitmap),
         generation: superblock.generation,
+        clusters: 0,
+        counts_checksum: 0,
     };
     let header_blocks = layout.cg_header(cg).0 as usize;
     let mut bytes = vec![0; layout.cg_reserved_blocks(cg) as usize * block_bytes];

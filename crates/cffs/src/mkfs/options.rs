@@ -9,7 +9,8 @@ use crate::format::journal::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN};
 use crate::format::layout::Layout;
 use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
 use crate::format::superblock::{
-    ErrorsPolicy, Incompat, JournalArea, JournalFlags, Policy, Reserve, RoCompat, State,
+    Compression, ErrorsPolicy, Incompat, JournalArea, JournalFlags, Policy, Reserve, RoCompat,
+    State,
 };
 use crate::units::{CgIndex, InodeNo};
 
@@ -64,6 +65,9 @@ pub struct MkfsOptions {
     pub errors: ErrorsPolicy,
     /// The size of the journal in bytes. 0 means none, or on a separate device the useful maximum.
     pub journal_bytes: u64,
+    /// How contents are compressed; `None` for a volume whose contents can never be compressed, which keeps
+    /// no counts of references.
+    pub compression: Option<Compression>,
 }
 
 impl Default for MkfsOptions {
@@ -90,6 +94,7 @@ impl Default for MkfsOptions {
             reserve_gid: 0,
             errors: ErrorsPolicy::Default,
             journal_bytes: 0,
+            compression: None,
         }
     }
 }
@@ -103,6 +108,12 @@ impl MkfsOptions {
         power("fragment", self.fragment_bytes, fragment_bytes_min, self.block_bytes)?;
         power("segment", self.segment_bytes, self.block_bytes, 16 << 20)?;
         let sector_bytes = self.sector_bytes(device)?;
+        if self.compression.is_some() && self.block_bytes > 16384 {
+            return refuse(format!(
+                "contents are compressed with blocks of up to 16384 bytes, not of {}",
+                self.block_bytes
+            ));
+        }
         if !self.cg_blocks.is_power_of_two() || !(64..=1 << 20).contains(&self.cg_blocks) {
             return refuse(format!(
                 "the blocks of a cylinder group must be a power of two from 64 to 1048576, not {}",
@@ -169,6 +180,7 @@ impl MkfsOptions {
         let mut incompat = Incompat::empty();
         incompat.set(Incompat::EMBED, self.embed);
         incompat.set(Incompat::INLINE, self.inline);
+        incompat.set(Incompat::CLUSTERS, self.compression.is_some());
         let inline_bytes_max = match self.inline {
             true => self.inline_bytes_max.min(inline_bytes_limit(sector_bytes)),
             false => 0,
@@ -210,6 +222,7 @@ impl MkfsOptions {
             journal: JournalArea::default(),
             object_id: [0; 16],
             intent_log_blocks: 0,
+            compression: self.compression.unwrap_or_default(),
         }
     }
 }

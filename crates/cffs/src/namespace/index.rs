@@ -205,8 +205,7 @@ impl DirIndex<'_> {
         let base = FileBlock(index::index_base(layout.block_bytes));
         self.inodes.writer().drop_blocks(dir, base..FileBlock::END);
         let first = layout.file_frag(base);
-        let runs = dir.inode.map_mut().map(|map| map.remove(first..FileFrag::END));
-        runs.into_iter().flatten().for_each(|run| self.inodes.alloc.free(run));
+        self.inodes.space().unmap(dir, first..FileFrag::END);
         dir.inode.bucket_count = 0;
         self.inodes.mark_dirty(dir);
         Ok(())

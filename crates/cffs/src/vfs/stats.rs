@@ -1,5 +1,7 @@
 //! Counters of a volume's operations and memory.
 
+use std::sync::atomic::Ordering;
+
 use super::OpenOptions;
 use super::references::References;
 use crate::device::{Journal, JournalStats};
@@ -36,6 +38,12 @@ pub struct Stats {
     pub epochs_forced: u64,
     /// Writes of contents ahead of their epoch.
     pub early_writes: u64,
+    /// Clusters that were written.
+    pub clusters_written: u64,
+    /// Bytes of contents that went into clusters, in whole fragments.
+    pub compressed_bytes: u64,
+    /// Bytes that these clusters take on the device.
+    pub compressed_to_bytes: u64,
     /// Clean points that were reached while the volume was open.
     pub clean_points: u64,
     /// Vnodes in memory.
@@ -113,6 +121,9 @@ impl Stats {
             epochs: counts.epochs.get(),
             epochs_forced: counts.epochs_forced.get(),
             early_writes: counts.early_writes.get(),
+            clusters_written: counts.clusters.load(Ordering::Relaxed),
+            compressed_bytes: counts.compressed_bytes.load(Ordering::Relaxed),
+            compressed_to_bytes: counts.compressed_to_bytes.load(Ordering::Relaxed),
             clean_points: counts.clean_points.get(),
             vnodes: inodes.vnode_count() as u64,
             dirty_bytes: inodes.dirty_bytes(),

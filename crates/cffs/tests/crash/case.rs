@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cffs::clock::TestClock;
 use cffs::device::BlockDevice;
-use cffs::format::superblock::State;
+use cffs::format::superblock::{Compression, Incompat, State};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::BREAK_EVEN_BYTES;
@@ -45,6 +45,8 @@ pub const HOLES: u64 = 256;
 pub const FULL: u64 = 512;
 /// Added to a kind with a journal: the journal is not used, until a crash.
 pub const STOPPED: u64 = 1024;
+/// Added to a kind: contents are compressed.
+pub const COMPRESSED: u64 = 2048;
 /// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
 /// The blocks that a full volume has left: less than some of the calls take.
@@ -121,6 +123,7 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
         block_bytes: BLOCK_BYTES as u32,
         hash_seed: Some([9; 16]),
         journal_bytes,
+        compression: (kind & COMPRESSED != 0).then_some(Compression::Zstd(1)),
         ..MkfsOptions::default()
     };
     mkfs::make(&*device, &options).expect("mkfs");
@@ -227,6 +230,8 @@ fn recover(device: &dyn BlockDevice) -> Result<(), String> {
     match report.problems.iter().find(|problem| !problem.fixed) {
         Some(problem) => Err(format!("not recovered: {problem}")),
         None => match report.full_because {
+            // The counts of references to clusters are found by checking everything.
+            Some(_) if superblock.incompat.contains(Incompat::CLUSTERS) => Ok(()),
             Some(why) => Err(format!("all had to be checked: {why}")),
             None => Ok(()),
         },

@@ -31,7 +31,7 @@ mod record;
 mod states;
 mod tree;
 
-use case::{Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
+use case::{COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::RenameMode;
 use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
 use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
@@ -45,6 +45,8 @@ const STATES: u64 = 200_000;
 const JOURNALED_STATES: u64 = 50_000;
 /// States of volumes with a journal on another disk.
 const JOURNALED_ELSEWHERE_STATES: u64 = 20_000;
+/// States of volumes with compressed contents.
+const COMPRESSED_STATES: u64 = 50_000;
 /// States of pairs after each of which files are moved.
 const MOVED_STATES: u64 = 10_000;
 /// Where moving files is among the operations on a volume in use.
@@ -88,6 +90,11 @@ fn every_crash_leaves_a_state_that_was() {
 #[test]
 fn every_crash_of_a_volume_with_a_journal_leaves_a_state_that_was() {
     explore(JOURNALED, JOURNALED_STATES);
+}
+
+#[test]
+fn every_crash_of_a_compressed_volume_leaves_a_state_that_was() {
+    explore(COMPRESSED, COMPRESSED_STATES);
 }
 
 #[test]

@@ -299,7 +299,7 @@ fn tune(volume: &Volume, serial: u8) {
         label: Some(vec![b'a' + serial % 26; 5]),
         uuid: Some([serial | 1; 16]),
         errors: Some(errors[usize::from(serial % 2)]),
-        reserve: None,
+        ..SetVolume::default()
     };
     volume.tune(&changes).expect("tuned");
 }

@@ -11,6 +11,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewKind, SetAttr, Volume};
 
 use crate::golden::sample;
+use crate::setup;
 
 const FRAGMENT: usize = 1024;
 
@@ -310,4 +311,22 @@ fn space_of_a_file_that_was_just_removed_is_waited_for() {
     });
     volume.release(used, 1);
     closes_clean(&device, &volume);
+}
+
+/// A file that was cut off in the middle of a block, emptied, and made longer again was promised space for a
+/// page that it did not have.
+#[test]
+fn a_file_that_is_emptied_after_a_cut_has_no_promises_left() {
+    // A file of more than a segment is overwritten in place.
+    let options = MkfsOptions { segment_bytes: 4096, ..MkfsOptions::default() };
+    let (_, volume) = sample::open(&sample::empty_of(&options, 8 << 20).unwrap(), false).unwrap();
+    let ino = setup::make_with(&volume, "file", &[7; 65_536]);
+    volume.sync().unwrap();
+    let free = volume.stat_fs().free_fragments;
+    for size in [1, 0, 1] {
+        volume.set_attr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.stat_fs().free_fragments, free + 64, "all of the file's space");
+    volume.close().unwrap();
 }

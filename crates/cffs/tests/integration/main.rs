@@ -5,6 +5,7 @@
 mod blocks_shown;
 mod bulk;
 mod clean_points;
+mod clusters;
 mod conditions;
 mod copy;
 mod cost;

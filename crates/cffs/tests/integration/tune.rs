@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cffs::clock::TestClock;
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{BlockDevice, CrashingDevice, FaultDevice, Image, MemoryDevice};
-use cffs::format::superblock::{ErrorsPolicy, Reserve};
+use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
 use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
@@ -23,7 +23,12 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
 
 fn made() -> Image {
     let device = Arc::new(MemoryDevice::new(16 * MIB));
-    let options = MkfsOptions { cg_blocks: 512, label: b"old".to_vec(), ..MkfsOptions::default() };
+    let options = MkfsOptions {
+        cg_blocks: 512,
+        label: b"old".to_vec(),
+        compression: Some(Compression::Off),
+        ..MkfsOptions::default()
+    };
     mkfs::make(&*device, &options).expect("mkfs");
     let volume = open(device.clone());
     let ino = volume.make(&Caller::ROOT, InodeNo::ROOT, b"file", &FILE).expect("made").ino;
@@ -38,6 +43,7 @@ fn changes() -> SetVolume {
         uuid: Some([9; 16]),
         errors: Some(ErrorsPolicy::Continue),
         reserve: Some(Reserve { fragments: 100, uid: 1, gid: 2 }),
+        compression: Some(Compression::Zstd(3)),
     }
 }
 
@@ -46,6 +52,7 @@ fn is_new(superblock: &Superblock) -> bool {
     assert_eq!(superblock.uuid == [9; 16], is_new);
     assert_eq!(superblock.errors_policy == ErrorsPolicy::Continue, is_new);
     assert_eq!(superblock.reserve.fragments == 100, is_new);
+    assert_eq!(superblock.compression == Compression::Zstd(3), is_new);
     is_new
 }
 

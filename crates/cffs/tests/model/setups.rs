@@ -1,6 +1,6 @@
 //! The volumes of random runs: how they are made and opened, and how many runs there are.
 
-use cffs::format::superblock::Policy;
+use cffs::format::superblock::{Compression, Policy};
 use cffs::mkfs::MkfsOptions;
 use cffs::vfs::OpenOptions;
 use proptest::prelude::*;
@@ -34,8 +34,15 @@ fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
     let fragment = prop_oneof![Just(512u32), Just(1024), Just(4096)];
     let segment = prop_oneof![Just(4096u32), Just(65_536), Just(1 << 20)];
     let groups = prop_oneof![Just(256u32), Just(1024), Just(32_768)];
-    (features, policy, sector, fragment, segment, groups).prop_map(
-        |((embed, inline, inline_bytes_max), policy, sector, fragment_bytes, segment_bytes, cg)| {
+    let compression = prop_oneof![
+        Just(None),
+        Just(Some(Compression::Off)),
+        Just(Some(Compression::Zstd(1))),
+        Just(Some(Compression::Zstd(3)))
+    ];
+    (features, policy, sector, fragment, segment, (groups, compression)).prop_map(
+        |(features, policy, sector, fragment_bytes, segment_bytes, (cg, compression))| {
+            let (embed, inline, inline_bytes_max) = features;
             MkfsOptions {
                 embed,
                 inline,
@@ -45,6 +52,7 @@ fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
                 fragment_bytes,
                 segment_bytes,
                 cg_blocks: cg.max(segment_bytes / 4096),
+                compression,
                 uuid: Some([7; 16]),
                 hash_seed: Some([9; 16]),
                 ..MkfsOptions::default()
@@ -57,7 +65,7 @@ fn open_options() -> impl Strategy<Value = OpenOptions> {
     let cache = prop_oneof![Just(64u64 << 10), Just(1 << 20), Just(64 << 20)];
     let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
     let leaves = prop_oneof![Just(0u64), Just(1 << 20)];
-    let early = prop_oneof![Just(0u64), Just(100 << 10)];
+    let early = prop_oneof![Just(0u64), Just(1), Just(100 << 10)];
     let all = (cache, dirty, leaves, early);
     all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes, early_bytes)| OpenOptions {
         cache_bytes,

@@ -14,6 +14,8 @@ struct Changes {
     uuid: Option<[u8; 16]>,
     errors: Option<Errors>,
     reserve: Option<Set>,
+    /// As `--compress` spells it.
+    compression: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,6 +44,7 @@ pub(super) fn to_text(changes: &SetVolume) -> String {
             ErrorsPolicy::RemountReadOnly => Errors::RemountRo,
         }),
         reserve: changes.reserve.map(|Reserve { fragments, uid, gid }| Set { fragments, uid, gid }),
+        compression: changes.compression.map(|compression| compression.to_string()),
     };
     serde_json::json!(changes).to_string()
 }
@@ -49,6 +52,7 @@ pub(super) fn to_text(changes: &SetVolume) -> String {
 /// Decodes a value.
 pub(super) fn from_text(text: &str) -> Option<SetVolume> {
     let changes: Changes = serde_json::from_str(text).ok()?;
+    let compression = changes.compression.map(|text| text.parse()).transpose().ok()?;
     Some(SetVolume {
         label: changes.label,
         uuid: changes.uuid,
@@ -58,5 +62,6 @@ pub(super) fn from_text(text: &str) -> Option<SetVolume> {
             Errors::RemountRo => ErrorsPolicy::RemountReadOnly,
         }),
         reserve: changes.reserve.map(|Set { fragments, uid, gid }| Reserve { fragments, uid, gid }),
+        compression,
     })
 }

@@ -22,9 +22,13 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate for a file with contents in places of their own; `None` if they exceed a unit.
+    /// The candidate for a file with contents in places of their own; `None` if they exceed a unit, or lie in
+    /// clusters, which already hold neighbours together and would be expanded.
     pub fn new(layout: &Layout, file: &VnodeState) -> Option<Candidate> {
         let map = file.inode.map()?;
+        if map.iter().any(|extent| extent.cluster.is_some()) {
+            return None;
+        }
         let per_block = u64::from(layout.block_fragments());
         let blocks = map.iter().map(|extent| {
             let run = extent.run();

@@ -2,6 +2,7 @@
 //! damage that was seen, the reserve and its users, and areas for later features.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::units::InodeNo;
 
@@ -44,6 +45,62 @@ impl ErrorsPolicy {
     pub(super) fn from_byte(byte: u8) -> Option<ErrorsPolicy> {
         let all = [ErrorsPolicy::Default, ErrorsPolicy::Continue, ErrorsPolicy::RemountReadOnly];
         all.into_iter().find(|policy| *policy as u8 == byte)
+    }
+}
+
+/// How new contents are compressed. Written contents stay as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    Off,
+    /// By Zstandard, with a level from 1 to [`Compression::LEVEL_MAX`].
+    Zstd(u8),
+}
+
+impl Compression {
+    /// The highest level: those above take more memory than they are worth here.
+    pub const LEVEL_MAX: u8 = 19;
+
+    pub(super) fn from_bytes(codec: u8, level: u8) -> Option<Compression> {
+        match (codec, level) {
+            (0, 0) => Some(Compression::Off),
+            (1, 1..=Compression::LEVEL_MAX) => Some(Compression::Zstd(level)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn to_bytes(self) -> (u8, u8) {
+        match self {
+            Compression::Off => (0, 0),
+            Compression::Zstd(level) => (1, level),
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::Off => f.write_str("off"),
+            Compression::Zstd(level) => write!(f, "zstd:{level}"),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Compression, String> {
+        let level = match text.split_once(':') {
+            None if text == "off" => return Ok(Compression::Off),
+            None if text == "zstd" => Some(1),
+            Some(("zstd", level)) => level.parse().ok(),
+            _ => None,
+        };
+        let compression = level.and_then(|level| Compression::from_bytes(1, level));
+        let max = Compression::LEVEL_MAX;
+        compression
+            .ok_or(format!("{text:?} is not off, zstd, or zstd:LEVEL with a level from 1 to {max}"))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::Corruption;
 use crate::format::cylinder_group::{CG_HEADER_BYTES, CgHeader};
 use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
 use crate::format::{checksum as sums, index, locator, xattr};
-use crate::units::{BlockNo, CgIndex, FragNo};
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
 const BLOCK: usize = 4096;
 
@@ -17,7 +17,10 @@ fn extents() -> impl Strategy<Value = Vec<Extent>> {
     prop::collection::vec(steps, 1..node_capacity(BLOCK as u32)).prop_map(|steps| {
         let mut logical = 0;
         let place = |(gap, len, start, unwritten)| {
-            let extent = Extent { logical: logical + gap, start: FragNo(start), len, unwritten };
+            let extent = Extent {
+                unwritten,
+                ..Extent::new(logical + gap, FragRun::new(FragNo(start), len))
+            };
             logical = extent.logical_end();
             extent
         };
@@ -34,7 +37,7 @@ fn decode_node(bytes: &[u8], depth: u8) -> Result<Node, Corruption> {
 }
 
 fn two_extents() -> Vec<Extent> {
-    let extent = |logical| Extent { logical, start: FragNo(1000), len: 10, unwritten: false };
+    let extent = |logical| Extent::new(logical, FragRun::new(FragNo(1000), 10));
     vec![extent(0), extent(10)]
 }
 
@@ -46,7 +49,7 @@ proptest! {
         start in 0u64..1 << 48,
         unwritten in any::<bool>(),
     ) {
-        let extent = Extent { logical, start: FragNo(start), len, unwritten };
+        let extent = Extent { unwritten, ..Extent::new(logical, FragRun::new(FragNo(start), len)) };
         prop_assert_eq!(Extent::decode(&extent.encode()), extent);
     }
 
@@ -333,7 +336,15 @@ fn each_refusal_of_a_bucket_a_locator_block_and_a_group() {
     assert_eq!(refusal(&|b| b[8] ^= 1, true), "it is another block of the table");
 
     let cg = CgIndex(5);
-    let header = CgHeader { cg, free_fragments: 1, rotor: 2, bitmap_checksum: 3, generation: 4 };
+    let header = CgHeader {
+        cg,
+        free_fragments: 1,
+        rotor: 2,
+        bitmap_checksum: 3,
+        generation: 4,
+        clusters: 0,
+        counts_checksum: 0,
+    };
     let mut block = vec![0; BLOCK];
     header.encode_into(&mut block, checksum());
     assert_eq!(CgHeader::decode(&block, cg, checksum()), Ok(header));

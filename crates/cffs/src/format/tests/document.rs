@@ -10,13 +10,14 @@ use super::{
     DiskInode, EpochNo, FileType, FromZeros, Incompat, InodeFlags, InodeNo, RoCompat, SectorIndex,
     checksum, container, link_tag, superblock,
 };
+use crate::format::cluster::CLUSTER_HEADER_BYTES;
 use crate::format::cylinder_group::{CG_HEADER_BYTES, CgHeader};
 use crate::format::extent::{self, Child, EXTENT_BYTES, Extent, Node};
 use crate::format::sector::{self, Body};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{
-    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, index, inode,
-    intent_log, journal, locator, xattr,
+    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, cluster, index,
+    inode, intent_log, journal, locator, xattr,
 };
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -168,6 +169,8 @@ fn superblock_sample() -> Sample {
         .bytes("journal_uuid", &s.journal.uuid)
         .bytes("object_id", &s.object_id)
         .number("intent_log_blocks", s.intent_log_blocks.into())
+        .number("codec", 1)
+        .number("compression_level", 7)
         .number("journal_sequence", s.journal.sequence)
         .number("journal_era", s.journal.era)
 }
@@ -247,6 +250,8 @@ fn cylinder_group_sample() -> Sample {
         rotor: 0x2122_2324,
         bitmap_checksum: 0x3132_3334,
         generation: 0x4142_4344_4546_4748,
+        clusters: 0x5152_5354,
+        counts_checksum: 0x6162_6364,
     };
     let mut block = vec![0xee; 4096];
     header.encode_into(&mut block, checksum());
@@ -259,6 +264,20 @@ fn cylinder_group_sample() -> Sample {
         .number("rotor", 0x2122_2324)
         .number("bitmap_checksum", 0x3132_3334)
         .number("generation", 0x4142_4344_4546_4748)
+        .number("clusters", 0x5152_5354)
+        .number("counts_checksum", 0x6162_6364)
+}
+
+fn cluster_sample() -> Sample {
+    let raw = [7; 5000];
+    let stored = cluster::Compressor::new(1).unwrap().encode(&raw, 4096, checksum()).unwrap();
+    let len = stored.len() as u64;
+    Sample::new(stored, CLUSTER_HEADER_BYTES)
+        .bytes("magic", b"CFcl")
+        .any("checksum")
+        .number("codec", 1)
+        .number("stored_bytes", len)
+        .number("raw_bytes", 5000)
 }
 
 fn sector_samples() -> [(&'static str, Sample); 3] {
@@ -348,6 +367,7 @@ fn extent_samples() -> [(&'static str, Sample); 3] {
         start: FragNo(0xbeef_1234_5678),
         len: 0xab_cdef,
         unwritten: true,
+        cluster: None,
     };
     let extent = Sample::new(extent.encode().to_vec(), EXTENT_BYTES)
         .number("place", 0x98_7654_3210 | 0xab_cdef << 40)
@@ -430,6 +450,7 @@ fn every_table_is_what_the_code_writes() {
     let mut samples: BTreeMap<&str, Sample> = BTreeMap::new();
     samples.insert("superblock", superblock_sample());
     samples.insert("cylinder group", cylinder_group_sample());
+    samples.insert("cluster", cluster_sample());
     samples.insert("intent log sector", intent_log_sample());
     samples.extend(journal_samples());
     samples.extend(sector_samples());
@@ -464,6 +485,8 @@ fn every_limit_is_that_of_the_code() {
         ("LINK_TAGS_MAX", inode::LINK_TAGS_MAX as u64),
         ("MAP_DEPTH_MAX", extent::MAP_DEPTH_MAX.into()),
         ("EXTENT_FRAGMENTS_MAX", extent::EXTENT_FRAGMENTS_MAX.into()),
+        ("CLUSTER_BYTES_MAX", cluster::CLUSTER_BYTES_MAX as u64),
+        ("REFERENCES_MAX", cluster::REFERENCES_MAX.into()),
         ("INDEX_OFFSET_BYTES", index::INDEX_OFFSET_BYTES),
     ]);
     assert_eq!(limits, expected);

@@ -150,6 +150,7 @@ fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
         blocks,
         segment_bytes: 65536,
         intent_log_blocks: 4,
+        compression: Default::default(),
         ..superblock()
     };
     superblock.check().unwrap();

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::units::FragNo;
+use crate::units::{FragNo, FragRun};
 
 std::thread_local! {
     /// How many extents this thread has gone through: what grows with the extents of a file.
@@ -9,7 +9,7 @@ std::thread_local! {
 }
 
 fn kept(logical: u64, start: u64) -> Kept {
-    let extent = Extent { logical, start: FragNo(start), len: 1, unwritten: false };
+    let extent = Extent::new(logical, FragRun::new(FragNo(start), 1));
     Kept { extent, direct: start.is_multiple_of(2) }
 }
 

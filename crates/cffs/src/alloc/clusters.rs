@@ -1,0 +1,122 @@
+//! Clusters: runs that several extents refer to. Each group counts the references to the clusters that begin
+//! in it, and a run is freed when the last reference goes.
+//!
+//! A change only notes that a reference came or went: the counts change when the epoch starts, and a run that
+//! no extent refers to any more is freed with that epoch, like all that the epoch frees.
+
+use super::group::Group;
+use super::place::Request;
+use super::{Allocator, State};
+use crate::error::{Corruption, Result};
+use crate::format::cluster::REFERENCES_MAX;
+use crate::units::{FragNo, FragRun};
+
+/// A reference that came or went.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reference {
+    Added(FragRun),
+    Removed(FragRun),
+}
+
+impl Allocator {
+    /// Finds one run for a cluster with this many references, at least one, and takes it into use; `None` if
+    /// there is no such run where files of the owner go.
+    pub fn place_cluster(&self, request: &Request, references: u8) -> Result<Option<FragRun>> {
+        assert!(references > 0 && request.len >= self.layout.block_fragments());
+        let mut state = self.lock();
+        state.clock += 1;
+        let Some(run) = self.place_small(&mut state, request)? else { return Ok(None) };
+        assert_eq!(run.len, request.len, "a cluster lies in one piece");
+        self.check_placed(request, run)?;
+        self.take(&mut state, run)?;
+        let cg = self.layout.cg_of_fragment(run.start);
+        let block = self.block_in_group(run.start);
+        self.group(&mut state, cg)?.set_references(block, references);
+        Ok(Some(run))
+    }
+
+    /// Notes that a cluster has one reference more.
+    pub fn share_cluster(&self, run: FragRun) {
+        self.lock().references.push(Reference::Added(run));
+    }
+
+    /// Notes that a cluster has one reference less.
+    pub fn release_cluster(&self, run: FragRun) {
+        self.lock().references.push(Reference::Removed(run));
+    }
+
+    /// Counts the references that came and went since the last epoch started, and frees the runs of clusters
+    /// that have none any more.
+    pub(super) fn count_references(&self, state: &mut State) -> Result<()> {
+        for reference in std::mem::take(&mut state.references) {
+            let (Reference::Added(run) | Reference::Removed(run)) = reference;
+            let cg = self.layout.cg_of_fragment(run.start);
+            let block = self.block_in_group(run.start);
+            let group = self.group(state, cg)?;
+            let count = group.references(block);
+            let changed = match reference {
+                Reference::Added(_) => count.checked_add(1),
+                Reference::Removed(_) => count.checked_sub(1),
+            };
+            let bad = |what| Corruption::CgHeader { cg, what };
+            let changed = changed.ok_or(bad("the count of references to a cluster is wrong"))?;
+            group.set_references(block, changed);
+            if changed == 0 {
+                state.freed.push(run);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many references the device and the open epoch have to a cluster, if one more is possible.
+    pub fn may_share(&self, run: FragRun) -> Result<bool> {
+        let mut state = self.lock();
+        let cg = self.layout.cg_of_fragment(run.start);
+        let block = self.block_in_group(run.start);
+        let added =
+            |reference: &&Reference| matches!(reference, Reference::Added(of) if *of == run);
+        let waiting = state.references.iter().filter(added).count();
+        let count = self.group(&mut state, cg)?.references(block);
+        Ok(usize::from(count) + waiting < usize::from(REFERENCES_MAX))
+    }
+
+    /// The block of its group in which a fragment lies.
+    fn block_in_group(&self, fragment: FragNo) -> u32 {
+        self.in_group(self.layout.cg_of_fragment(fragment), fragment)
+            / self.layout.block_fragments()
+    }
+}
+
+impl Group {
+    /// The references to the cluster that begins in this block of the group.
+    fn references(&self, block: u32) -> u8 {
+        self.references.get(block as usize).copied().unwrap_or(0)
+    }
+
+    fn set_references(&mut self, block: u32, count: u8) {
+        let block = block as usize;
+        if block >= self.references.len() {
+            self.references.resize(block + 1, 0);
+        }
+        self.references[block] = count;
+        self.dirty = true;
+    }
+
+    /// How many clusters begin in the group.
+    pub(super) fn clusters(&self) -> u32 {
+        self.references.iter().filter(|count| **count > 0).count() as u32
+    }
+
+    /// Takes over the counts of references that the device has.
+    pub(super) fn load_references(&mut self, counts: &[u8]) {
+        self.references = counts.to_vec();
+    }
+
+    /// The counts of references as they go to the device, in `bytes` bytes.
+    pub(super) fn save_references(&self, bytes: usize) -> Vec<u8> {
+        assert!(self.references.len() <= bytes, "a count for each block");
+        let mut counts = self.references.clone();
+        counts.resize(bytes, 0);
+        counts
+    }
+}

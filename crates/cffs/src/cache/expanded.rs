@@ -1,0 +1,52 @@
+//! Expanded clusters: the second identity of contents that are compressed on the device.
+//!
+//! The cache keeps blocks as the device has them, and expands a cluster when a file in it is read. The
+//! expanded bytes of the last clusters stay, because the other files in them are likely to be read next.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+
+use super::BufferCache;
+use crate::units::FragNo;
+
+/// The part of the cache that expanded clusters may have.
+const CACHE_PART: u64 = 8;
+/// Expanded clusters that always find room.
+const BYTES_MIN: u64 = 1 << 20;
+
+#[derive(Clone)]
+pub(super) struct ByBytes;
+
+impl Weighter<FragNo, Arc<Vec<u8>>> for ByBytes {
+    fn weight(&self, _: &FragNo, raw: &Arc<Vec<u8>>) -> u64 {
+        raw.len() as u64
+    }
+}
+
+/// Expanded clusters, by the first fragment of each.
+pub(super) type Expanded = quick_cache::sync::Cache<FragNo, Arc<Vec<u8>>, ByBytes>;
+
+/// The expanded clusters of a cache of this size.
+pub(super) fn expanded(cache_bytes: u64) -> Expanded {
+    let bytes = (cache_bytes / CACHE_PART).max(BYTES_MIN);
+    Expanded::with_weighter((bytes >> 16) as usize, bytes, ByBytes)
+}
+
+impl BufferCache {
+    /// The expanded cluster that begins at this fragment, if it is in memory.
+    pub fn expanded(&self, start: FragNo) -> Option<Arc<Vec<u8>>> {
+        self.expanded.get(&start)
+    }
+
+    /// Keeps an expanded cluster. The caller holds the lock of a file that refers to it, so the cluster is
+    /// not freed meanwhile.
+    pub fn keep_expanded(&self, start: FragNo, raw: Arc<Vec<u8>>) {
+        self.expanded.insert(start, raw);
+    }
+
+    /// Forgets the cluster that began here: another one takes its place.
+    pub fn forget_expanded(&self, start: FragNo) {
+        self.expanded.remove(&start);
+    }
+}

@@ -1,0 +1,225 @@
+//! Packing: neighbouring contents are compressed into clusters, ahead of the gate (decision 024).
+//!
+//! The sizes of clusters must be known before their places are chosen, and compressing takes too long to be
+//! done with the gate closed. So a writer first takes the pages of the files that it is about to write, in the
+//! order in which they are to lie, and compresses them. With the gate closed it compares: what changed in the
+//! meantime is left out of its cluster and placed as it is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use foldhash::{HashMap, HashSet};
+
+use super::Counts;
+use super::early::Chosen;
+use super::placing::PlacedClusters;
+use crate::format::checksum;
+use crate::format::cluster::Compressor;
+use crate::format::inode::FileType;
+use crate::format::superblock::Compression;
+use crate::inode::{Cluster, ClusterPart as Part, InodeCache};
+use crate::lock::{Mutex, Rank};
+use crate::units::{InodeNo, Key};
+
+/// A cluster must save at least this part of the fragments of its contents.
+const SAVED_PART: u32 = 8;
+
+/// Puts contents together, in the order in which they come, until a cluster is full.
+struct Packer<'a> {
+    inodes: &'a InodeCache,
+    fragments_max: u32,
+    filled: u32,
+    key: Option<Key>,
+    open: Vec<Part>,
+    full: Vec<Vec<Part>>,
+    /// Keys whose files have no place on the device yet, and those that have.
+    new_keys: HashMap<Key, bool>,
+}
+
+/// Compresses what can be of the chosen contents.
+pub(crate) fn pack(
+    inodes: &InodeCache,
+    compression: Compression,
+    chosen: &[Chosen],
+) -> Vec<Cluster> {
+    let Compression::Zstd(level) = compression else { return Vec::new() };
+    if !inodes.features.policy.groups() || !inodes.features.content_checksum {
+        return Vec::new();
+    }
+    let fragment_bytes = u64::from(inodes.layout.fragment_bytes);
+    let mut packer = Packer {
+        inodes,
+        fragments_max: (inodes.cache.tuning().writing.cluster_bytes / fragment_bytes) as u32,
+        filled: 0,
+        key: None,
+        open: Vec::new(),
+        full: Vec::new(),
+        new_keys: Default::default(),
+    };
+    chosen.iter().for_each(|file| packer.add(file));
+    packer.close();
+    compress(inodes, level.into(), packer.full)
+}
+
+impl Packer<'_> {
+    fn add(&mut self, chosen: &Chosen) {
+        let layout = &self.inodes.layout;
+        let vnode = &chosen.vnode;
+        let file = vnode.state.read();
+        if file.inode.file_type != FileType::Regular || chosen.positions.is_empty() {
+            return;
+        }
+        let key = file.inode.placement_key();
+        let size = file.inode.size;
+        let is_small = size <= layout.small_bytes_max();
+        let blocks = layout.file_block_from(size).0;
+        let medium_max = self.inodes.cache.tuning().placing.medium_bytes_max;
+        if is_small && size > u64::from(self.fragments_max) * u64::from(layout.fragment_bytes) {
+            // Segments are longer than clusters: a small file has one checksum, and stays in one piece.
+            return;
+        }
+        if is_small && chosen.positions.len() as u64 == blocks {
+            if let Some(part) = Part::new(layout, vnode, &file, 0..blocks, true) {
+                drop(file);
+                self.push(key, part);
+            }
+        } else if !is_small && size <= medium_max {
+            let piece = u64::from(self.fragments_max / layout.block_fragments());
+            let parts: Vec<Part> = (0..blocks)
+                .step_by(piece as usize)
+                .filter_map(|first| {
+                    let blocks = first..blocks.min(first + piece);
+                    Part::new(layout, vnode, &file, blocks, false)
+                })
+                .collect();
+            drop(file);
+            parts.into_iter().for_each(|part| self.push(key, part));
+        }
+    }
+
+    fn push(&mut self, key: Key, part: Part) {
+        let fits = self.filled + part.len <= self.fragments_max;
+        // Files of several directories share a cluster only while all of them are being made: they lie next
+        // to each other, and are read together.
+        let belongs = self.key.is_none_or(|last| last == key)
+            || self.key.is_some_and(|last| self.is_new(last) && self.is_new(key));
+        if !fits || !belongs {
+            self.close();
+        }
+        self.key = Some(key);
+        self.open.push(Part { offset: self.filled, ..part });
+        self.filled += self.open.last().map_or(0, |part| part.len);
+    }
+
+    fn is_new(&mut self, key: Key) -> bool {
+        let inodes = self.inodes;
+        let has_no_place = || {
+            let dir = inodes.peek(InodeNo(key.0));
+            dir.is_some_and(|dir| dir.state.read().inode.hint.len == 0)
+        };
+        *self.new_keys.entry(key).or_insert_with(has_no_place)
+    }
+
+    fn close(&mut self) {
+        let parts = std::mem::take(&mut self.open);
+        if !parts.is_empty() {
+            self.full.push(parts);
+        }
+        self.filled = 0;
+        self.key = None;
+    }
+}
+
+/// Compresses each group of parts, on all processors. Those that do not save enough are left out.
+fn compress(inodes: &InodeCache, level: i32, groups: Vec<Vec<Part>>) -> Vec<Cluster> {
+    let next = AtomicUsize::new(0);
+    let groups: Vec<Mutex<Option<Vec<Part>>>> =
+        groups.into_iter().map(|parts| Mutex::new(Rank::Leaf, Some(parts))).collect();
+    let work = || {
+        let mut clusters = Vec::new();
+        let Ok(mut compressor) = Compressor::new(level) else { return clusters };
+        while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let parts = group.lock().take();
+            clusters.extend(parts.and_then(|parts| encode(inodes, &mut compressor, parts)));
+        }
+        clusters
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(groups.len());
+    if threads <= 1 {
+        return work();
+    }
+    thread::scope(|scope| {
+        let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut clusters = work();
+        for worker in workers {
+            // A worker that panicked leaves its contents to be written as they are.
+            clusters.extend(worker.join().unwrap_or_default());
+        }
+        clusters
+    })
+}
+
+fn encode(
+    inodes: &InodeCache,
+    compressor: &mut Compressor,
+    mut parts: Vec<Part>,
+) -> Option<Cluster> {
+    let layout = &inodes.layout;
+    let fragment_bytes = layout.fragment_bytes as usize;
+    let fragments: u32 = parts.iter().map(|part| part.len).sum();
+    let stored_max = fragments - fragments.div_ceil(SAVED_PART);
+    if stored_max < layout.block_fragments() {
+        return None;
+    }
+    let mut raw = Vec::with_capacity(fragments as usize * fragment_bytes);
+    for part in &mut parts {
+        let begin = raw.len();
+        part.pages.iter().for_each(|page| raw.extend_from_slice(page));
+        raw.truncate(begin + part.len as usize * fragment_bytes);
+        if let Some(sum) = &mut part.checksum {
+            *sum = checksum::contents(0, &raw[begin..begin + part.size as usize]);
+        }
+    }
+    let stored_max = stored_max as usize * fragment_bytes;
+    let stored = compressor.encode(&raw, stored_max, inodes.checksum)?;
+    Some(Cluster { parts, stored })
+}
+
+/// The clusters that have contents of each file, until they are placed.
+pub(crate) struct Waiting {
+    clusters: Vec<Option<Cluster>>,
+    of_file: HashMap<InodeNo, Vec<usize>>,
+}
+
+impl Waiting {
+    /// The clusters all of whose files are among the chosen ones; parts of other files are left out.
+    pub(crate) fn new(clusters: Vec<Cluster>, chosen: &[Chosen]) -> Waiting {
+        let chosen: HashSet<InodeNo> = chosen.iter().map(|file| file.vnode.ino).collect();
+        let mut of_file: HashMap<InodeNo, Vec<usize>> = Default::default();
+        let mut waiting = Vec::new();
+        for mut cluster in clusters {
+            cluster.parts.retain(|part| chosen.contains(&part.vnode.ino));
+            for part in &cluster.parts {
+                of_file.entry(part.vnode.ino).or_default().push(waiting.len());
+            }
+            waiting.push(Some(cluster));
+        }
+        Waiting { clusters: waiting, of_file }
+    }
+
+    /// Takes those that have contents of this file and were not taken before.
+    pub(crate) fn take(&mut self, ino: InodeNo) -> Vec<Cluster> {
+        let indices = self.of_file.remove(&ino).unwrap_or_default();
+        indices.into_iter().filter_map(|index| self.clusters[index].take()).collect()
+    }
+}
+
+impl Counts {
+    /// Counts clusters that were placed.
+    pub(super) fn note_clusters(&self, placed: PlacedClusters, fragment_bytes: u32) {
+        let bytes = |fragments: u64| fragments * u64::from(fragment_bytes);
+        self.clusters.fetch_add(placed.clusters, Ordering::Relaxed);
+        self.compressed_bytes.fetch_add(bytes(placed.raw_fragments), Ordering::Relaxed);
+        self.compressed_to_bytes.fetch_add(bytes(placed.stored_fragments), Ordering::Relaxed);
+    }
+}

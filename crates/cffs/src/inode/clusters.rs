@@ -1,0 +1,165 @@
+//! Clusters on their way to the device: contents of several files that were compressed together.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{ExtentMap, Mapping, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
+use crate::alloc::{Kind, Request};
+use crate::cache::Block;
+use crate::error::Result;
+use crate::format::LiveLayout;
+use crate::format::extent::Extent;
+use crate::units::{FileBlock, FileFrag, FragRun};
+
+/// Contents of one file in a cluster: a whole small file, or a piece of a larger one.
+pub struct ClusterPart {
+    /// The file.
+    pub vnode: Arc<Vnode>,
+    /// The first block of the file that the part has.
+    pub first: FileBlock,
+    /// The pages as they were compressed.
+    pub pages: Vec<Arc<Block>>,
+    /// The size of the file, in bytes.
+    pub size: u64,
+    /// The first fragment of the part in the expanded cluster.
+    pub offset: u32,
+    /// The fragments of the part.
+    pub len: u32,
+    /// The checksum of the contents, if this is a whole small file.
+    pub checksum: Option<u32>,
+}
+
+/// Contents that were compressed together.
+pub struct Cluster {
+    /// What it holds, in the order of the expanded bytes.
+    pub parts: Vec<ClusterPart>,
+    /// The bytes of the cluster as it goes to the device.
+    pub stored: Vec<u8>,
+}
+
+impl ClusterPart {
+    /// The part that has these blocks of a file, as of now; `None` unless all of them wait for an epoch. Its
+    /// offset, and the checksum of a whole small file, are for the caller to set.
+    pub fn new(
+        layout: &LiveLayout,
+        vnode: &Arc<Vnode>,
+        file: &VnodeState,
+        blocks: Range<u64>,
+        is_whole: bool,
+    ) -> Option<ClusterPart> {
+        let per_block = u64::from(layout.block_fragments());
+        let end = (blocks.end * per_block).min(layout.fragments_for(file.inode.size));
+        let page = |position| file.pages.get(position).cloned();
+        let part = ClusterPart {
+            vnode: vnode.clone(),
+            first: FileBlock(blocks.start),
+            pages: (blocks.start..blocks.end).map(FileBlock).map(page).collect::<Option<_>>()?,
+            size: file.inode.size,
+            offset: 0,
+            len: (end - blocks.start * per_block) as u32,
+            checksum: is_whole.then_some(0),
+        };
+        part.is_current(layout, file).then_some(part)
+    }
+
+    /// The positions of the pages.
+    pub fn positions(&self) -> impl Iterator<Item = FileBlock> {
+        (self.first.0..).map(FileBlock).take(self.pages.len())
+    }
+
+    /// The first fragment of the file that the part has.
+    fn logical(&self, layout: &LiveLayout) -> FileFrag {
+        layout.file_frag(self.first)
+    }
+
+    /// Whether the file still has these contents, and they may go to the device in a cluster.
+    pub fn is_current(&self, layout: &LiveLayout, file: &VnodeState) -> bool {
+        let has_page = |(position, page): (FileBlock, &Arc<Block>)| {
+            file.pages.is_dirty(position)
+                && file.pages.get(position).is_some_and(|now| Arc::ptr_eq(now, page))
+        };
+        let is_whole = self.checksum.is_some();
+        file.inode.size == self.size
+            && file.container.is_some()
+            && file.promised.fragments >= self.len.into()
+            && self.positions().zip(&self.pages).all(has_page)
+            && match is_whole {
+                true => file.pages.dirty_count() == self.pages.len(),
+                false => is_unmapped(file, self.logical(layout), self.len.into()),
+            }
+    }
+}
+
+/// Whether no fragment of the range has a place.
+fn is_unmapped(file: &VnodeState, logical: FileFrag, len: u64) -> bool {
+    let find = |map: &ExtentMap| map.find(logical);
+    file.inode.map().is_some_and(|map| matches!(find(map), Mapping::Hole(hole) if hole >= len))
+}
+
+impl WriteBack<'_> {
+    /// Chooses a run for contents that were compressed together, and adds them to the epoch. `None` if they
+    /// would not be shorter than the contents themselves, or there is no room for them in one piece.
+    /// Afterwards the file of each part [points there](WriteBack::place_part).
+    pub fn place_cluster(
+        &mut self,
+        cluster: &Cluster,
+        neighbours: Neighbours,
+    ) -> Result<Option<FragRun>> {
+        let layout = self.layout;
+        let fragment_bytes = layout.fragment_bytes as usize;
+        let len = cluster.stored.len().div_ceil(fragment_bytes) as u32;
+        let len = len.max(layout.block_fragments());
+        if len >= cluster.parts.iter().map(|part| part.len).sum() {
+            return Ok(None);
+        }
+        let Ok(references) = u8::try_from(cluster.parts.len()) else { return Ok(None) };
+        let request = Request {
+            kind: Kind::Small,
+            owner: neighbours.owner,
+            len,
+            goal: None,
+            grown: neighbours.grown,
+            replaces: false,
+            room: 0,
+        };
+        let Some(run) = self.alloc.place_cluster(&request, references)? else { return Ok(None) };
+        self.inodes.cache.forget_expanded(run.start);
+        let mut bytes = cluster.stored.clone();
+        bytes.resize(len as usize * fragment_bytes, 0);
+        self.writes.put_fragments(layout, run.start, &bytes);
+        Ok(Some(run))
+    }
+
+    /// Points a file to its part of the cluster that takes `run`. Returns the pages that are in flight from
+    /// now on.
+    pub fn place_part(
+        &mut self,
+        file: &mut VnodeGuard<'_>,
+        part: &ClusterPart,
+        run: FragRun,
+    ) -> Vec<FileBlock> {
+        let positions: Vec<FileBlock> = part.positions().collect();
+        let staying = file.pages.dirty_count() - positions.len();
+        self.take_promise(file, positions.len());
+        if let Some(sum) = part.checksum {
+            self.free_mapped(file, FileFrag::ALL);
+            file.inode.content_checksum = Some(sum);
+            file.verified.store(true, Ordering::Relaxed);
+        } else {
+            file.inode.content_checksum = None;
+        }
+        let logical = part.logical(self.layout).0;
+        if let Some(map) = file.inode.map_mut() {
+            map.insert_in_cluster(Extent::of_cluster(logical, part.len, run, part.offset));
+        }
+        for position in &positions {
+            if let Some(causes) = file.pages.causes(*position) {
+                self.writes.note_causes(self.layout.block_of(run.start), causes);
+            }
+        }
+        file.promised.lacks_tail &= staying > 0;
+        self.start_writes(file, &positions);
+        positions
+    }
+}

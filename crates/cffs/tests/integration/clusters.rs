@@ -1,0 +1,148 @@
+//! Volumes whose contents are compressed: what is written comes back, takes less space, and is freed when the
+//! last file of a cluster goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::format::superblock::Compression;
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+
+use crate::setup::FILE;
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const MIB: u64 = 1 << 20;
+
+fn device() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let compression = Some(Compression::Zstd(1));
+    mkfs::make(&*device, &MkfsOptions { compression, ..MkfsOptions::default() }).expect("mkfs");
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    let options = OpenOptions {
+        epoch_interval: Duration::from_secs(3600),
+        early_bytes: 1,
+        ..OpenOptions::default()
+    };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
+}
+
+/// Contents that compress about as well as source text.
+fn text(seed: u64, len: usize) -> Vec<u8> {
+    let words = ["struct ", "return ", "inode", "block ", "{\n", "}\n", "    ", "let ", "= ", "0x"];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 16);
+    while bytes.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let word = words[(state >> 33) as usize % words.len()];
+        bytes.extend_from_slice(word.as_bytes());
+        if (state >> 40) % 7 == 0 {
+            bytes.extend_from_slice(format!("{:x}", state >> 48).as_bytes());
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// The lengths of files: tiny ones in the inode, small ones, and pieces of larger ones.
+fn len_of(number: u64) -> usize {
+    let lens = [300, 700, 1500, 4096, 5000, 9000, 20_000, 65_536, 70_000, 150_000];
+    lens[number as usize % lens.len()]
+}
+
+fn make(volume: &Volume, dir: InodeNo, number: u64) -> InodeNo {
+    let name = format!("file {number}");
+    let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
+    volume.release(ino, 1);
+    write(volume, ino, 0, &text(number, len_of(number)));
+    ino
+}
+
+fn write(volume: &Volume, ino: InodeNo, at: u64, bytes: &[u8]) {
+    assert_eq!(volume.write(ino, at, bytes).expect("written"), bytes.len());
+}
+
+fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
+    let mut bytes = vec![0; volume.attr(ino).expect("its attributes").size as usize];
+    assert_eq!(volume.read(ino, 0, &mut bytes).expect("read"), bytes.len());
+    bytes
+}
+
+fn directories(volume: &Volume) -> Vec<InodeNo> {
+    let new = NewFile { kind: NewKind::Directory, ..FILE };
+    let make = |name: &str| volume.make(ROOT, name.as_bytes(), &new).expect("made").ino;
+    ["a", "b", "c"].into_iter().map(make).collect()
+}
+
+fn free_bytes(volume: &Volume) -> u64 {
+    let stat = volume.stat_fs();
+    stat.free_fragments * u64::from(stat.fragment_bytes)
+}
+
+fn is_sound(device: &Arc<MemoryDevice>) {
+    let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
+    let report = fsck::check(&**device, &options, &()).expect("checked");
+    assert_eq!(report.problems, []);
+}
+
+#[test]
+fn compressed_files_come_back_after_a_remount_and_take_less_space() {
+    let device = device();
+    let volume = open(&device);
+    let before = free_bytes(&volume);
+    let dirs = directories(&volume);
+    let files: Vec<(u64, InodeNo)> = (0..200)
+        .map(|number| (number, make(&volume, dirs[number as usize / 70], number)))
+        .collect();
+    volume.sync().expect("synced");
+    let raw: u64 = files.iter().map(|(number, _)| len_of(*number) as u64).sum();
+    let used = before - free_bytes(&volume);
+    assert!(used < raw / 2, "{used} bytes are used for {raw}");
+    volume.close().expect("closed");
+    is_sound(&device);
+
+    let volume = open(&device);
+    for (number, ino) in &files {
+        assert!(read(&volume, *ino) == text(*number, len_of(*number)), "file {number}");
+    }
+    volume.close().expect("closed");
+}
+
+#[test]
+fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
+    let device = device();
+    let volume = open(&device);
+    let dirs = directories(&volume);
+    volume.sync().expect("synced");
+    let before = free_bytes(&volume);
+    let count = 120;
+    for number in 0..count {
+        make(&volume, dirs[number as usize % 3], number);
+    }
+    volume.sync().expect("synced");
+    // One file in ten survives.
+    for number in (0..count).filter(|number| number % 10 != 3) {
+        let name = format!("file {number}");
+        volume.unlink(dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
+    }
+    volume.close().expect("closed");
+    is_sound(&device);
+    let volume = open(&device);
+    for number in (3..count).step_by(10) {
+        let name = format!("file {number}");
+        let found = volume.lookup(dirs[number as usize % 3], name.as_bytes()).expect("found");
+        assert!(read(&volume, found.ino) == text(number, len_of(number)), "file {number}");
+        volume.release(found.ino, 1);
+        volume.unlink(dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
+    }
+    volume.sync().expect("synced");
+    assert!(free_bytes(&volume) >= before - (64 << 10), "{} of {before}", free_bytes(&volume));
+    volume.close().expect("closed");
+    is_sound(&device);
+}
