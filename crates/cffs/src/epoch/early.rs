@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::EpochWriter;
-use super::packing::{self, Waiting};
+use super::packing::Packed;
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
@@ -23,6 +23,9 @@ use crate::inode::{Vnode, VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
+
+/// How often an epoch compresses and writes what has come meanwhile.
+const ROUNDS_MAX: u32 = 3;
 
 /// A file to be written, with the pages that are.
 pub(super) struct Chosen {
@@ -64,38 +67,43 @@ impl EpochWriter {
     }
 
     /// Writes the contents that an epoch is about to take, if they are enough to keep the device busy while
-    /// the rest of it is prepared.
+    /// the rest of it is prepared. Where contents are compressed, more of them may have come meanwhile, which
+    /// would go with the epoch as they are: it writes again, but not for ever.
     pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
         let piece = self.inodes.cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
-        if self.inodes.dirty_bytes() >= least {
-            self.write_chosen(progress, || self.choose_all(least))?;
+        let rounds = if self.compression() == Compression::Off { 1 } else { ROUNDS_MAX };
+        for _ in 0..rounds {
+            let is_enough = self.inodes.dirty_bytes() >= least;
+            if !is_enough || self.write_chosen(progress, || self.choose_all(least))? == 0 {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. Compresses before that what it
-    /// would find now. Returns the count of pages.
+    /// Places and writes the files that `choose` finds with the gate closed. Where contents are compressed, it
+    /// first compresses what `choose` finds now, and leaves other files to the next call. Returns the count of
+    /// pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,
         choose: impl Fn() -> Vec<Chosen>,
     ) -> Result<usize> {
         let inodes = &*self.inodes;
-        let compression = self.compression();
-        let clusters = match compression {
-            Compression::Off => Vec::new(),
-            Compression::Zstd(_) => packing::pack(inodes, compression, &choose()),
+        let packed = match self.compression() {
+            Compression::Off => None,
+            compression => Some(Packed::new(inodes, compression, &choose())),
         };
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();
         {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
-            let chosen = choose();
+            let mut chosen = choose();
+            let mut waiting = packed.map(|packed| packed.limit(&mut chosen)).unwrap_or_default();
             let rewritten = rewritten(inodes, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(inodes, hints, rewritten);
-            let mut waiting = Waiting::new(clusters, &chosen);
             for Chosen { vnode, mut positions, .. } in chosen {
                 for cluster in waiting.take(vnode.ino) {
                     in_flight.extend(placer.place_cluster(cluster, &mut write_back)?);

@@ -36,12 +36,30 @@ struct Packer<'a> {
     new_keys: HashMap<Key, bool>,
 }
 
-/// Compresses what can be of the chosen contents.
-pub(crate) fn pack(
-    inodes: &InodeCache,
-    compression: Compression,
-    chosen: &[Chosen],
-) -> Vec<Cluster> {
+/// Contents that were compressed, and the files that were looked at for that.
+pub(crate) struct Packed {
+    clusters: Vec<Cluster>,
+    files: HashSet<InodeNo>,
+}
+
+impl Packed {
+    /// Compresses what can be of the chosen contents.
+    pub(crate) fn new(inodes: &InodeCache, compression: Compression, chosen: &[Chosen]) -> Packed {
+        Packed {
+            clusters: pack(inodes, compression, chosen),
+            files: chosen.iter().map(|file| file.vnode.ino).collect(),
+        }
+    }
+
+    /// Takes files out of the chosen ones that were not looked at: they are likely to be compressed the next
+    /// time. Returns the clusters that have contents of the others.
+    pub(crate) fn limit(self, chosen: &mut Vec<Chosen>) -> Waiting {
+        chosen.retain(|file| self.files.contains(&file.vnode.ino));
+        Waiting::new(self.clusters, chosen)
+    }
+}
+
+fn pack(inodes: &InodeCache, compression: Compression, chosen: &[Chosen]) -> Vec<Cluster> {
     let Compression::Zstd(level) = compression else { return Vec::new() };
     if !inodes.features.policy.groups() || !inodes.features.content_checksum {
         return Vec::new();
@@ -73,7 +91,6 @@ impl Packer<'_> {
         let size = file.inode.size;
         let is_small = size <= layout.small_bytes_max();
         let blocks = layout.file_block_from(size).0;
-        let medium_max = self.inodes.cache.tuning().placing.medium_bytes_max;
         if is_small && size > u64::from(self.fragments_max) * u64::from(layout.fragment_bytes) {
             // Segments are longer than clusters: a small file has one checksum, and stays in one piece.
             return;
@@ -83,10 +100,13 @@ impl Packer<'_> {
                 drop(file);
                 self.push(key, part);
             }
-        } else if !is_small && size <= medium_max {
+        } else if !is_small {
             let piece = u64::from(self.fragments_max / layout.block_fragments());
-            let parts: Vec<Part> = (0..blocks)
-                .step_by(piece as usize)
+            let mut firsts: Vec<u64> =
+                chosen.positions.iter().map(|position| position.0 / piece * piece).collect();
+            firsts.dedup();
+            let parts: Vec<Part> = firsts
+                .into_iter()
                 .filter_map(|first| {
                     let blocks = first..blocks.min(first + piece);
                     Part::new(layout, vnode, &file, blocks, false)
@@ -186,6 +206,7 @@ fn encode(
 }
 
 /// The clusters that have contents of each file, until they are placed.
+#[derive(Default)]
 pub(crate) struct Waiting {
     clusters: Vec<Option<Cluster>>,
     of_file: HashMap<InodeNo, Vec<usize>>,
@@ -193,7 +214,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// The clusters all of whose files are among the chosen ones; parts of other files are left out.
-    pub(crate) fn new(clusters: Vec<Cluster>, chosen: &[Chosen]) -> Waiting {
+    fn new(clusters: Vec<Cluster>, chosen: &[Chosen]) -> Waiting {
         let chosen: HashSet<InodeNo> = chosen.iter().map(|file| file.vnode.ino).collect();
         let mut of_file: HashMap<InodeNo, Vec<usize>> = Default::default();
         let mut waiting = Vec::new();

@@ -248,7 +248,7 @@ impl Layout {
     /// The blocks at the head of a group that every volume has, without the journal.
     fn cg_head_blocks(&self, cg: CgIndex) -> u32 {
         let intent_log = if cg.0 == 0 { 2 * self.intent_log_half_blocks } else { 0 };
-        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + self.count_blocks + journal
+        CG_HEAD_BLOCKS as u32 + self.bitmap_blocks() + self.count_blocks + intent_log
     }
 
     /// Where the journal begins, or would, if the group's head is prolonged by it.

@@ -10,7 +10,7 @@ use cffs::format::superblock::Compression;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
 use crate::setup::FILE;
 
@@ -58,14 +58,14 @@ fn len_of(number: u64) -> usize {
 
 fn make(volume: &Volume, dir: InodeNo, number: u64) -> InodeNo {
     let name = format!("file {number}");
-    let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
+    let ino = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made").ino;
     volume.release(ino, 1);
     write(volume, ino, 0, &text(number, len_of(number)));
     ino
 }
 
 fn write(volume: &Volume, ino: InodeNo, at: u64, bytes: &[u8]) {
-    assert_eq!(volume.write(ino, at, bytes).expect("written"), bytes.len());
+    assert_eq!(volume.write(&Caller::ROOT, ino, at, bytes).expect("written"), bytes.len());
 }
 
 fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
@@ -76,7 +76,8 @@ fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
 
 fn directories(volume: &Volume) -> Vec<InodeNo> {
     let new = NewFile { kind: NewKind::Directory, ..FILE };
-    let make = |name: &str| volume.make(ROOT, name.as_bytes(), &new).expect("made").ino;
+    let make =
+        |name: &str| volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new).expect("made").ino;
     ["a", "b", "c"].into_iter().map(make).collect()
 }
 
@@ -129,7 +130,7 @@ fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
     // One file in ten survives.
     for number in (0..count).filter(|number| number % 10 != 3) {
         let name = format!("file {number}");
-        volume.unlink(dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
+        volume.unlink(&Caller::ROOT, dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
     }
     volume.close().expect("closed");
     is_sound(&device);
@@ -139,7 +140,7 @@ fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
         let found = volume.lookup(dirs[number as usize % 3], name.as_bytes()).expect("found");
         assert!(read(&volume, found.ino) == text(number, len_of(number)), "file {number}");
         volume.release(found.ino, 1);
-        volume.unlink(dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
+        volume.unlink(&Caller::ROOT, dirs[number as usize % 3], name.as_bytes()).expect("unlinked");
     }
     volume.sync().expect("synced");
     assert!(free_bytes(&volume) >= before - (64 << 10), "{} of {before}", free_bytes(&volume));

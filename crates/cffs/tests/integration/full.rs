@@ -324,7 +324,9 @@ fn a_file_that_is_emptied_after_a_cut_has_no_promises_left() {
     volume.sync().unwrap();
     let free = volume.stat_fs().free_fragments;
     for size in [1, 0, 1] {
-        volume.set_attr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+        volume
+            .set_attr(&Caller::ROOT, ino, &SetAttr { size: Some(size), ..SetAttr::default() })
+            .unwrap();
     }
     volume.sync().unwrap();
     assert_eq!(volume.stat_fs().free_fragments, free + 64, "all of the file's space");
