@@ -64,11 +64,12 @@ impl Allocator {
         }
         let mut group = Group::from_bitmap(&self.layout, cg, bitmap, header.rotor);
         if header.clusters > 0 {
+            let bad = |what| Corruption::CgHeader { cg, what };
             if bitmap_checksum(counts) != header.counts_checksum {
-                let what = "checksum mismatch of the counts of references to clusters";
-                return Err(Corruption::CgHeader { cg, what }.into());
+                return Err(bad("checksum mismatch of the counts of references").into());
             }
-            group.load_references(&counts[..self.layout.cg_len_blocks(cg) as usize]);
+            let counts = counts.get(..self.layout.cg_len_blocks(cg) as usize);
+            group.load_references(counts.ok_or(bad("clusters on a volume without counts"))?);
         }
         if group.free_count() != header.free_fragments {
             return Err(Corruption::CgHeader { cg, what: "wrong count of free fragments" }.into());

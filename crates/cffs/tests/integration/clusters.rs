@@ -1,16 +1,18 @@
 //! Volumes whose contents are compressed: what is written comes back, takes less space, and is freed when the
 //! last file of a cluster goes.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cffs::clock::TestClock;
-use cffs::device::MemoryDevice;
+use cffs::device::{BlockDevice, MemoryDevice};
+use cffs::format::Layout;
 use cffs::format::superblock::Compression;
-use cffs::fsck::{self, CheckOptions};
+use cffs::fsck::{self, CheckOptions, Code, Place, Problem, Repair};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
+use cffs::units::{CgIndex, InodeNo};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume, read_superblock};
 
 use crate::setup::FILE;
 
@@ -146,4 +148,90 @@ fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
     assert!(free_bytes(&volume) >= before - (64 << 10), "{} of {before}", free_bytes(&volume));
     volume.close().expect("closed");
     is_sound(&device);
+}
+
+/// Makes a compressed volume with some files, closed.
+fn filled() -> Arc<MemoryDevice> {
+    let device = device();
+    let volume = open(&device);
+    let dirs = directories(&volume);
+    (0..60).for_each(|number| drop(make(&volume, dirs[number as usize % 3], number)));
+    volume.close().expect("closed");
+    device
+}
+
+/// The first group's counts of references.
+fn counts(device: &MemoryDevice) -> (u64, Vec<u8>) {
+    let layout = Layout::new(&read_superblock(device).expect("a superblock"));
+    let offset = layout.block_offset(layout.cg_counts(CgIndex(0)));
+    let mut counts = vec![0; (layout.count_blocks * layout.block_bytes) as usize];
+    device.read_at(offset, &mut counts).expect("read");
+    (offset, counts)
+}
+
+#[test]
+fn a_count_of_references_that_is_too_low_is_found_and_repaired() {
+    let device = filled();
+    let (offset, before) = counts(&device);
+    let shared = before.iter().position(|count| *count > 1).expect("a cluster of several files");
+    let mut wrong = before.clone();
+    wrong[shared] -= 1;
+    device.write_at(offset, &[IoSlice::new(&wrong)]).expect("written");
+    let check = |repair| {
+        let options = CheckOptions { repair, force: true, ..CheckOptions::default() };
+        fsck::check(&*device, &options, &()).expect("checked").problems
+    };
+    let codes: Vec<Code> = check(Repair::Preen).iter().map(|problem| problem.code).collect();
+    assert_eq!(codes, [Code::ClusterReferences]);
+    assert_eq!(check(Repair::No), []);
+    assert_eq!(counts(&device).1, before);
+}
+
+#[test]
+fn a_damaged_cluster_fails_the_reads_of_its_files_and_fsck_names_them() {
+    let device = filled();
+    let volume = open(&device);
+    let dir = volume.lookup(ROOT, b"a").expect("a directory").ino;
+    let found = volume.lookup(dir, b"file 6").expect("a file");
+    let place = volume.places(found.ino).expect("its places")[0].clone();
+    volume.close().expect("closed");
+    let mut bytes = vec![0; 16];
+    let at = place.start + 40;
+    device.read_at(at, &mut bytes).expect("read");
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+    device.write_at(at, &[IoSlice::new(&bytes)]).expect("written");
+
+    let volume = open(&device);
+    let error = volume.read(found.ino, 0, &mut [0; 100]).expect_err("damaged");
+    assert!(error.to_string().contains("cluster"), "{error}");
+    volume.close().expect("closed");
+    let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
+    let report = fsck::check(&*device, &options, &()).expect("checked");
+    assert!(report.problems.iter().all(|problem| problem.code == Code::Contents));
+    let of_file = |problem: &Problem| problem.place == Place::Inode(found.ino);
+    assert!(report.problems.iter().any(of_file), "{:?}", report.problems);
+}
+
+/// A crash loses what was not synced and nothing else, and clusters that lost their last file are free.
+#[test]
+fn a_crash_after_changes_leaves_the_synced_state() {
+    let device = filled();
+    let volume = open(&device);
+    let dir = volume.lookup(ROOT, b"b").expect("a directory").ino;
+    for number in (1..60).step_by(3) {
+        volume.unlink(&Caller::ROOT, dir, format!("file {number}").as_bytes()).expect("unlinked");
+    }
+    volume.sync().expect("synced");
+    let crashed = Arc::new(MemoryDevice::from_image(device.snapshot()));
+    drop(volume);
+    let volume =
+        cffs::open(crashed.clone(), Arc::new(TestClock::default()), OpenOptions::default());
+    let volume = volume.expect("recovered");
+    let dir = volume.lookup(ROOT, b"c").expect("a directory").ino;
+    for number in (2..60).step_by(3) {
+        let found = volume.lookup(dir, format!("file {number}").as_bytes()).expect("found");
+        assert!(read(&volume, found.ino) == text(number, len_of(number)), "file {number}");
+    }
+    volume.close().expect("closed");
+    is_sound(&crashed);
 }

@@ -45,7 +45,8 @@ fn a_journal_at_an_impossible_place_is_refused() {
     let layout = Layout::new(&superblock());
     let start = layout.journal_start(CgIndex(3)).0;
     let journal = JournalArea { start, blocks: 2048, ..JournalArea::default() };
-    let with = |journal| Superblock { incompat: Incompat::JOURNAL, journal, ..superblock() };
+    let incompat = Incompat::JOURNAL | Incompat::CLUSTERS;
+    let with = |journal| Superblock { incompat, journal, ..superblock() };
     let decoded = |journal| Superblock::decode(&with(journal).encode(), 4096);
     assert_eq!(decoded(journal).unwrap().journal, journal);
     for (journal, field) in [

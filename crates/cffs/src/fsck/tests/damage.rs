@@ -89,6 +89,7 @@ cases! {
     group_header true [GroupHeader] [];
     bitmap true [Bitmap] [];
     free_count true [FreeCount] [];
+    cluster_references true [ClusterReferences] [];
     groups_made true [GroupsMade] [];
     counters true [Counters] [];
 }
@@ -634,6 +635,11 @@ fn bitmap(image: &Image) -> Vec<(Code, Place)> {
 fn free_count(image: &Image) -> Vec<(Code, Place)> {
     change_group(image, |header, _| header.free_fragments += 1);
     vec![(FreeCount, Place::Cg(CgIndex(0)))]
+}
+
+fn cluster_references(image: &Image) -> Vec<(Code, Place)> {
+    change_group(image, |header, _| header.clusters += 1);
+    vec![(ClusterReferences, Place::Cg(CgIndex(0)))]
 }
 
 fn set_superblock(image: &Image, change: impl Fn(&mut crate::format::Superblock)) {
