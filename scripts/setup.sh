@@ -47,6 +47,7 @@ for_all_tests="
     mkfs.btrfs   btrfs-progs
     rsync        rsync
     sqlite3      sqlite3
+    zstd         zstd
     strace       strace
     valgrind     valgrind
     fio          fio

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 
 use super::BufferCache;
+use crate::format::cluster::CLUSTER_BYTES_MAX;
 use crate::units::FragNo;
 
 /// The part of the cache that expanded clusters may have.
 const CACHE_PART: u64 = 8;
-/// Expanded clusters that always find room.
-const BYTES_MIN: u64 = 1 << 20;
+/// One cluster always finds room.
+const BYTES_MIN: u64 = CLUSTER_BYTES_MAX as u64;
 
 #[derive(Clone)]
 pub(super) struct ByBytes;
@@ -27,10 +28,14 @@ impl Weighter<FragNo, Arc<Vec<u8>>> for ByBytes {
 /// Expanded clusters, by the first fragment of each.
 pub(super) type Expanded = quick_cache::sync::Cache<FragNo, Arc<Vec<u8>>, ByBytes>;
 
-/// The expanded clusters of a cache of this size.
-pub(super) fn expanded(cache_bytes: u64) -> Expanded {
-    let bytes = (cache_bytes / CACHE_PART).max(BYTES_MIN);
-    Expanded::with_weighter((bytes >> 16) as usize, bytes, ByBytes)
+/// Divides a cache of this many bytes: blocks, and expanded clusters if the volume may have any.
+pub(super) fn divide(cache_bytes: u64, has_clusters: bool) -> (u64, Expanded) {
+    let bytes = match has_clusters {
+        true => (cache_bytes / CACHE_PART).max(BYTES_MIN),
+        false => 0,
+    };
+    let expanded = Expanded::with_weighter((bytes >> 16) as usize, bytes, ByBytes);
+    (cache_bytes.saturating_sub(bytes), expanded)
 }
 
 impl BufferCache {

@@ -56,7 +56,7 @@ use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
 use density::Density;
-use expanded::{Expanded, expanded};
+use expanded::Expanded;
 use run_queue::RunQueue;
 use streams::Streams;
 use unwritten::Unwritten;
@@ -67,6 +67,8 @@ const SEGMENT_LOCKS: usize = 256;
 /// The number of parts of the cache; each has a lock.
 const PARTS_PER_CORE: usize = 4;
 const PART_BLOCKS_MIN: usize = 4096;
+/// The fewest blocks of a cache.
+const BLOCKS_MIN: u64 = 16;
 
 /// Counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,11 +172,14 @@ impl BufferCache {
     ) -> BufferCache {
         let layout = layout.into();
         let block_bytes = layout.block_bytes;
-        let blocks = tuning.cache_blocks(block_bytes) as usize;
+        let (cache_bytes, expanded) =
+            expanded::divide(tuning.device.cache_bytes, layout.count_blocks > 0);
+        let blocks = tuning.cache_blocks(block_bytes).min(cache_bytes / u64::from(block_bytes));
+        let blocks = blocks.max(BLOCKS_MIN) as usize;
         BufferCache {
             device,
             clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
-            expanded: expanded(tuning.device.cache_bytes),
+            expanded,
             tuning,
             horizon: AtomicU64::new(layout.blocks),
             stage: CurrentStage::default(),
@@ -327,7 +332,7 @@ impl BufferCache {
 
     /// The bytes of the blocks that are in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.clean.weight() * u64::from(self.layout.block_bytes)
+        self.clean.weight() * u64::from(self.layout.block_bytes) + self.expanded.weight()
     }
 
     fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
