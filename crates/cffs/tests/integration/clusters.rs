@@ -45,7 +45,7 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let word = words[(state >> 33) as usize % words.len()];
         bytes.extend_from_slice(word.as_bytes());
-        if (state >> 40) % 7 == 0 {
+        if (state >> 40).is_multiple_of(7) {
             bytes.extend_from_slice(format!("{:x}", state >> 48).as_bytes());
         }
     }
