@@ -19,7 +19,7 @@ import sys
 import urllib.parse
 from collections import Counter, namedtuple
 
-from cffs_clusters import CLUSTERS, check_counts, expand
+from cffs_clusters import CLUSTERS, Clusters, decode_extent
 from cffs_journal import EXTERNAL_JOURNAL, with_journal
 from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
 
@@ -64,9 +64,6 @@ IndexBucket = table("IndexBucket", "4sIQIIHHI",
 LocatorBlock = table("LocatorBlock", "4sIQH14s", "magic checksum index used reserved")
 LocatorEntry = table("LocatorEntry", "QII", "file sector generation")
 
-# Of an extent in a cluster, `stored` is the length of the cluster's run and `offset` that of what lies before the
-# extent in the expanded contents; of another, both are 0.
-Extent = namedtuple("Extent", "logical start len unwritten stored offset")
 
 
 class File:
@@ -105,7 +102,7 @@ class Volume:
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
         self.count_blocks = -(-sb.cg_blocks // sb.block_bytes) if sb.incompat & CLUSTERS else 0
         self.used = {}
-        self.clusters, self.expanded = {}, (None, b"")
+        self.clusters = Clusters(self)
         if sb.incompat & JOURNAL:
             self.device = with_journal(device, sb, self.seed, sb.state == CLEAN)
 
@@ -257,14 +254,7 @@ class Volume:
 
     def decode_extents(self, file, data):
         for place, start in struct.iter_unpack("<QQ", data):
-            length, stored, offset = place >> 40, 0, 0
-            if start >> 62 & 1:
-                length, stored, offset = length & 4095, length >> 12, start >> 48 & 16383
-            extent = Extent(place & (1 << 40) - 1, start & (1 << 48) - 1, length, bool(start >> 63),
-                            stored, offset)
-            if not extent.len or start >> 62 == 3 or stored and stored < self.block_fragments:
-                raise Bad(f"inode {file.ino}: an extent that cannot be")
-            yield extent
+            yield decode_extent(place, start, self.block_fragments, file.ino)
 
     def read_map(self, file):
         inode = file.inode
@@ -319,20 +309,11 @@ class Volume:
             if extent.unwritten:
                 yield from zeros(take)
             elif extent.stored:
-                at = extent.offset * fragment_bytes + offset - first
-                yield self.cluster(extent)[at:at + take]
+                yield self.clusters.contents(extent, offset - first, take)
             else:
                 yield self.read(extent.start * fragment_bytes + offset - first, take)
             offset += take
         yield from zeros(end - offset)
-
-    def cluster(self, extent):
-        """The expanded contents of the cluster in which an extent lies."""
-        if self.expanded[0] != extent.start:
-            fragment_bytes = self.superblock.fragment_bytes
-            run = self.read(extent.start * fragment_bytes, extent.stored * fragment_bytes)
-            self.expanded = extent.start, expand(run, self.seed, f"cluster at fragment {extent.start}")
-        return self.expanded[1]
 
     def contents(self, file, offset, size):
         return b"".join(self.pieces(file, offset, size))
@@ -507,10 +488,8 @@ class Volume:
         fragments = 0
         for extent in file.extents:
             length = extent.stored or extent.len
-            if not extent.stored or self.clusters.get(extent.start, (0, 0))[0] != length:
+            if self.clusters.is_first(extent):
                 self.claim(file.ino, extent.start, length, "an extent")
-            if extent.stored:
-                self.clusters[extent.start] = length, self.clusters.get(extent.start, (0, 0))[1] + 1
             group = self.superblock.cg_blocks * self.block_fragments
             if extent.start // group != (extent.start + length - 1) // group:
                 self.problem(f"inode {file.ino}: an extent in two groups")
@@ -623,13 +602,7 @@ class Volume:
                 lost = bin(expected & ~found).count("1")
                 taken = bin(found & ~expected).count("1")
                 self.problem(f"{what}: {lost} free fragments are not marked free, {taken} others are")
-            counts = self.read_block(cg * sb.cg_blocks + 3 + self.bitmap_blocks, self.count_blocks)
-            clusters = {(start - first) // self.block_fragments: references
-                        for start, (_, references) in self.clusters.items()
-                        if first <= start < first + length}
-            self.problems.extend(check_counts(counts, clusters, header.clusters, what))
-            if header.counts_checksum != (crc32c(counts) if header.clusters else 0):
-                self.problem(f"{what}: wrong checksum of the counts of references")
+            self.problems.extend(self.clusters.check_group(header, first, length))
             if header.free_fragments != free:
                 self.problem(f"{what} counts {header.free_fragments} free fragments, has {free}")
         if sb.free_fragments != free_in_all:

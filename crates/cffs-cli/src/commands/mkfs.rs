@@ -75,9 +75,9 @@ pub struct Mkfs {
     /// How files find their neighbours.
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
-    /// Compress the contents of neighbouring files together: zstd, zstd:LEVEL with a level from 1 to 19, or off.
-    /// With off, the volume can be told to compress later (cffs tune --compress). Without this option it can
-    /// not. After a crash, such a volume is checked as a whole.
+    /// Compress the contents of neighbouring files together: zstd, zstd:LEVEL with a level from 1 to 19, or
+    /// off. With off, the volume can be told to compress later (cffs tune --compress); without this option it
+    /// cannot. After a crash, such a volume is checked as a whole.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.

@@ -62,8 +62,8 @@ pub struct Tune {
     /// The GID of a group whose members may also use the reserve; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
-    /// Compress new contents: zstd, zstd:LEVEL with a level from 1 to 19, or off. Written contents stay as they
-    /// are. Only for volumes that were made with --compress.
+    /// Compress new contents: zstd, zstd:LEVEL with a level from 1 to 19, or off. Written contents stay as
+    /// they are. Only for volumes that were made with --compress.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
     /// Give the volume a journal of this size, or take it away. The journal is placed in free space behind

@@ -8,7 +8,6 @@ use super::group::Group;
 use super::place::Request;
 use super::{Allocator, State};
 use crate::error::{Corruption, Result};
-use crate::format::cluster::REFERENCES_MAX;
 use crate::units::{FragNo, FragRun};
 
 /// A reference that came or went.
@@ -18,41 +17,51 @@ pub(super) enum Reference {
     Removed(FragRun),
 }
 
-impl Allocator {
+/// The clusters of an allocator's volume.
+#[derive(Clone, Copy)]
+pub struct Clusters<'a>(&'a Allocator);
+
+impl<'a> Clusters<'a> {
+    /// The clusters in the space that this allocator gives out.
+    pub fn of(alloc: &'a Allocator) -> Clusters<'a> {
+        Clusters(alloc)
+    }
+
     /// Finds one run for a cluster with this many references, at least one, and takes it into use; `None` if
     /// there is no such run where files of the owner go.
-    pub fn place_cluster(&self, request: &Request, references: u8) -> Result<Option<FragRun>> {
-        assert!(references > 0 && request.len >= self.layout.block_fragments());
-        let mut state = self.lock();
+    pub fn place(&self, request: &Request, references: u8) -> Result<Option<FragRun>> {
+        let Clusters(alloc) = self;
+        assert!(references > 0 && request.len >= alloc.layout.block_fragments());
+        let mut state = alloc.lock();
         state.clock += 1;
-        let Some(run) = self.place_small(&mut state, request)? else { return Ok(None) };
+        let Some(run) = alloc.place_small(&mut state, request)? else { return Ok(None) };
         assert_eq!(run.len, request.len, "a cluster lies in one piece");
-        self.check_placed(request, run)?;
-        self.take(&mut state, run)?;
-        let cg = self.layout.cg_of_fragment(run.start);
+        alloc.check_placed(request, run)?;
+        alloc.take(&mut state, run)?;
+        let cg = alloc.layout.cg_of_fragment(run.start);
         let block = self.block_in_group(run.start);
-        self.group(&mut state, cg)?.set_references(block, references);
+        alloc.group(&mut state, cg)?.set_references(block, references);
         Ok(Some(run))
     }
 
     /// Notes that a cluster has one reference more.
-    pub fn share_cluster(&self, run: FragRun) {
-        self.lock().references.push(Reference::Added(run));
+    pub fn share(&self, run: FragRun) {
+        self.0.lock().references.push(Reference::Added(run));
     }
 
     /// Notes that a cluster has one reference less.
-    pub fn release_cluster(&self, run: FragRun) {
-        self.lock().references.push(Reference::Removed(run));
+    pub fn release(&self, run: FragRun) {
+        self.0.lock().references.push(Reference::Removed(run));
     }
 
     /// Counts the references that came and went since the last epoch started, and frees the runs of clusters
     /// that have none any more.
-    pub(super) fn count_references(&self, state: &mut State) -> Result<()> {
+    pub(super) fn count(&self, state: &mut State) -> Result<()> {
         for reference in std::mem::take(&mut state.references) {
             let (Reference::Added(run) | Reference::Removed(run)) = reference;
-            let cg = self.layout.cg_of_fragment(run.start);
+            let cg = self.0.layout.cg_of_fragment(run.start);
             let block = self.block_in_group(run.start);
-            let group = self.group(state, cg)?;
+            let group = self.0.group(state, cg)?;
             let count = group.references(block);
             let changed = match reference {
                 Reference::Added(_) => count.checked_add(1),
@@ -68,22 +77,10 @@ impl Allocator {
         Ok(())
     }
 
-    /// How many references the device and the open epoch have to a cluster, if one more is possible.
-    pub fn may_share(&self, run: FragRun) -> Result<bool> {
-        let mut state = self.lock();
-        let cg = self.layout.cg_of_fragment(run.start);
-        let block = self.block_in_group(run.start);
-        let added =
-            |reference: &&Reference| matches!(reference, Reference::Added(of) if *of == run);
-        let waiting = state.references.iter().filter(added).count();
-        let count = self.group(&mut state, cg)?.references(block);
-        Ok(usize::from(count) + waiting < usize::from(REFERENCES_MAX))
-    }
-
     /// The block of its group in which a fragment lies.
     fn block_in_group(&self, fragment: FragNo) -> u32 {
-        self.in_group(self.layout.cg_of_fragment(fragment), fragment)
-            / self.layout.block_fragments()
+        let layout = &self.0.layout;
+        self.0.in_group(layout.cg_of_fragment(fragment), fragment) / layout.block_fragments()
     }
 }
 

@@ -48,6 +48,7 @@ mod zone;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use clusters::Clusters;
 use clusters::Reference;
 use foldhash::HashMap;
 pub use group::Group;
@@ -205,7 +206,7 @@ impl Allocator {
     /// If the counts of references to clusters cannot be read, or are wrong.
     pub fn epoch_started(&self) -> Result<()> {
         let mut state = self.lock();
-        self.count_references(&mut state)?;
+        Clusters::of(self).count(&mut state)?;
         let freed = std::mem::take(&mut state.freed);
         state.freeing.extend(freed);
         Ok(())

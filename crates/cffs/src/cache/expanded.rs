@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use quick_cache::Weighter;
 
-use super::BufferCache;
 use crate::format::cluster::CLUSTER_BYTES_MAX;
 use crate::units::FragNo;
 
@@ -17,7 +16,7 @@ const CACHE_PART: u64 = 8;
 const BYTES_MIN: u64 = CLUSTER_BYTES_MAX as u64;
 
 #[derive(Clone)]
-pub(super) struct ByBytes;
+struct ByBytes;
 
 impl Weighter<FragNo, Arc<Vec<u8>>> for ByBytes {
     fn weight(&self, _: &FragNo, raw: &Arc<Vec<u8>>) -> u64 {
@@ -25,33 +24,40 @@ impl Weighter<FragNo, Arc<Vec<u8>>> for ByBytes {
     }
 }
 
+type Map = quick_cache::sync::Cache<FragNo, Arc<Vec<u8>>, ByBytes>;
+
 /// Expanded clusters, by the first fragment of each.
-pub(super) type Expanded = quick_cache::sync::Cache<FragNo, Arc<Vec<u8>>, ByBytes>;
+pub struct Expanded(Map);
 
-/// Divides a cache of this many bytes: blocks, and expanded clusters if the volume may have any.
-pub(super) fn divide(cache_bytes: u64, has_clusters: bool) -> (u64, Expanded) {
-    let bytes = match has_clusters {
-        true => (cache_bytes / CACHE_PART).max(BYTES_MIN),
-        false => 0,
-    };
-    let expanded = Expanded::with_weighter((bytes >> 16) as usize, bytes, ByBytes);
-    (cache_bytes.saturating_sub(bytes), expanded)
-}
-
-impl BufferCache {
-    /// The expanded cluster that begins at this fragment, if it is in memory.
-    pub fn expanded(&self, start: FragNo) -> Option<Arc<Vec<u8>>> {
-        self.expanded.get(&start)
+impl Expanded {
+    /// Divides a cache of this many bytes: blocks, and expanded clusters if the volume may have any.
+    pub(super) fn divide(cache_bytes: u64, has_clusters: bool) -> (u64, Expanded) {
+        let bytes = match has_clusters {
+            true => (cache_bytes / CACHE_PART).max(BYTES_MIN),
+            false => 0,
+        };
+        let expanded = Map::with_weighter((bytes >> 16) as usize, bytes, ByBytes);
+        (cache_bytes.saturating_sub(bytes), Expanded(expanded))
     }
 
-    /// Keeps an expanded cluster. The caller holds the lock of a file that refers to it, so the cluster is
-    /// not freed meanwhile.
-    pub fn keep_expanded(&self, start: FragNo, raw: Arc<Vec<u8>>) {
-        self.expanded.insert(start, raw);
+    /// The cluster that begins at this fragment, if it is in memory.
+    pub fn get(&self, start: FragNo) -> Option<Arc<Vec<u8>>> {
+        self.0.get(&start)
+    }
+
+    /// Keeps a cluster. The caller holds the lock of a file that refers to it, so the cluster is not freed
+    /// meanwhile.
+    pub fn keep(&self, start: FragNo, raw: Arc<Vec<u8>>) {
+        self.0.insert(start, raw);
     }
 
     /// Forgets the cluster that began here: another one takes its place.
-    pub fn forget_expanded(&self, start: FragNo) {
-        self.expanded.remove(&start);
+    pub fn forget(&self, start: FragNo) {
+        self.0.remove(&start);
+    }
+
+    /// Memory of the expanded contents, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.0.weight()
     }
 }

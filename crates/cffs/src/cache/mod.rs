@@ -56,7 +56,7 @@ use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
 use density::Density;
-use expanded::Expanded;
+pub use expanded::Expanded;
 use run_queue::RunQueue;
 use streams::Streams;
 use unwritten::Unwritten;
@@ -141,7 +141,8 @@ pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
     layout: LiveLayout,
     clean: Clean,
-    expanded: Expanded,
+    /// Expanded clusters.
+    pub expanded: Expanded,
     /// By segment, the number of writes that replaced blocks of it. Held while a segment is read.
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
@@ -173,7 +174,7 @@ impl BufferCache {
         let layout = layout.into();
         let block_bytes = layout.block_bytes;
         let (cache_bytes, expanded) =
-            expanded::divide(tuning.device.cache_bytes, layout.count_blocks > 0);
+            Expanded::divide(tuning.device.cache_bytes, layout.count_blocks > 0);
         let blocks = tuning.cache_blocks(block_bytes).min(cache_bytes / u64::from(block_bytes));
         let blocks = blocks.max(BLOCKS_MIN) as usize;
         BufferCache {
@@ -332,7 +333,7 @@ impl BufferCache {
 
     /// The bytes of the blocks that are in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.clean.weight() * u64::from(self.layout.block_bytes) + self.expanded.weight()
+        self.clean.weight() * u64::from(self.layout.block_bytes) + self.expanded.memory_bytes()
     }
 
     fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {

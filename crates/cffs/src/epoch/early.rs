@@ -10,29 +10,22 @@
 //! ([`EpochWriter::write_contents_first`]), so that the device has work while inodes and names are prepared.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::EpochWriter;
+use super::chosen::Chosen;
 use super::packing::Packed;
-use super::placing::{Placer, Rank, rank, rewritten};
+use super::placing::{Placer, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
 use crate::format::superblock::Compression;
-use crate::inode::{Vnode, VnodeState, WriteBack};
+use crate::inode::{VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
 
 /// How often an epoch compresses and writes what has come meanwhile.
 const ROUNDS_MAX: u32 = 3;
-
-/// A file to be written, with the pages that are.
-pub(super) struct Chosen {
-    rank: Rank,
-    pub(super) vnode: Arc<Vnode>,
-    pub(super) positions: Vec<FileBlock>,
-}
 
 impl EpochWriter {
     /// Writes contents ahead of their epoch, as the background does when enough of them are new. They
@@ -72,7 +65,7 @@ impl EpochWriter {
     pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
         let piece = self.inodes.cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
-        let rounds = if self.compression() == Compression::Off { 1 } else { ROUNDS_MAX };
+        let rounds = if self.superblock().compression == Compression::Off { 1 } else { ROUNDS_MAX };
         for _ in 0..rounds {
             let is_enough = self.inodes.dirty_bytes() >= least;
             if !is_enough || self.write_chosen(progress, || self.choose_all(least))? == 0 {
@@ -91,7 +84,7 @@ impl EpochWriter {
         choose: impl Fn() -> Vec<Chosen>,
     ) -> Result<usize> {
         let inodes = &*self.inodes;
-        let packed = match self.compression() {
+        let packed = match self.superblock().compression {
             Compression::Off => None,
             compression => Some(Packed::new(inodes, compression, &choose())),
         };

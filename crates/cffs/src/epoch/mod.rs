@@ -24,6 +24,7 @@
 mod batch;
 mod change;
 mod checkpoint;
+mod chosen;
 mod damage;
 mod discard;
 mod early;

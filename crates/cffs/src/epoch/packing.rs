@@ -1,8 +1,8 @@
 //! Packing: neighbouring contents are compressed into clusters, ahead of the gate (decision 024).
 //!
 //! The sizes of clusters must be known before their places are chosen, and compressing takes too long to be
-//! done with the gate closed. So a writer first takes the pages of the files that it is about to write, in the
-//! order in which they are to lie, and compresses them. With the gate closed it compares: what changed in the
+//! done with the gate closed. So a writer first takes the pages of the files that it is about to write, in
+//! the order in which they are to lie, and compresses them. With the gate closed it compares: what changed in the
 //! meantime is left out of its cluster and placed as it is.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::thread;
 use foldhash::{HashMap, HashSet};
 
 use super::Counts;
-use super::early::Chosen;
+use super::chosen::Chosen;
 use super::placing::PlacedClusters;
 use crate::format::checksum;
 use crate::format::cluster::Compressor;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::progress::InFlight;
 use crate::alloc::Owner;
 use crate::error::Result;
 use crate::format::extent::Extent;
@@ -156,7 +155,7 @@ impl<'a> Placer<'a> {
         &mut self,
         mut cluster: Cluster,
         write_back: &mut WriteBack<'_>,
-    ) -> Result<InFlight> {
+    ) -> Result<Vec<(Arc<Vnode>, Vec<FileBlock>)>> {
         let layout = &self.inodes.layout;
         cluster.parts.retain(|part| {
             let file = part.vnode.state.read();

@@ -8,7 +8,7 @@ use super::EpochWriter;
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
-use crate::format::superblock::{Compression, JournalFlags, SUPERBLOCK_BYTES, State};
+use crate::format::superblock::{JournalFlags, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 use crate::journal;
 use crate::units::BlockNo;
@@ -43,11 +43,6 @@ impl EpochWriter {
     /// The superblock as of now.
     pub fn superblock(&self) -> Superblock {
         Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
-    }
-
-    /// How new contents are compressed.
-    pub(crate) fn compression(&self) -> Compression {
-        self.superblock.lock().compression
     }
 
     /// Marks the volume as in use, durably, before anything else is written.

@@ -53,7 +53,7 @@ impl Compressor {
         Ok(Compressor(zstd::bulk::Compressor::new(level)?))
     }
 
-    /// The bytes of the cluster that has these contents; `None` if it would be longer than `stored_bytes_max`.
+    /// The bytes of the cluster that has these contents; `None` if they are more than `stored_bytes_max`.
     pub fn encode(
         &mut self,
         raw: &[u8],

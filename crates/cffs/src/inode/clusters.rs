@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{ExtentMap, Mapping, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
-use crate::alloc::{Kind, Request};
+use crate::alloc::{Clusters, Kind, Request};
 use crate::cache::Block;
 use crate::error::Result;
 use crate::format::LiveLayout;
@@ -123,8 +123,10 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        let Some(run) = self.alloc.place_cluster(&request, references)? else { return Ok(None) };
-        self.inodes.cache.forget_expanded(run.start);
+        let Some(run) = Clusters::of(self.alloc).place(&request, references)? else {
+            return Ok(None);
+        };
+        self.inodes.cache.expanded.forget(run.start);
         let mut bytes = cluster.stored.clone();
         bytes.resize(len as usize * fragment_bytes, 0);
         self.writes.put_fragments(layout, run.start, &bytes);

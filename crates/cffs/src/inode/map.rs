@@ -39,7 +39,7 @@ pub enum Mapping {
     Hole(u64),
 }
 
-/// What a map gave up.
+/// The space that a map gave up.
 #[derive(Debug, Default)]
 pub struct Removed {
     /// Runs that belong to no file any more.

@@ -91,7 +91,7 @@ impl<'a> Contents<'a> {
 
     /// The contents of a cluster in which a file has some, expanded.
     fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
-        if let Some(raw) = self.cache.expanded(run.start) {
+        if let Some(raw) = self.cache.expanded.get(run.start) {
             return Ok(raw);
         }
         let len = u64::from(run.len) * u64::from(self.layout.fragment_bytes);
@@ -100,7 +100,7 @@ impl<'a> Contents<'a> {
         self.read_fragments(run.start, 0, len, self.read_until(file, run), &mut take)?;
         let bad = |what| Corruption::Cluster { ino: file.inode.ino, start: run.start, what };
         let raw = Arc::new(cluster::decode(&stored, self.checksum).map_err(bad)?);
-        self.cache.keep_expanded(run.start, raw.clone());
+        self.cache.expanded.keep(run.start, raw.clone());
         Ok(raw)
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{ExtentMap, Features, InodeCache, Mapping, Removed, VnodeGuard, VnodeState};
-use crate::alloc::{Allocator, Kind, Owner, Request};
+use crate::alloc::{Allocator, Clusters, Kind, Owner, Request};
 use crate::error::{Error, Result};
 use crate::format::LiveLayout;
 use crate::tuning::Placing;
@@ -185,8 +185,8 @@ impl<'a> SpacePlan<'a> {
     pub(super) fn free(&self, removed: Removed) {
         let Removed { runs, released, shared } = removed;
         runs.into_iter().for_each(|run| self.alloc.free(run));
-        shared.into_iter().for_each(|run| self.alloc.share_cluster(run));
-        released.into_iter().for_each(|run| self.alloc.release_cluster(run));
+        shared.into_iter().for_each(|run| Clusters::of(self.alloc).share(run));
+        released.into_iter().for_each(|run| Clusters::of(self.alloc).release(run));
     }
 
     /// Frees the blocks of the extent tree, when the map is about to go.

@@ -1,5 +1,5 @@
-//! Volumes whose contents are compressed: what is written comes back, takes less space, and is freed when the
-//! last file of a cluster goes.
+//! Volumes whose contents are compressed: files come back, take less space, and give it back with the last
+//! file of a cluster.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ fn a_damaged_cluster_fails_the_reads_of_its_files_and_fsck_names_them() {
     let volume = open(&device);
     let dir = volume.lookup(ROOT, b"a").expect("a directory").ino;
     let found = volume.lookup(dir, b"file 6").expect("a file");
-    let place = volume.places(found.ino).expect("its places")[0].clone();
+    let place = volume.admin().places(found.ino).expect("its places")[0].clone();
     volume.close().expect("closed");
     let mut bytes = vec![0; 16];
     let at = place.start + 40;
