@@ -13,8 +13,8 @@ from cffs_structures import Bad, crc32c, is_sealed, table
 CLUSTERS = 16
 CLUSTER_BYTES_MAX = 262144
 
-# Of an extent in a cluster, `stored` is the length of the cluster's run, and `offset` how many fragments of its
-# expanded contents lie before the extent; of another extent, both are 0.
+# Of an extent in a cluster, `stored` is the length of the cluster's run, and `offset` how many fragments of
+# its expanded contents lie before the extent; of another extent, both are 0.
 Extent = namedtuple("Extent", "logical start len unwritten stored offset")
 Cluster = table("Cluster", "4sIB3sII12s", "magic checksum codec reserved stored_bytes raw_bytes pad")
 

@@ -75,9 +75,9 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. Where contents are compressed, it
-    /// first compresses what `choose` finds now, and leaves other files to the next call. Returns the count of
-    /// pages.
+    /// Places and writes the files that `choose` finds with the gate closed. Where contents are compressed,
+    /// it first compresses what `choose` finds now, and leaves other files to the next call. Returns the
+    /// count of pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,

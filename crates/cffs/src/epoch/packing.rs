@@ -2,8 +2,8 @@
 //!
 //! The sizes of clusters must be known before their places are chosen, and compressing takes too long to be
 //! done with the gate closed. So a writer first takes the pages of the files that it is about to write, in
-//! the order in which they are to lie, and compresses them. With the gate closed it compares: what changed in the
-//! meantime is left out of its cluster and placed as it is.
+//! the order in which they are to lie, and compresses them. With the gate closed it compares: what changed in
+//! the meantime is left out of its cluster and placed as it is.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

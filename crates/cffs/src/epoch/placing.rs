@@ -149,8 +149,8 @@ impl<'a> Placer<'a> {
     }
 
     /// Places contents that were compressed together, as far as they have not changed since, and adds them to
-    /// what is written back. Returns the pages that are in flight from now on: none if that would save
-    /// nothing any more, or there is no room for the cluster in one piece.
+    /// the writes. Returns the pages that are in flight from now on: none if that would save nothing any
+    /// more, or there is no room for the cluster in one piece.
     pub(crate) fn place_cluster(
         &mut self,
         mut cluster: Cluster,

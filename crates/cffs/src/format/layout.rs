@@ -1,8 +1,8 @@
 //! Where things lie on the volume: the arithmetic of FORMAT's chapter on layout.
 //!
-//! Each cylinder group begins with a block for a superblock, one for the system area, its header and its
-//! free bitmap, and on a volume with clusters the counts of references to them; then come the fragments that
-//! it gives out. In most groups the first two are reserved but unused. Group 0 has the intent log in addition;
+//! Each cylinder group begins with a block for a superblock, one for the system area, its header and its free
+//! bitmap, and on a volume with clusters the counts of references to them; then come the fragments that it
+//! gives out. In most groups the first two are reserved but unused. Group 0 has the intent log in addition;
 //! the journal, if any, lies in one of the groups. The last two blocks of the volume are one more copy of the
 //! superblock and the system area.
 

@@ -32,7 +32,7 @@ pub struct ClusterPart {
 
 /// Contents that were compressed together.
 pub struct Cluster {
-    /// What it holds, in the order of the expanded bytes.
+    /// Its parts, in the order of the expanded bytes.
     pub parts: Vec<ClusterPart>,
     /// The bytes of the cluster as it goes to the device.
     pub stored: Vec<u8>,

@@ -88,7 +88,8 @@ impl<'a> WriteBack<'a> {
         Ok(positions)
     }
 
-    /// Withdraws what was promised to this count of a file's changed pages, and returns how much that was.
+    /// Withdraws the promises to this count of a file's changed pages, and returns how many fragments they
+    /// had.
     pub(super) fn take_promise(&self, file: &mut VnodeGuard<'_>, pages: usize) -> u64 {
         // Each of the pages that stay may have been promised a block.
         let staying = (file.pages.dirty_count() - pages) as u64;

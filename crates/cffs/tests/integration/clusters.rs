@@ -239,8 +239,8 @@ fn a_crash_after_changes_leaves_the_synced_state() {
     is_sound(&crashed);
 }
 
-/// `python/cffs_decode.py`, which was written from FORMAT.md alone, reads clusters, and counts the references to
-/// them as the volume does.
+/// `python/cffs_decode.py`, which was written from FORMAT.md alone, reads clusters, and counts the references
+/// to them as the volume does.
 #[test]
 fn the_decoder_reads_compressed_volumes() {
     let image = filled().snapshot();
