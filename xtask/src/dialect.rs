@@ -30,11 +30,11 @@ const PHRASES: [Phrase; 10] = [
     Phrase { name: "so many", limit: 0, occurs: |line| has_words(line, "so many") },
     Phrase { name: "whoever", limit: 0, occurs: |line| has_words(line, "whoever") },
     Phrase { name: "who, for a program or a thread", limit: 0, occurs: has_who },
-    Phrase { name: "beside, without \"the\"", limit: 4, occurs: has_bare_beside },
+    Phrase { name: "beside, without \"the\"", limit: 0, occurs: has_bare_beside },
     Phrase { name: "leads there", limit: 0, occurs: leads_there },
     Phrase { name: "a comment that begins with \"What\"", limit: 0, occurs: begins_with_what },
     Phrase { name: "nobody", limit: 0, occurs: has_nobody },
-    Phrase { name: "\"what is\" with a participle", limit: 2, occurs: has_what_participle },
+    Phrase { name: "\"what is\" with a participle", limit: 0, occurs: has_what_participle },
     Phrase { name: "\"there is … that\"", limit: 0, occurs: has_there_that },
 ];
 

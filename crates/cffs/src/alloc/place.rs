@@ -1,4 +1,4 @@
-//! The search for space: the numbered list of the module above, in code.
+//! The search for space, in the order that the list in the parent module gives.
 
 use std::ops::RangeInclusive;
 
@@ -15,9 +15,9 @@ use crate::units::{CgIndex, FragNo, FragRun};
 pub enum Kind {
     /// A small file, whole.
     Small,
-    /// A larger one that still lies among the others of its key, in pieces if need be.
+    /// A larger file that still lies among the files of its key, in pieces if necessary.
     Medium,
-    /// A piece of a large file, which lies apart.
+    /// A piece of a large file, which does not lie among the files of its key.
     Large,
     /// One block of metadata, aligned to a block.
     Metadata,
@@ -39,35 +39,35 @@ impl Kind {
 pub struct Request {
     /// Small, medium, large or metadata.
     pub kind: Kind,
-    /// Near whose files it is to lie.
+    /// The owner near whose files it should lie.
     pub owner: Owner,
-    /// How many fragments.
+    /// The number of fragments.
     pub len: u32,
-    /// The fragment after the file's last one: where it continues without a seek.
+    /// The fragment after the file's last one, where the file continues without a seek.
     pub goal: Option<FragNo>,
-    /// Whether files of the owner were placed in an earlier epoch: it is settled then.
+    /// Whether files of the owner were placed in an earlier epoch.
     pub grown: bool,
-    /// Whether it needs no room for others after it: the file gives back as much as it takes, which is a hole
-    /// for the next one as soon as the epoch is on the device.
+    /// Whether the file frees as much space as it takes. The next file can use that hole as soon as the epoch
+    /// is on the device, so no room has to be reserved after this one.
     pub replaces: bool,
-    /// For sectors: the fragments to reserve for their directory if its reservation is used up.
+    /// For sectors: the fragments to reserve for the directory when its reservation is used up.
     pub room: u32,
 }
 
-// A request is plain data. With a closure in it, the allocator would call its user with its lock held.
+// A request is plain data. If it held a closure, the allocator would call its user while it holds its lock.
 const _: fn() = || {
     fn is_data<T: Copy + Send + Sync + std::hash::Hash + 'static>() {}
     is_data::<Request>();
 };
 
 impl Allocator {
-    /// How many whole segments this many bytes are.
+    /// The number of whole segments in this many bytes.
     pub(super) fn segments(&self, bytes: u64) -> u32 {
         Placing::segments(bytes, self.layout.segment_bytes)
     }
 
-    /// Finds fragments and takes them into use. The run may be shorter than what was asked for,
-    /// but for metadata; the caller asks again for the rest.
+    /// Finds fragments and marks them as used. Except for metadata, the run may be shorter than the request;
+    /// the caller then asks again for the rest.
     pub fn place(&self, request: &Request) -> Result<FragRun> {
         let mut state = self.lock();
         state.clock += 1;
@@ -90,8 +90,8 @@ impl Allocator {
         Ok(run)
     }
 
-    /// Checks the run that a search found. Its place comes from bitmaps, which come from the device: a wrong
-    /// one must not make a system block allocatable.
+    /// Checks the run that a search found. The search trusts bitmaps from the device, and a wrong bitmap must
+    /// not make a system block allocatable.
     pub(super) fn check_placed(&self, request: &Request, run: FragRun) -> Result<()> {
         assert!((1..=request.len).contains(&run.len), "no more than was asked for");
         if request.kind == Kind::Metadata {
@@ -117,7 +117,7 @@ impl Allocator {
         }
         let taken = state.free.min(run.len.into());
         state.free -= taken;
-        // The count of the superblock may be too low.
+        // The superblock's count may be too low.
         state.free_elsewhere += i64::from(run.len) - taken as i64;
         state.whole.taken(run.len, self.layout.block_fragments());
         Ok(())
@@ -168,7 +168,7 @@ impl Allocator {
         })
     }
 
-    /// Takes the next fragments of a key's reservation. They are still marked as reserved.
+    /// Takes the next fragments of a key's reservation, which stay marked as reserved.
     pub(super) fn take_reserved(
         &self,
         state: &mut State,
@@ -186,7 +186,7 @@ impl Allocator {
         Some(run)
     }
 
-    /// Reserves a run for a key: right after the last one if possible, else from the hot spot on.
+    /// Reserves a run for a key, right after its last run if possible, otherwise at the hot spot or after it.
     pub(super) fn reserve_run(
         &self,
         state: &mut State,
@@ -195,8 +195,8 @@ impl Allocator {
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.reservations.remove(&owner);
-        // The reservations of files together have at most a part of the free space. Those of
-        // sectors are as many and short: if they counted, a directory would come in twice the pieces.
+        // All file reservations together take at most a part of the free space. Sector reservations are as
+        // numerous but short: if they counted, directories would lie in twice as many pieces.
         let of_files =
             state.reservations.keys().filter(|(_, class)| *class == Class::Files).count() as u64;
         let fair = (state.free / (of_files + 1) * self.placing.reserved_eighths / 8)
@@ -210,7 +210,7 @@ impl Allocator {
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(reservation) = previous {
             self.release_reservation(state, &reservation)?;
-            // A shorter one that needs no seek is worth as much.
+            // A shorter run that needs no seek is as good.
             let least = want.min(first).max(len);
             if let Some(run) = self.run_after(state, reservation.next, least..=want)? {
                 return self.start_reservation(state, owner, run, want);
@@ -233,7 +233,7 @@ impl Allocator {
         }
     }
 
-    /// A run in the group of a key's last reservation, so that the arm need not go far.
+    /// A run in the group of a key's last reservation, which is a short seek away.
     fn find_near(
         &self,
         state: &mut State,
@@ -320,7 +320,8 @@ impl Allocator {
         Ok(len.contains(&free).then(|| FragRun::new(end, free)))
     }
 
-    /// The first run of `len` fragments from the hot spot on, group by group. The hot spot follows.
+    /// The first run of `len` fragments at the hot spot or after it, group by group. Moves the hot spot
+    /// there.
     pub(super) fn find_from_hot(
         &self,
         state: &mut State,
@@ -355,12 +356,12 @@ impl Allocator {
             let cg = self.layout.cg_of_fragment(goal);
             let at = self.in_group(cg, goal);
             let free = self.group(state, cg)?.run_at(at, request.len, Among::Unreserved);
-            // A short piece right after the file is worth less than a long one elsewhere.
+            // A long run elsewhere is better than a short one right after the file.
             if free >= request.len.min(self.layout.segment_fragments()) {
                 return Ok(Some(FragRun::new(goal, free)));
             }
         }
-        // The tail of a file that cannot continue where it ends needs no run of its own.
+        // A tail of less than a block goes among the small files if the file cannot continue where it ends.
         if request.len < block {
             return self.place_small(state, request);
         }
@@ -379,7 +380,7 @@ impl Allocator {
             if want <= block {
                 return Ok(None);
             }
-            // In whole blocks, so that single blocks are looked for in the end, whatever the length.
+            // In whole blocks, so that the last search is for a single block, whatever the length.
             want = (want / 2 / block * block).max(block);
         }
     }
@@ -387,7 +388,7 @@ impl Allocator {
     fn place_metadata(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         debug_assert_eq!(request.len, block, "metadata comes in blocks");
-        // All free space beyond the pool may be promised to data.
+        // All free space outside the pool may be promised to data.
         if !self.can_spare_block(state)
             && let Some(number) = state.pool.pop()
         {
@@ -396,8 +397,8 @@ impl Allocator {
         if let Some(run) = self.place_sectors(state, request)? {
             return Ok(Some(run));
         }
-        // If space is short, metadata goes where files go: into the key's reservation or the shared one, on
-        // the next whole block.
+        // If space is short, metadata goes where files go: to the next whole block of the key's reservation
+        // or of the shared one.
         let shared = (Owner::Shared, Class::Files);
         for owner in [(request.owner, Class::Files), shared] {
             if owner == shared && !state.reservations.contains_key(&shared) {
@@ -426,9 +427,10 @@ impl Allocator {
         Ok(pooled.map(|number| FragRun::new(self.layout.block_start(number), block)))
     }
 
-    /// The first sectors of all directories go side by side into one reservation. Those that follow go
-    /// after them, or into a reservation of the directory's own in the zone where it is, or else cut from
-    /// that one: so names are read in few requests, those of one directory and those of a tree.
+    /// The first sectors of all directories go next to each other, into one reservation. A directory's later
+    /// sectors go right after its first ones, or into a reservation of its own in the same zone, or else into
+    /// one that is cut from the common reservation. So few requests read the names of a directory or of a
+    /// tree.
     fn place_sectors(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
             return self.place_first_sector(state);
@@ -498,7 +500,7 @@ impl Allocator {
         Ok(Some(FragRun::new(FragNo(start), block)))
     }
 
-    /// The last resort: reservations are given up; whole if possible, in pieces if not.
+    /// The last resort: releases reservations and takes any run, a shorter one if no free run is long enough.
     fn place_anywhere(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         if request.kind == Kind::Metadata {
             return Ok(None);

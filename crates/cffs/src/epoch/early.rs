@@ -1,13 +1,14 @@
-//! Writing contents ahead of their epoch, so that the device works while changes still come.
+//! Writes contents ahead of their epoch, so that the device works while callers still make changes.
 //!
-//! Contents are placed and written while the epoch is open; the inode goes with the epoch, which makes the
-//! contents part of the file. Until then nothing on the device points to them, or they overwrite contents in
-//! place without a promise of order, just as in an epoch's first phase. No barrier stands before the epoch's
-//! next phase but the one that this phase has anyway.
+//! Contents are placed and written while the epoch is open. The inode is written with the epoch, and that
+//! makes the contents part of the file. Until then nothing on the device points to them, or they overwrite
+//! contents in place, which promises no order: both are as in the first phase of an epoch. The barrier that
+//! follows the first phase covers them, so they need none of their own.
 //!
-//! Contents that may change or go soon are left alone, and so are those that would lie in pieces because
-//! the rest of them comes later ([`EpochWriter::choose`]). When the epoch is due, all that is left goes first
-//! ([`EpochWriter::write_contents_first`]), so that the device has work while inodes and names are prepared.
+//! Contents that are likely to change or to be deleted soon wait, and so do parts of a file that would be
+//! separated from parts still to come ([`EpochWriter::choose`]). When the epoch is due, the remaining
+//! contents are written first ([`EpochWriter::write_contents_first`]), so that the device works while inodes
+//! and names are prepared.
 
 use std::collections::HashMap;
 
@@ -24,12 +25,12 @@ use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
 
-/// How often an epoch compresses and writes what has come meanwhile.
+/// The most rounds in which an epoch compresses and writes contents before it closes the gate.
 const ROUNDS_MAX: u32 = 3;
 
 impl EpochWriter {
-    /// Writes contents ahead of their epoch, as the background does when enough of them are new. They
-    /// are no more durable than before. Returns how many bytes.
+    /// Writes contents ahead of their epoch, as the background does when enough of them are new. This does
+    /// not make them durable. Returns the number of bytes.
     ///
     /// # Errors
     ///
@@ -59,9 +60,9 @@ impl EpochWriter {
         Ok(pages as u64 * u64::from(self.inodes.layout.block_bytes))
     }
 
-    /// Writes the contents that an epoch is about to take, if they are enough to keep the device busy while
-    /// the rest of it is prepared. Where contents are compressed, more of them may have come meanwhile, which
-    /// would go with the epoch as they are: it writes again, but not for ever.
+    /// Writes the contents of the next epoch, if they keep the device busy while the rest of the epoch is
+    /// prepared. While contents are compressed, callers add more, which the epoch itself would write without
+    /// compression. So this repeats, up to [`ROUNDS_MAX`] times.
     pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
         let piece = self.inodes.cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
@@ -121,11 +122,13 @@ impl EpochWriter {
         Ok(pages)
     }
 
-    /// The files to write ahead, in the order of their places. Of large files the runs of new pages that are
-    /// long enough: a program writes them from one end to the other. A file of a few mebibytes is placed when
-    /// all of it is in memory, since its parts would break up space that directories need. Of small files
-    /// whole ones, in the older half of those that were changed, if none of their key is in the younger half,
-    /// or if they make a long piece; and none where keys take turns.
+    /// The files to write ahead, in the order of their places.
+    ///
+    /// - Of a large file: its long runs of new pages, since programs write such files from start to end. A
+    ///   file of a few mebibytes waits until all of it is in memory, because its parts would break up the
+    ///   space that directories need.
+    /// - Small files, whole: those in the older half of the changed ones, if the younger half has no file of
+    ///   their key or if they make a long piece. None of them if callers fill several directories in turns.
     fn choose(&self) -> Vec<Chosen> {
         let inodes = &*self.inodes;
         let writing = &inodes.cache.tuning().writing;
@@ -157,7 +160,7 @@ impl EpochWriter {
         chosen
     }
 
-    /// All new contents, in the order in which they are to lie; none if they are less than `least` bytes.
+    /// All new contents, in the order of their places; none if they have fewer than `least` bytes.
     fn choose_all(&self, least: u64) -> Vec<Chosen> {
         let inodes = &*self.inodes;
         let mut chosen = Vec::new();
@@ -180,13 +183,13 @@ impl EpochWriter {
     }
 }
 
-/// Whether a file has changed pages, and a name.
+/// Whether a file has a name and changed pages.
 fn has_new_contents(file: &VnodeState) -> bool {
     let is_data = !file.inode.is_dir() && !file.inode.ino.is_system();
     is_data && file.pages.dirty_count() > 0 && file.container.is_some()
 }
 
-/// The small files that may be written, of all in the order in which they were changed.
+/// The small files that may be written ahead; `small` is in the order in which they were changed.
 fn ready(
     mut small: Vec<(Key, Chosen)>,
     piece_pages: usize,
@@ -203,8 +206,8 @@ fn ready(
             pages.remove(&key);
         }
     }
-    // One directory may be incomplete. If more are, they are being filled in turns, and the files written now
-    // would lie apart from those that follow.
+    // One directory may be incomplete. If several are, callers fill them in turns, and the files written now
+    // would be separated from the next ones.
     let unfinished = (keys - pages.len()).saturating_sub(1);
     if unfinished * writing.turns_part > keys {
         pages.clear();
@@ -213,7 +216,7 @@ fn ready(
     small.into_iter().map(|(_, file)| file)
 }
 
-/// The runs of at least `least` bytes of whole changed pages of a file.
+/// The changed whole pages of a file that lie in runs of at least `least` bytes.
 fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<FileBlock> {
     let mut positions: Vec<FileBlock> = Vec::new();
     let mut first = 0;

@@ -1,4 +1,4 @@
-//! Where the contents of files go: each near the files of its key, which for most is its directory.
+//! Places the contents of files, each near the files of its key. The key of most files is their directory.
 //!
 //! Runs with the gate closed, for an epoch and for writes ahead of one (`early`).
 
@@ -19,11 +19,11 @@ use crate::inode::{Cluster, InodeCache, Neighbours, Vnode, VnodeGuard, VnodeStat
 use crate::namespace::scan;
 use crate::units::{FileBlock, FragRun, InodeNo, Key};
 
-/// The directories of which files were placed in the open epoch, and where the first of them lies.
+/// The directories whose files were placed in the open epoch, each with the place of the first such file.
 pub(crate) type Hints = BTreeMap<InodeNo, FragRun>;
 
-/// In which order files are to lie: each directory before its files, directories and files in the order
-/// in which they were made.
+/// The order of files on the device: a directory before its files, and directories and files in the order in
+/// which they were made.
 pub(crate) type Rank = (u64, u8, InodeNo);
 
 /// The rank of a file.
@@ -64,8 +64,8 @@ struct KeyState {
 impl KeyState {
     /// The state of the key of a file that has `own` as its own key and lies in `parent`.
     ///
-    /// A directory whose files are mostly rewritten counts as a new one: its files go near those that are
-    /// written with them, rather than to their old places.
+    /// A directory counts as new if most of its files are rewritten: these go near the other files that are
+    /// written now, and not near their old places.
     fn find(inodes: &InodeCache, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
         let policy = inodes.features.policy;
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
@@ -80,7 +80,7 @@ impl KeyState {
         state
     }
 
-    /// The segments that files of the key have.
+    /// The segments in which files of the key lie.
     fn segments(&self, inodes: &InodeCache) -> &[u64] {
         let find = || self.parent.as_ref().map_or(Vec::new(), |dir| segments_of(inodes, dir));
         self.segments.get_or_init(find)
@@ -109,8 +109,8 @@ pub(crate) struct PlacedClusters {
 }
 
 impl<'a> Placer<'a> {
-    /// A placer that continues where others in the same epoch ended, for files that free the `rewritten`
-    /// fragments.
+    /// A placer that starts with the hints of earlier placers of the same epoch; `rewritten` says what its
+    /// files free.
     pub(crate) fn new(inodes: &'a InodeCache, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
         let (keys, placed) = (HashMap::default(), PlacedClusters::default());
         Placer { inodes, keys, hints, rewritten, asked: false, placed }
@@ -121,14 +121,14 @@ impl<'a> Placer<'a> {
         Placer { asked, ..self }
     }
 
-    /// The hints of all that was placed in the open epoch.
+    /// The hints of all files that were placed in the open epoch.
     pub(crate) fn hints(&mut self) -> &mut Hints {
         &mut self.hints
     }
 
-    /// Places changed pages of a file, all of them if it is small, and adds them to what is written back.
-    /// Returns those that are in flight from now on. An urgent file goes near other urgent ones. The file's
-    /// lock must not be held.
+    /// Places changed pages of a file, all of them if it is small, and adds them to the writes. Returns the
+    /// pages that are in flight from now on. An urgent file goes near other urgent ones. The caller must not
+    /// hold the file's lock.
     pub(crate) fn place(
         &mut self,
         vnode: &Arc<Vnode>,
@@ -173,7 +173,7 @@ impl<'a> Placer<'a> {
         self.placed.stored_fragments += u64::from(run.len);
         let mut in_flight = Vec::new();
         for part in &cluster.parts {
-            // The state of each key notes where its first file lies.
+            // `note_place` needs the state of each key.
             self.neighbours(&part.vnode, false);
             let mut file = VnodeGuard::new(&part.vnode);
             in_flight.push((part.vnode.clone(), write_back.place_part(&mut file, part, run)));
@@ -182,7 +182,8 @@ impl<'a> Placer<'a> {
         Ok(in_flight)
     }
 
-    /// The files near which a file is placed. The file's lock must not be held: its directory is looked at.
+    /// The files near which a file is placed. It reads the directory, so the caller must not hold the file's
+    /// lock.
     fn neighbours(&mut self, vnode: &Arc<Vnode>, urgent: bool) -> Neighbours {
         let (own, parent, key, fills_holes) = {
             let file = vnode.state.read();
@@ -225,7 +226,7 @@ fn segments_of(inodes: &InodeCache, dir: &Arc<Vnode>) -> Vec<u64> {
     let small = inodes.layout.small_bytes_max() * inodes.cache.tuning().placing.home_file_factor;
     let state = dir.state.read();
     let mut segments = BTreeSet::new();
-    // Files of sectors after one that cannot be read are not counted: they have a place as it is.
+    // If a sector cannot be read, the files after it are left out: they only guide the search.
     let _ = scan(inodes, &state, 0..u32::MAX, |_, entry| {
         if let Body::Embedded(record) = &entry.body
             && !record.inode.inode_flags().contains(InodeFlags::INLINE)

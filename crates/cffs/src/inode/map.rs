@@ -1,9 +1,9 @@
 //! The bmap: where a file's fragments lie.
 //!
-//! The extents of a file, in memory all of them; on the device the newest lie in the inode and the
-//! others in the leaves of a tree (the bmap cache of the Solaris paper, as extents). A change of an
-//! extent in a leaf dirties the leaf. When more extents are new than the inode has room for, all
-//! go to their leaves, and the dirty leaves are written to new places with the blocks above them.
+//! Memory has all extents of a file. On the device the newest lie in the inode and the others in the leaves
+//! of a tree (the bmap cache of the Solaris paper, as extents). A change of an extent in a leaf dirties the
+//! leaf. When the inode has no room for more new extents, all move to their leaves, and the dirty leaves are
+//! written to new places with the blocks above them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub enum Mapping {
         run: FragRun,
         /// The fragment's place in the expanded contents.
         offset: u32,
-        /// How many follow each other there, with it.
+        /// The number of adjacent fragments there, including this one.
         len: u64,
     },
     /// This many fragments from here on have no place; `u64::MAX` after the last extent.
@@ -42,11 +42,11 @@ pub enum Mapping {
 /// The space that a map gave up.
 #[derive(Debug, Default)]
 pub struct Removed {
-    /// Runs that belong to no file any more.
+    /// Runs that no longer belong to a file.
     pub runs: Vec<FragRun>,
     /// Clusters that lost a reference.
     pub released: Vec<FragRun>,
-    /// Clusters that gained a reference: a part in the middle of an extent went.
+    /// Clusters that gained a reference, because a hole split an extent in two.
     pub shared: Vec<FragRun>,
 }
 
@@ -67,13 +67,13 @@ struct Leaf {
 /// Approximate memory of a leaf of the tree.
 const LEAF_BYTES: u64 = 48;
 
-/// The extents of a file. Many files are in memory, and few have a tree: it is apart.
+/// The extents of a file. Many files are in memory and few have a tree, so the tree is allocated separately.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     mapped: u64,
     /// The count of extents that lie in the inode.
     direct_count: u32,
-    /// The count of extents that were reserved and never written. Every write of a page looks at it.
+    /// The count of extents that were reserved and never written. Each write of a page reads it.
     unwritten_count: u32,
     extents: Extents,
     tree: Option<Box<Tree>>,
@@ -94,11 +94,11 @@ static NO_TREE: Tree = Tree { leaves: BTreeMap::new(), inner: Vec::new(), root: 
 
 /// The services that writing a tree needs.
 pub trait TreeWriter {
-    /// Takes a block into use.
+    /// Allocates a block.
     fn allocate(&mut self) -> Result<BlockNo>;
     /// Writes a node `depth` levels above the leaves.
     fn write(&mut self, block: BlockNo, depth: u8, node: &Node);
-    /// Gives back a block.
+    /// Frees a block.
     fn free(&mut self, block: BlockNo);
 }
 
@@ -150,8 +150,8 @@ impl ExtentMap {
         self.mapped + self.tree_blocks().count() as u64 * u64::from(block_fragments)
     }
 
-    /// How many blocks [`ExtentMap::write_tree`] takes at most, after `changes` more extents came or
-    /// went since the last time.
+    /// The most blocks that [`ExtentMap::write_tree`] allocates after `changes` extents were added or removed
+    /// since its last call.
     pub fn tree_blocks_max(&self, changes: u64, block_bytes: u32) -> u64 {
         let capacity = node_capacity(block_bytes) as u64;
         let chunk = capacity * 3 / 4;
@@ -160,8 +160,8 @@ impl ExtentMap {
             let extents = self.extents.len() as u64 + changes;
             if extents <= DIRECT_EXTENTS_MIN as u64 { 0 } else { extents.div_ceil(chunk) }
         } else {
-            // An extent comes to one leaf and may make the one before it grow. A leaf that was full
-            // and gains some takes two blocks, and those for what it gained.
+            // An extent is added to one leaf and may lengthen the leaf before it. A full leaf that gains
+            // extents is split into two blocks, and takes further ones for the extents that it gained.
             let moved = changes + u64::from(self.direct_count);
             let touched = (2 * moved + 1).min(leaves);
             touched + 2 * touched.min(moved) + moved / chunk
@@ -199,7 +199,7 @@ impl ExtentMap {
         self.extents.before(logical.0).map(|kept| &kept.extent)
     }
 
-    /// Takes an extent from the inode or a leaf, when the inode is read.
+    /// Adds an extent of the inode or of a leaf while the inode is read.
     pub(super) fn load(&mut self, extent: Extent, direct: bool) -> Result<(), &'static str> {
         let before = self.last_before(FileFrag(extent.logical));
         if before.is_some_and(|before| before.logical_end() > extent.logical) {
@@ -214,7 +214,7 @@ impl ExtentMap {
         Ok(())
     }
 
-    /// Takes a block of the tree, when the inode is read.
+    /// Adds a block of the tree while the inode is read.
     pub(super) fn load_node(&mut self, block: BlockNo, depth: u8, first: Option<u64>) {
         let tree = self.tree_mut();
         match first {
@@ -229,7 +229,7 @@ impl ExtentMap {
         }
     }
 
-    /// Where a fragment of the file lies.
+    /// The place of a fragment of the file.
     pub fn find(&self, logical: FileFrag) -> Mapping {
         let logical = logical.0;
         if let Some(extent) = self.last_before(FileFrag(logical.saturating_add(1)))
@@ -251,8 +251,7 @@ impl ExtentMap {
         Mapping::Hole(next.map_or(u64::MAX, |next| next.extent.logical - logical))
     }
 
-    /// The block of the volume that a block of the file lies in, if that is one block in one piece, as
-    /// metadata always is.
+    /// The block of the volume that holds a block of the file, if one block does, as for all metadata.
     pub fn block_at(&self, position: FileBlock, block_fragments: u32) -> Option<BlockNo> {
         let per_block = u64::from(block_fragments);
         match self.find(FileFrag(position.0 * per_block)) {
@@ -270,7 +269,7 @@ impl ExtentMap {
         debug_assert!(matches!(self.find(logical), Mapping::Hole(len) if len >= run.len.into()));
         let logical = logical.0;
         self.mapped += u64::from(run.len);
-        // Only an extent in the inode grows: one in a leaf would dirty it with every append.
+        // Only an extent in the inode grows. One in a leaf would dirty the leaf with each append.
         if let Some(Kept { extent: before, direct: true }) = self.extents.before_mut(logical)
             && before.logical_end() == logical
             && before.run().end() == run.start

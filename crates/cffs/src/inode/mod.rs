@@ -204,10 +204,10 @@ impl Inode {
         }
     }
 
-    /// Encodes the inode for its sector. `xattrs_beside` says whether the attributes are there, too.
+    /// Encodes the inode for its sector. `embeds_xattrs` says whether the attributes are there, too.
     pub fn encode(
         &self,
-        xattrs_beside: bool,
+        embeds_xattrs: bool,
         tags: &[LinkTag],
         block_fragments: u32,
     ) -> EncodedInode {
@@ -265,7 +265,7 @@ impl Inode {
         } else {
             inode.set_device(self.device);
         }
-        let embedded = self.attributes.as_ref().filter(|_| xattrs_beside);
+        let embedded = self.attributes.as_ref().filter(|_| embeds_xattrs);
         let xattrs = embedded.map_or(Vec::new(), Attributes::encode);
         let mut encoded_tags = Vec::new();
         tags.iter().for_each(|tag| tag.encode(&mut encoded_tags));

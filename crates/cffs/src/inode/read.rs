@@ -1,10 +1,9 @@
-//! Reading the contents of files, from memory and from the device, and verifying them.
+//! Reads the contents of files from memory and from the device, and verifies them.
 //!
-//! A page that is in memory is complete, and hides the device's. Bytes after the end of the file
-//! are zero in every page and in every mapped fragment.
+//! A page in memory is complete and replaces the blocks on the device. Bytes after the end of the file are
+//! zero in each page and in each mapped fragment.
 //!
-//! Contents are given to their reader piece by piece, as they lie in memory, so that the reader's copy is the
-//! only one.
+//! The reader gets the contents piece by piece, as they lie in memory, so that its copy is the only one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::{Checksum, LiveLayout, checksum, cluster};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
-/// Bytes of a file that are fetched at once: as many as readers of whole files ask for.
+/// Bytes of a file that are fetched at once, as many as programs that read whole files ask for.
 const FETCH_BYTES: u64 = 1 << 20;
-/// Blocks of a run that are looked up before the first of them is copied, and dropped after the last. If a
-/// reference count changed between two copies, the processor would end one before it begins the next.
+/// Blocks of a run that are looked up before the first is copied, and released after the last. A change of a
+/// reference count between two copies would make the processor finish one before it starts the next.
 const GATHERED_BLOCKS: usize = 32;
 /// The contents of a hole.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -38,8 +37,8 @@ impl<'a> Contents<'a> {
         Contents { layout: &inodes.layout, cache: &inodes.cache, checksum: inodes.checksum }
     }
 
-    /// Reads up to `len` bytes of a file, at most to its end, and returns how many. Contents that are found
-    /// to be damaged may have been given to `take` before that.
+    /// Reads up to `len` bytes of a file, at most to its end, and returns the number of bytes. `take` may
+    /// have received contents that later turn out to be damaged.
     pub fn read(
         &self,
         file: &VnodeState,
@@ -65,8 +64,8 @@ impl<'a> Contents<'a> {
         Ok(len as usize)
     }
 
-    /// Brings the contents of a file into the cache, as a reader from beginning to end does, and neither
-    /// verifies nor returns them.
+    /// Reads the contents of a file into the cache, as a sequential reader does, without verifying or
+    /// returning them.
     pub fn fetch(&self, file: &VnodeState) -> Result<()> {
         let Content::Map(map) = &file.inode.content else { return Ok(()) };
         let size = file.inode.size;
@@ -79,7 +78,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The same for a file with contents in clusters, which are not expanded.
+    /// The same for a file with contents in clusters, without expanding them.
     fn fetch_stored(&self, file: &VnodeState, map: &ExtentMap) -> Result<()> {
         for extent in map.iter().filter(|extent| !extent.unwritten) {
             let run = extent.run();
@@ -89,7 +88,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The contents of a cluster in which a file has some, expanded.
+    /// The expanded contents of a cluster to which a file refers.
     fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
         if let Some(raw) = self.cache.expanded.get(run.start) {
             return Ok(raw);
@@ -104,8 +103,8 @@ impl<'a> Contents<'a> {
         Ok(raw)
     }
 
-    /// The block before which a read of this run of a file ends its read-ahead: of a large file the run's
-    /// end. The neighbours of a small file are likely to be read next.
+    /// The block before which read-ahead stops when this run of a file is read: the end of the run for a
+    /// large file, none for a small one, whose neighbours are likely to be read next.
     fn read_until(&self, file: &VnodeState, run: FragRun) -> BlockNo {
         let placing = &self.cache.tuning().placing;
         match Kind::of_file(file.inode.size, self.layout, placing) {
@@ -114,8 +113,8 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Reads `len` bytes from the run of the volume that begins at `start`, `skip` bytes in; nothing is read
-    /// ahead from `until` on.
+    /// Reads `len` bytes of the volume, from `skip` bytes after the fragment `start` on. Read-ahead stops
+    /// before the block `until`.
     pub(super) fn read_fragments(
         &self,
         start: FragNo,
@@ -150,7 +149,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// A whole block of a file, as the device has it.
+    /// A whole block of a file from the device or the cache.
     pub fn read_whole(&self, number: BlockNo) -> Result<Arc<Block>> {
         let run = FragRun::new(self.layout.block_start(number), self.layout.block_fragments());
         self.cache.assert_written(self.layout, run);
@@ -240,7 +239,7 @@ impl<'a> Contents<'a> {
         if data { None } else { Some(size) }
     }
 
-    /// Compares the contents of a small file with their checksum, once after the inode was read.
+    /// Compares the contents of a small file with their checksum, once after the inode is read.
     pub(super) fn verify_contents(&self, file: &VnodeState) -> Result<()> {
         match &file.inode.content {
             Content::Map(map) if self.checksum_to_verify(file)?.is_some() => {
@@ -250,7 +249,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Reads all of a file, and compares it with its checksum if that was not done yet.
+    /// Reads all of a file and compares it with its checksum, unless that was done before.
     fn read_verified(
         &self,
         file: &VnodeState,
@@ -273,7 +272,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The checksum with which the contents were not compared yet.
+    /// The checksum with which the contents must still be compared.
     fn checksum_to_verify(&self, file: &VnodeState) -> Result<Option<u32>> {
         if file.inode.content_checksum.is_none() || file.verified.load(Ordering::Relaxed) {
             return Ok(None);
@@ -285,7 +284,7 @@ impl<'a> Contents<'a> {
         Ok(file.inode.content_checksum)
     }
 
-    /// The page of a file as it is now; it may be one of the cache's own blocks.
+    /// The current page of a file, which may be a block of the cache.
     pub(super) fn load_page(&self, file: &VnodeState, position: FileBlock) -> Result<Arc<Block>> {
         if let Some(page) = file.pages.get(position) {
             return Ok(page.clone());
@@ -305,7 +304,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Copies pieces into a slice, which has room for all of them.
+/// Copies pieces into a slice that has room for all of them.
 pub fn into_slice(mut out: &mut [u8]) -> impl FnMut(&[u8]) {
     move |piece| {
         let (to, rest) = std::mem::take(&mut out).split_at_mut(piece.len());

@@ -1,8 +1,8 @@
 //! Write-back: places the changed pages of a file, and encodes its inode.
 //!
-//! Runs with the gate closed. A small file goes as a whole to a new place near the files of its key, with a
-//! checksum; a page of a large file is overwritten in place, or goes to a new place if it has none that fits.
-//! Pages of containers and of the locator table are whole blocks.
+//! Runs with the gate closed. A small file is written whole to a new place near the files of its key, with a
+//! checksum. A page of a large file is overwritten in place, or written to a new place if it has none or lies
+//! in a cluster. Pages of containers and of the locator table are whole blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::units::{BlockNo, EpochNo, FileBlock, FileFrag, FragNo, FragRun, Inode
 /// The files near which a file is placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
-    /// Those of its placement key, or urgent ones.
+    /// The files of its placement key, or urgent ones.
     pub owner: Owner,
-    /// Whether files of the owner were placed in an earlier epoch; the allocator knows them then.
+    /// Whether files of the owner were placed in an earlier epoch, so that the allocator knows their places.
     pub grown: bool,
-    /// Whether an fsync asks for the epoch: it has few files, and the next one finds the holes that they
-    /// leave.
+    /// Whether an fsync asks for the epoch. Such an epoch has few files, and the next one fills the holes
+    /// that they leave.
     pub asked: bool,
 }
 
-/// The write-back of one epoch: places files and encodes inodes, and collects the writes for that.
+/// The write-back of one epoch: places files, encodes inodes, and collects the writes.
 pub struct WriteBack<'a> {
     /// The inodes.
     pub inodes: &'a InodeCache,
@@ -74,8 +74,8 @@ impl<'a> WriteBack<'a> {
         }
         let staying = file.pages.dirty_count() - positions.len();
         let reserved = self.take_promise(file, positions.len());
-        // A file that was large when its pages changed has no promise for all of them; it had no
-        // checksum either, so that it may be overwritten where it lies.
+        // A file that was large when its pages changed has promises for some of them only. It had no checksum
+        // either, so it may be overwritten in place.
         let needed: u64 = self.dirty_runs(file).iter().map(|run| run.end - run.start).sum();
         let small = file.inode.size <= self.layout.small_bytes_max() && self.is_owned(file);
         if small && needed <= reserved {
@@ -108,7 +108,7 @@ impl<'a> WriteBack<'a> {
         });
     }
 
-    /// Whether every mapped page of a small file is dirty in memory, so that it can move as a whole.
+    /// Whether all mapped pages of a small file are dirty in memory, so that the whole file can move.
     pub fn is_owned(&self, file: &VnodeState) -> bool {
         let fragments = u64::from(self.layout.block_fragments());
         let Some(map) = file.inode.map() else { return false };
@@ -156,7 +156,7 @@ impl<'a> WriteBack<'a> {
         self.space.free(removed);
     }
 
-    /// The dirty pages as runs of the file's fragments, cut off at its end.
+    /// The dirty pages as runs of the file's fragments, up to its end.
     fn dirty_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
         let end = self.layout.fragments_for(file.inode.size);
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -245,7 +245,7 @@ impl<'a> WriteBack<'a> {
             if !file.changes.moves && self.write_in_place(file, page.clone()) {
                 continue;
             }
-            // A page that lies there in part moves as a whole: it was the tail, and grew.
+            // A page that is mapped in part moves whole: it was the tail, and grew.
             self.free_mapped(file, whole);
             runs::append(&mut unplaced, page, 0);
         }
@@ -256,7 +256,7 @@ impl<'a> WriteBack<'a> {
         Ok(())
     }
 
-    /// Adds a page to the epoch where it lies, if all of it is mapped.
+    /// Adds a page to the epoch in place, if all of it is mapped.
     fn write_in_place(&mut self, file: &mut VnodeGuard<'_>, page: Range<u64>) -> bool {
         let Some(map) = file.inode.map_mut() else { return false };
         let mut pieces = Vec::new();
@@ -281,8 +281,8 @@ impl<'a> WriteBack<'a> {
         true
     }
 
-    /// Gives the changed pages of a container or of the locator table that have no block one each,
-    /// near the files of `file`'s key. Returns the positions of the new ones.
+    /// Gives a block to each changed page of a container or of the locator table that has none, near the
+    /// files of `file`'s key. Returns the positions of these pages.
     pub fn place_blocks(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -297,7 +297,7 @@ impl<'a> WriteBack<'a> {
         for (i, position) in unplaced.iter().enumerate() {
             let logical = self.layout.file_frag(*position);
             let Some(map) = file.inode.map() else { break };
-            // The first blocks lie ahead of the files of the key, later blocks after the earlier ones.
+            // A container's first blocks lie before the files of its key, its later ones after the first.
             let before = map.last_before(logical).filter(|_| grown);
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
             let room = self.alloc.room_to_grow(map.mapped()).max(rest);
@@ -323,18 +323,18 @@ impl<'a> WriteBack<'a> {
         Ok(unplaced)
     }
 
-    /// The inode as it fits into `room` bytes of its sector. Attributes and extents that do not fit go to an
+    /// Encodes the inode for `room` bytes of its sector. Attributes and extents that do not fit go to an
     /// attribute block and to the extent tree, which are added to the epoch.
     pub fn encode_to_fit(
         &mut self,
         file: &mut VnodeGuard<'_>,
         room: usize,
     ) -> Result<EncodedInode> {
-        // Pages of derived state may still be without a place, and change the map later.
+        // Pages of derived state may have no place yet, and will change the map later.
         let waiting = file.promised.blocks;
         self.space.settle_spill(file);
         let known = file.inode.known_attributes();
-        // Attributes that are only on the device have a block of their own, and stay there.
+        // Attributes that are not in memory have a block of their own, and stay there.
         let list_len = known.map_or(usize::MAX / 2, Attributes::encoded_len);
         let (data_min, data_max) = match &file.inode.content {
             Content::Inline(bytes) => (bytes.len(), bytes.len()),
@@ -350,9 +350,9 @@ impl<'a> WriteBack<'a> {
         let room = room.saturating_sub(tags.len().min(tags_fit) * LINK_TAG_BYTES + promised);
         let room = room.max(smallest);
         let room = room.min(body_bytes_max(self.layout));
-        let beside = smallest + list_len <= room;
-        self.put_attributes(file, !beside && list_len > 0)?;
-        let attributes = if beside { list_len } else { 0 };
+        let is_embedded = smallest + list_len <= room;
+        self.put_attributes(file, !is_embedded && list_len > 0)?;
+        let attributes = if is_embedded { list_len } else { 0 };
         let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
@@ -361,7 +361,7 @@ impl<'a> WriteBack<'a> {
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
-            // A directory's tree lies among its sectors, since reading these needs it.
+            // A directory's tree lies among its sectors, because a reader of these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter {
@@ -376,15 +376,15 @@ impl<'a> WriteBack<'a> {
             file.spilled = self.epoch;
         }
         if waiting > 0 {
-            // If no more can be promised, the blocks that are set aside must be enough.
+            // If no more blocks can be promised, the pool must be enough.
             let _ = self.space.promise_spill(file, waiting, true);
         }
         let tags = &tags[..tags.len().min(tags_fit)];
-        Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
+        Ok(file.inode.encode(is_embedded, tags, self.layout.block_fragments()))
     }
 
-    /// Writes the attributes of an inode without a name to a block of their own if they would not fit into a
-    /// sector, so that they need not stay in memory.
+    /// Writes the attributes of an inode without a name to a block if they would not fit into a sector, so
+    /// that they need not stay in memory.
     pub fn encode_nameless(&mut self, vnode: &Arc<Vnode>) -> Result<()> {
         let file = &mut VnodeGuard::new(vnode);
         self.space.settle_spill(file);
@@ -396,8 +396,8 @@ impl<'a> WriteBack<'a> {
         Ok(())
     }
 
-    /// Writes attributes that lie `apart` to their block, unless it has them already. Frees the block of
-    /// attributes that lie in the sector.
+    /// Writes attributes to a block if they lie `apart` and the block is not up to date. Frees the block if
+    /// they lie in the sector.
     fn put_attributes(&mut self, file: &mut VnodeGuard<'_>, apart: bool) -> Result<()> {
         if !apart || file.changes.xattrs || file.inode.xattr_block.len == 0 {
             self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
