@@ -77,6 +77,8 @@ class Clusters:
             raw = expand(run, self.volume.seed, f"cluster at fragment {extent.start}")
             self.expanded = extent.start, raw
         at = extent.offset * fragment_bytes + offset
+        if at + size > len(self.expanded[1]):
+            raise Bad(f"cluster at fragment {extent.start}: it ends before the file's contents")
         return self.expanded[1][at:at + size]
 
     def is_first(self, extent):

@@ -158,25 +158,27 @@ fn compress(inodes: &InodeCache, level: i32, groups: Vec<Vec<Part>>) -> Vec<Clus
     let work = || {
         let mut clusters = Vec::new();
         let Ok(mut compressor) = Compressor::new(level) else { return clusters };
-        while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(group) = groups.get(index) else { return clusters };
             let parts = group.lock().take();
-            clusters.extend(parts.and_then(|parts| encode(inodes, &mut compressor, parts)));
+            let cluster = parts.and_then(|parts| encode(inodes, &mut compressor, parts));
+            clusters.extend(cluster.map(|cluster| (index, cluster)));
         }
-        clusters
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(groups.len());
-    if threads <= 1 {
-        return work();
-    }
-    thread::scope(|scope| {
+    let mut clusters = thread::scope(|scope| {
         let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut clusters = work();
         for worker in workers {
-            // A worker that panicked leaves its contents to be written as they are.
+            // If a worker panics, its contents are written as they are.
             clusters.extend(worker.join().unwrap_or_default());
         }
         clusters
-    })
+    });
+    // The pieces of a large file are placed in the order of the file.
+    clusters.sort_unstable_by_key(|(index, _)| *index);
+    clusters.into_iter().map(|(_, cluster)| cluster).collect()
 }
 
 fn encode(

@@ -47,7 +47,9 @@ pub(crate) fn rewritten<'a>(
         if let (true, true, Some(map)) =
             (is_small && is_data, file.pages.dirty_count() > 0, file.inode.map())
         {
-            let fragments: u64 = map.iter().map(|extent| u64::from(extent.run().len)).sum();
+            // A cluster is free only when its last file leaves it.
+            let own = map.iter().filter(|extent| extent.cluster.is_none());
+            let fragments: u64 = own.map(|extent| u64::from(extent.len)).sum();
             *rewritten.entry(file.inode.placement_key()).or_default() += fragments;
         }
     }

@@ -107,8 +107,8 @@ pub fn decode(run: &[u8], checksum: Checksum) -> Result<Vec<u8>, &'static str> {
         return Err("an unknown codec");
     }
     let raw_bytes = header.raw_bytes.get() as usize;
-    if raw_bytes > CLUSTER_BYTES_MAX {
-        return Err("it would expand to more than a cluster may hold");
+    if !(1..=CLUSTER_BYTES_MAX).contains(&raw_bytes) {
+        return Err("it would expand to nothing, or to more than a cluster may hold");
     }
     let raw = expand(&run[CLUSTER_HEADER_BYTES..stored], raw_bytes);
     let raw = raw.map_err(|_| "its compressed bytes are damaged")?;

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::block::{self, CHECKSUM_AT};
-use super::cluster::CLUSTER_BYTES_MAX;
+use super::cluster::{CLUSTER_BYTES_MAX, REFERENCES_MAX};
 use super::{Checksum, Layout};
 use crate::error::Corruption;
 use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
@@ -96,12 +96,14 @@ impl Extent {
             return Some("after the end of the largest file");
         }
         let of = self.cluster?;
-        let end = (u64::from(of.offset) + u64::from(self.len)) * u64::from(layout.fragment_bytes);
+        let end = u64::from(of.offset) + u64::from(self.len);
+        let end_max = (CLUSTER_BYTES_MAX as u64 / u64::from(layout.fragment_bytes))
+            .min(REFERENCES_MAX.into());
         match () {
             () if layout.count_blocks == 0 => Some("in a cluster, on a volume without clusters"),
             () if self.unwritten => Some("in a cluster, but never written"),
             () if run.len < layout.block_fragments() => Some("in a cluster of less than a block"),
-            () if end > CLUSTER_BYTES_MAX as u64 => Some("after the end of the largest cluster"),
+            () if end > end_max => Some("after the end of the largest cluster"),
             () => None,
         }
     }

@@ -152,7 +152,11 @@ impl Claims<'_, '_> {
         let layout = self.meta.layout;
         let is_container = pending.file_type == FileType::Directory || pending.ino.is_system();
         let is_part = is_container && !extent.is_of_blocks(layout.block_fragments());
-        let fault = extent.fault(&layout).or(is_part.then_some("not of whole blocks"));
+        let is_foreign = extent.cluster.is_some() && pending.file_type != FileType::Regular;
+        let fault = extent
+            .fault(&layout)
+            .or(is_part.then_some("not of whole blocks"))
+            .or(is_foreign.then_some("in a cluster, but not of a regular file"));
         if let Some(what) = fault {
             let message =
                 format!("extent of {} fragments at {} is {what}", extent.len, extent.start);
@@ -410,6 +414,8 @@ impl Claims<'_, '_> {
         for extent in own {
             match extent.cluster {
                 None => self.release(extent.run()),
+                // One that cannot be was not claimed.
+                Some(_) if extent.fault(&layout).is_some() => {}
                 Some(_) => self.space.used.release_cluster(extent.run()),
             }
         }

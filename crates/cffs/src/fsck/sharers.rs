@@ -8,6 +8,7 @@ use super::map_writer::MapWriter;
 use super::records::OwnedRecord;
 use super::walk::Walk;
 use super::{Code, Place};
+use crate::format::cluster::REFERENCES_MAX;
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::units::{Container, FragNo, FragRun, InodeNo, SectorIndex};
@@ -51,14 +52,20 @@ impl Sharers<'_, '_> {
         let mut kept: Vec<(Rank, Sharer)> = Vec::new();
         for (rank, sharer) in ranked {
             let run = sharer.run;
-            let others: Vec<_> =
-                kept.iter().filter(|(_, kept)| excludes(kept, &sharer)).copied().collect();
+            let is_same = |(_, kept): &&(Rank, Sharer)| is_of_one_cluster(kept, &sharer);
+            let is_full = kept.iter().filter(is_same).count() >= usize::from(REFERENCES_MAX);
+            let others: Vec<_> = kept
+                .iter()
+                .filter(|kept| excludes(&kept.1, &sharer) || is_full && is_same(kept))
+                .copied()
+                .collect();
             let Some((best, Sharer { ino: owner, .. })) = others.first().copied() else {
                 kept.push((rank, sharer));
                 continue;
             };
             let range = format!("fragments {} to {}", run.start, run.end().0 - 1);
-            let is_anothers = best == Rank::Data(Proof::Right) || rank == Rank::Data(Proof::Wrong);
+            let is_anothers = !others.iter().any(|other| is_same(&other))
+                && (best == Rank::Data(Proof::Right) || rank == Rank::Data(Proof::Wrong));
             let message = match is_anothers {
                 true => format!("{range} have another user, inode {owner}, and are not its own"),
                 false => format!("{range} have another user, inode {owner}"),
@@ -209,9 +216,12 @@ fn without(extent: Extent, run: FragRun) -> impl Iterator<Item = Extent> {
 
 /// Whether two claims overlap, and are not of one cluster.
 fn excludes(a: &Sharer, b: &Sharer) -> bool {
-    let is_of_cluster = a.kind == ClaimKind::Cluster && b.kind == ClaimKind::Cluster;
     let overlaps = a.run.start < b.run.end() && b.run.start < a.run.end();
-    overlaps && !(is_of_cluster && a.run == b.run)
+    overlaps && !is_of_one_cluster(a, b)
+}
+
+fn is_of_one_cluster(a: &Sharer, b: &Sharer) -> bool {
+    a.kind == ClaimKind::Cluster && b.kind == ClaimKind::Cluster && a.run == b.run
 }
 
 fn merge_runs(runs: &mut Vec<FragRun>) {

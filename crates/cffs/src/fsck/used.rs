@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::format::Layout;
+use crate::format::cluster::REFERENCES_MAX;
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
 pub(super) struct UsedMap {
@@ -51,13 +52,14 @@ impl UsedMap {
     }
 
     /// Counts a reference to the cluster in an allocatable run; true if all of the run was free before, or
-    /// belongs to this cluster.
+    /// belongs to this cluster and another reference is possible.
     pub fn claim_cluster(&mut self, run: FragRun) -> bool {
         if let Some((len, references)) = self.clusters.get_mut(&run.start)
             && *len == run.len
         {
-            *references += 1;
-            return true;
+            let has_room = *references < u32::from(REFERENCES_MAX);
+            *references += u32::from(has_room);
+            return has_room;
         }
         let is_free = self.claim(run);
         if is_free {
@@ -68,7 +70,8 @@ impl UsedMap {
 
     /// Takes a reference to a cluster back; the run of the last one is free again.
     pub fn release_cluster(&mut self, run: FragRun) {
-        let Some((_, references)) = self.clusters.get_mut(&run.start) else { return };
+        let found = self.clusters.get_mut(&run.start).filter(|(len, _)| *len == run.len);
+        let Some((_, references)) = found else { return };
         *references -= 1;
         if *references == 0 {
             self.clusters.remove(&run.start);
@@ -76,8 +79,8 @@ impl UsedMap {
         }
     }
 
-    /// The counts of references to the clusters of a group as they should lie on the device, and how many
-    /// clusters these are. A count that its byte cannot hold is the largest one.
+    /// The counts of references to the clusters of a group as they should lie on the device, and the number of
+    /// these clusters.
     pub fn references(&self, cg: CgIndex) -> (Vec<u8>, u32) {
         let layout = &self.layout;
         let mut counts = vec![0; (layout.count_blocks * layout.block_bytes) as usize];
@@ -87,7 +90,8 @@ impl UsedMap {
         let mut clusters = 0;
         for (at, (_, references)) in self.clusters.range(first..end) {
             let block = (layout.block_of(*at).0 - start.0) as usize;
-            counts[block] = u8::try_from(*references).unwrap_or(u8::MAX);
+            counts[block] =
+                u8::try_from(*references).expect("no more are counted than a byte holds");
             clusters += 1;
         }
         (counts, clusters)

@@ -113,6 +113,11 @@ impl<'a> Decoder<'a> {
         for extent in Extent::decode_list(record.data) {
             self.load_extent(&mut map, ino, extent, true)?;
         }
+        let is_regular = !ino.is_system() && record.inode.file_type() == Some(FileType::Regular);
+        if let Some(extent) = map.iter().find(|extent| extent.cluster.is_some() && !is_regular) {
+            let what = "in a cluster, but not of a regular file";
+            return Err(Corruption::Extent { ino, start: extent.start, what }.into());
+        }
         if ino.is_system() || record.inode.file_type() == Some(FileType::Directory) {
             // Otherwise a block would be taken for a hole, and mapped twice.
             let fragments = self.layout.block_fragments();

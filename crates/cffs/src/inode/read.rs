@@ -69,7 +69,7 @@ impl<'a> Contents<'a> {
     pub fn fetch(&self, file: &VnodeState) -> Result<()> {
         let Content::Map(map) = &file.inode.content else { return Ok(()) };
         let size = file.inode.size;
-        if map.iter().any(|extent| extent.cluster.is_some()) {
+        if file.pages.is_empty() && map.iter().any(|extent| extent.cluster.is_some()) {
             return self.fetch_stored(file, map);
         }
         for at in (0..size).step_by(FETCH_BYTES as usize) {

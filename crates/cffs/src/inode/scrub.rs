@@ -2,7 +2,7 @@
 //! checksums.
 //!
 //! Covers one inode at a time: the blocks of a directory or table and of its index, the
-//! extent tree, the attribute block, the contents of a small file. The inode's own record lies in a
+//! extent tree, the attribute block, the contents of a small file, the clusters of a large one. The inode's own record lies in a
 //! sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
 //! overwrites them.
 //!
@@ -54,7 +54,8 @@ impl<'s> Scrubber<'s> {
     /// Verifies a cylinder group's header and bitmap.
     pub fn group(&mut self, cg: CgIndex) {
         let layout = &self.inodes.layout;
-        self.read_bytes += u64::from(1 + layout.bitmap_blocks()) * u64::from(layout.block_bytes);
+        self.read_bytes += u64::from(1 + layout.bitmap_blocks() + layout.count_blocks)
+            * u64::from(layout.block_bytes);
         let result = self.inodes.alloc.verify_group(cg);
         self.note(result);
     }
@@ -81,8 +82,11 @@ impl<'s> Scrubber<'s> {
         }
         if inode.is_dir() || inode.ino.is_system() {
             self.blocks(file);
-        } else if let (Some(sum), true) = (inode.content_checksum, file.pages.is_empty()) {
-            let contents = self.contents(inode, sum);
+        } else if file.pages.is_empty() {
+            let contents = match inode.content_checksum {
+                Some(sum) => self.contents(inode, sum),
+                None => self.clusters(inode),
+            };
             self.note(contents);
         }
     }
@@ -230,6 +234,16 @@ impl<'s> Scrubber<'s> {
             }
         }
         if checksum::contents(0, &contents) == expected { Ok(()) } else { Err(bad.into()) }
+    }
+
+    /// Verifies the clusters in which a file without a checksum has contents.
+    fn clusters(&mut self, inode: &Inode) -> Result<()> {
+        let extents = inode.map().into_iter().flat_map(|map| map.iter());
+        for extent in extents.filter(|extent| extent.cluster.is_some()) {
+            let fragment_bytes = u64::from(self.inodes.layout.fragment_bytes);
+            self.extent(inode, extent, u64::from(extent.len) * fragment_bytes)?;
+        }
+        Ok(())
     }
 
     /// The first `len` bytes that an extent maps.

@@ -131,10 +131,9 @@ impl<'a> WriteBack<'a> {
                 None => checksum::contents(sum, &vec![0; len]),
             };
         }
-        let mapped = file
-            .inode
-            .map()
-            .map_or(0, |map| map.iter().map(|extent| u64::from(extent.run().len)).sum::<u64>());
+        let extents = file.inode.map().into_iter().flat_map(|map| map.iter());
+        let own = extents.filter(|extent| extent.cluster.is_none());
+        let mapped: u64 = own.map(|extent| u64::from(extent.len)).sum();
         let replaces = neighbours.asked && mapped >= self.layout.fragments_for(size);
         self.free_mapped(file, FileFrag::ALL);
         for run in self.dirty_runs(file) {

@@ -2,6 +2,7 @@
 //! file of a cluster.
 
 use std::io::IoSlice;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -246,4 +247,44 @@ fn the_decoder_reads_compressed_volumes() {
     let image = filled().snapshot();
     let volume = open(&Arc::new(MemoryDevice::from_image(image.clone())));
     assert_eq!(listing::decoded(&image), listing::of(&volume).expect("listed"));
+}
+
+#[test]
+fn the_pieces_of_a_large_file_lie_in_its_order() {
+    let device = device();
+    let volume = open(&device);
+    let ino = volume.make(&Caller::ROOT, ROOT, b"large", &FILE).expect("made").ino;
+    let contents = text(5, 3 << 20);
+    write(&volume, ino, 0, &contents);
+    volume.sync().expect("synced");
+    let places = volume.admin().places(ino).expect("its places");
+    assert!(places.len() > 40, "{} pieces", places.len());
+    assert!(places.is_sorted_by_key(|place| place.start), "{places:?}");
+    assert!(read(&volume, ino) == contents);
+    volume.release(ino, 1);
+    volume.close().expect("closed");
+    is_sound(&device);
+}
+
+/// A large file has no checksum of its contents, but its clusters have.
+#[test]
+fn a_scrub_finds_a_damaged_cluster_of_a_large_file() {
+    let device = device();
+    let volume = open(&device);
+    let ino = volume.make(&Caller::ROOT, ROOT, b"large", &FILE).expect("made").ino;
+    volume.release(ino, 1);
+    write(&volume, ino, 0, &text(5, 300_000));
+    volume.sync().expect("synced");
+    let problems = || {
+        let done = volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+        done.problems.len()
+    };
+    assert_eq!(problems(), 0);
+    let place = volume.admin().places(ino).expect("its places")[2].clone();
+    let mut bytes = [0; 8];
+    device.read_at(place.start + 100, &mut bytes).expect("read");
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+    device.write_at(place.start + 100, &[IoSlice::new(&bytes)]).expect("written");
+    assert_eq!(problems(), 1);
+    volume.close().expect("closed");
 }

@@ -153,6 +153,10 @@ fn inode(reader: &Reader<'_>, found: &Found) -> anyhow::Result<Value> {
                 "start": extent.start.0,
                 "len": extent.len,
                 "unwritten": extent.unwritten,
+                "cluster": extent.cluster.map(|of| json!({
+                    "stored": of.stored,
+                    "offset": of.offset,
+                })),
             })
         })
         .collect();

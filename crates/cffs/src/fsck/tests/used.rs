@@ -2,6 +2,8 @@
 
 use super::volumes::make;
 use crate::format::Layout;
+use crate::format::cluster::REFERENCES_MAX;
+use crate::format::superblock::Compression;
 use crate::fsck::used::UsedMap;
 use crate::mkfs::MkfsOptions;
 use crate::units::{CgIndex, FragNo, FragRun};
@@ -21,4 +23,26 @@ fn a_run_that_is_not_free_is_not_claimed_in_part() {
     assert_eq!((used.total(), used.free_bitmap(CgIndex(0))), (total, bitmap));
     assert!(used.claim_free(run(0, 3)) && used.claim_free(run(5, 100)));
     assert_eq!(used.total(), 105);
+}
+
+#[test]
+fn a_cluster_is_free_when_as_many_references_go_as_came() {
+    let compression = Some(Compression::Off);
+    let device = make(&MkfsOptions { compression, ..MkfsOptions::default() });
+    let mut used = UsedMap::new(Layout::new(&read_superblock(&*device).unwrap()));
+    let run = FragRun::new(FragNo(400), 8);
+    for _ in 0..REFERENCES_MAX {
+        assert!(used.claim_cluster(run));
+    }
+    assert!(!used.claim_cluster(run), "a byte counts no more");
+    // Extents that begin at the cluster and are not of it release nothing.
+    used.release_cluster(FragRun::new(FragNo(400), 4095));
+    used.release_cluster(FragRun::new(FragNo(401), 8));
+    assert!(!used.claim(FragRun::new(FragNo(404), 1)), "its run is in use");
+    for _ in 0..REFERENCES_MAX {
+        assert_eq!(used.total(), 8);
+        used.release_cluster(run);
+    }
+    assert_eq!(used.total(), 0);
+    assert_eq!(used.references(CgIndex(0)).1, 0);
 }
