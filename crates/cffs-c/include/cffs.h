@@ -44,7 +44,7 @@ typedef struct {
     uint32_t read_only;
     // 1: reading a file does not set its time of access.
     uint32_t no_atime;
-    // Bytes of memory for what was read; 0 for 256 MiB.
+    // Size of the read cache in bytes; 0 for 256 MiB.
     uint64_t cache_bytes;
     // Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
     uint64_t dirty_bytes;

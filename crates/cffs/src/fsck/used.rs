@@ -79,8 +79,8 @@ impl UsedMap {
         }
     }
 
-    /// The counts of references to the clusters of a group as they should lie on the device, and the number of
-    /// these clusters.
+    /// The counts of references to the clusters of a group as they should lie on the device, and the number
+    /// of these clusters.
     pub fn references(&self, cg: CgIndex) -> (Vec<u8>, u32) {
         let layout = &self.layout;
         let mut counts = vec![0; (layout.count_blocks * layout.block_bytes) as usize];

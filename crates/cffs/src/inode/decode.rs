@@ -54,17 +54,28 @@ impl<'a> Decoder<'a> {
             Content::Map(self.decode_map(record)?)
         };
         self.decode_attributes(&mut inode, record.xattrs, disk.attribute_run())?;
-        let sectors_aligned = inode.size.is_multiple_of(self.layout.block_bytes.into());
-        if inode.is_dir() && (!sectors_aligned || inode.size > 1 << 40) {
-            return Err(bad("the size of the directory is not one of whole blocks").into());
+        if ino.is_system() && inode.content_checksum.is_some() {
+            return Err(bad("a table with a checksum of its contents").into());
         }
-        // A directory has no holes. A size beyond its blocks would be walked sector by sector.
-        let mapped =
-            inode.map().map_or(0, |map| map.iter().map(|extent| u64::from(extent.len)).sum());
-        if inode.is_dir() && self.layout.fragments_for(inode.size) > mapped {
-            return Err(bad("the directory is larger than its blocks").into());
+        if inode.is_dir() || ino == InodeNo::EXTERNAL {
+            self.check_container(&inode).map_err(bad)?;
         }
         Ok(inode)
+    }
+
+    /// Checks the size of a directory, or of the external inode table. Neither has holes, and a reader would
+    /// walk a size beyond its blocks sector by sector.
+    fn check_container(&self, inode: &Inode) -> Result<(), &'static str> {
+        let is_aligned = inode.size.is_multiple_of(self.layout.block_bytes.into());
+        if !is_aligned || inode.size > 1 << 40 {
+            return Err("its size is not one of whole blocks");
+        }
+        let mapped =
+            inode.map().map_or(0, |map| map.iter().map(|extent| u64::from(extent.len)).sum());
+        if self.layout.fragments_for(inode.size) > mapped {
+            return Err("it is larger than its blocks");
+        }
+        Ok(())
     }
 
     fn decode_map(&self, record: &Record<'_>) -> Result<ExtentMap> {

@@ -1,9 +1,9 @@
 //! Scrubbing: reads the blocks of an inode from the device, past the cache, and compares them with their
 //! checksums.
 //!
-//! Covers one inode at a time: the blocks of a directory or table and of its index, the
-//! extent tree, the attribute block, the contents of a small file, the clusters of a large one. The inode's own record lies in a
-//! sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
+//! Covers one inode at a time: the blocks of a directory or table and of its index, the extent tree, the
+//! attribute block, the contents of a small file, the clusters of a large one. The inode's own record lies in
+//! a sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
 //! overwrites them.
 //!
 //! The device is read a segment at a time and the last ones are kept, so that files that lie
