@@ -412,7 +412,8 @@ fn scrub_on_a_device_that_fails() {
             match output.status.code() {
                 Some(0) => {
                     successes += 1;
-                    assert_eq!(failed, 0, "{case}");
+                    // The server of a mount reads as well, for instance the mark of its process.
+                    assert!(failed == 0 || is_mounted, "{case}");
                     assert!(said.contains("0 problems; complete"), "{case}");
                 }
                 code => {
