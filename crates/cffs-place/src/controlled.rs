@@ -1,8 +1,8 @@
-//! Directories and files in a group of one's choice.
+//! Directories and files in a chosen group.
 //!
-//! All are made in the tree's directory of that group ([`crate::shadow`]), checked, and only then given the
-//! name that was asked for. A file has no name until then. What did not get into its group is refused, with
-//! the reason, and nothing is left of it.
+//! Each is made in the tree's directory of that group ([`crate::shadow`]), checked, and only then given its
+//! name. A file has no name until then. A directory or file that ends up in another group is removed, and the
+//! error says why.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -27,13 +27,13 @@ use crate::tree::open_for_reading;
 /// How often a directory is made again if the kernel puts it into another group.
 const TRIES: u64 = 64;
 
-/// Makes an empty directory in a group, and returns how many it took.
+/// Makes an empty directory in a group, and returns how many attempts it took.
 pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Result<u64> {
     refuse_existing(path)?;
     let above = shadow.directory(group)?;
     let mut refused = Vec::new();
     let mut made = None;
-    // Root can ask for a group that the kernel avoids, say because the journal fills it.
+    // Root can request a group that the kernel avoids, for example because the journal fills it.
     let mut goal = None;
     for number in 0..TRIES {
         let at = above.join(format!("d{number}"));
@@ -44,7 +44,7 @@ pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Re
             made = Some(at);
             break;
         }
-        // It stays until one is right: else the next one would get the same place.
+        // Refused directories stay until one is right: otherwise the next would be placed where they were.
         refused.push(at);
         goal = goal.or_else(|| shadow.goal(group));
     }
@@ -62,8 +62,9 @@ pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Re
     Ok(refused.len() as u64 + 1)
 }
 
-/// Makes an empty file in a group. Its inode is there, and on XFS its later contents, too; ext4 puts the
-/// contents of small files where the processor has space set aside, so copy one that has contents.
+/// Makes an empty file in a group. Its inode is there, and on XFS its later contents as well; ext4 puts the
+/// contents of small files where the processor has preallocated space, so use [`copy_file`] for a file with
+/// contents.
 pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Result<()> {
     refuse_existing(path)?;
     let file = nameless(shadow, mode, group)?;
@@ -71,7 +72,7 @@ pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Resul
 }
 
 /// Copies a file into a group, with its contents, extended attributes, mode, times and, for root, owner.
-/// Returns the names of the attributes that only root may set, and that the copy has not for that reason.
+/// Returns the names of the attributes that were left out because only root may set them.
 pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<String>> {
     refuse_existing(to)?;
     let copy = Duplicate::of(shadow, from, group)?;
@@ -106,11 +107,12 @@ impl Duplicate {
                 }
             }
         };
-        // Only root may give files away; for others it is theirs, as with cp, and does not run as them.
+        // Only root may give files away; the copies of others belong to them, as with cp, and are not
+        // set-user-id.
         let has_owner = fchown(&file, Some(status.uid()), Some(status.gid())).is_ok();
         let modes = if has_owner { 0o7777 } else { 0o1777 };
-        // While the mode lets its owner write: a file that is read-only takes no attributes but from root.
-        // And after the owner, whose change removes capabilities.
+        // Before the mode is set, since only root may add attributes to a read-only file; and after the owner
+        // is, since that removes capabilities.
         let left_out = copy_attributes(&source, &file).with_context(at)?;
         let mode = Permissions::from_mode(status.mode() & modes);
         file.set_permissions(mode).context("set the mode")?;
@@ -121,17 +123,17 @@ impl Duplicate {
     }
 }
 
-/// Copies extended attributes, access control lists among them. What only root may set is left out for
-/// others, as the owner is, and returned; an attribute of the user's that cannot be kept is an error.
+/// Copies extended attributes, including access control lists. For users other than root, leaves out and
+/// returns those that only root may set; an attribute of the user's that cannot be copied is an error.
 fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
-    // The kernel has no longer lists and no longer values.
+    // The kernel supports no longer lists and values.
     let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
     let length = match flistxattr(from, &mut names[..]) {
         Err(Errno::NOTSUP) => return Ok(Vec::new()),
         length => length.context("list its extended attributes")?,
     };
     let mut names: Vec<_> = names[..length].split(|&b| b == 0).filter(|n| !n.is_empty()).collect();
-    // Access control lists are last: they change the mode, and may make the file read-only.
+    // Access control lists come last: they change the mode, and may make the file read-only.
     names.sort_by_key(|name| name.starts_with(ACCESS_LIST));
     let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
     let mut left_out = Vec::new();
@@ -151,19 +153,19 @@ fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
 /// The most bytes of a list of names, and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// How the names of access control lists begin.
+/// The prefix of the names of access control lists.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_";
 
-/// Whether an attribute is one that the owner of a file may set.
+/// Whether the owner of a file may set the attribute.
 fn is_of_user(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(ACCESS_LIST)
 }
 
-/// How often contents are written that ext4 puts elsewhere: it passes over groups whose map of free blocks
+/// How often contents are rewritten if ext4 puts them into another group: it skips groups whose block bitmap
 /// it has not read yet.
 const COPY_TRIES: u32 = 3;
 
-/// A file without a name that has the contents of another one.
+/// A file without a name that has the contents of another file.
 fn filled(shadow: &Shadow, source: &File, group: u64) -> Result<File> {
     let file = nameless(shadow, 0o600, group)?;
     Ok(match shadow.groups().unit {
@@ -172,8 +174,8 @@ fn filled(shadow: &Shadow, source: &File, group: u64) -> Result<File> {
     })
 }
 
-/// Copies a file into a group under another name, and removes the old one. Refuses where the copy could
-/// not be the same.
+/// Copies a file into a group under another name, and removes the old one. Refuses a file that cannot be
+/// copied exactly.
 pub fn move_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     let at = || from.display().to_string();
     if fs::symlink_metadata(from).with_context(at)?.nlink() > 1 {
@@ -191,7 +193,7 @@ pub fn move_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<
     fs::remove_file(from).with_context(at)
 }
 
-/// The group of a path, by its inode.
+/// The group of a path's inode.
 pub fn group_of(shadow: &Shadow, path: &Path) -> Result<u64> {
     let status = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
     Ok(shadow.groups().of_inode(status.ino()))
@@ -248,13 +250,12 @@ fn copy(from: &File, to: &File, offset: u64) -> io::Result<u64> {
     }
 }
 
-/// The size below which ext4 takes space that the processor has set aside, wherever that is.
+/// The size below which ext4 uses the processor's preallocated space, wherever that is.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// ext4: copies contents behind a hole, so that the file does not count as small, and removes the
-/// hole after allocation. The file must not be open for writing when its contents are allocated:
-/// ext4 would then place them where other files are being written. So this closes it in between and
-/// opens it again.
+/// ext4: copies contents behind a hole, so that the file does not count as small, and removes the hole after
+/// allocation. The file must not be open for writing when its contents are allocated: ext4 would then place
+/// them near other files that are being written. So this function closes and reopens it.
 fn copy_beyond(from: &File, to: File) -> io::Result<File> {
     let link = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
     let reading = File::open(link(&to))?;
@@ -274,11 +275,11 @@ fn copy_beyond(from: &File, to: File) -> io::Result<File> {
     Ok(to)
 }
 
-/// Contents up to this are filled up to a power of two for as long as they look for their place: only for
-/// such lengths does ext4 begin its search where the inode is if the device is no disk that rotates.
+/// Contents up to this size are padded to a power of two during allocation: on a device that does not rotate,
+/// ext4 begins its search at the inode only for such lengths.
 const PADDED_BYTES_MAX: u64 = 1 << 20;
 
-/// Refuses a file whose contents are somewhere else.
+/// Refuses a file whose contents are in another group.
 fn check_contents(shadow: &Shadow, file: &File, group: u64) -> Result<()> {
     let groups = shadow.groups();
     let extents = extents::of(file, true).context("look where the contents are")?;

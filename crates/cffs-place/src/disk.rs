@@ -1,18 +1,22 @@
 //! The properties of a disk, found by timing reads (PLACE, section 4.1, calls this FAST).
 //!
-//! Only times of requests are looked at, so it works through any driver. A disk cannot be asked for
-//! its geometry; but whatever is between two reads, the platter turns on, so what differs from one
-//! time to the next is a whole number of turns. Four measurements stand on that, in this order:
+//! Only the times of requests are used, so this works with any driver. A disk does not report its geometry;
+//! but the platter turns whatever happens between two reads, so the times between reads of the same place
+//! differ by whole turns. Four measurements use this, in this order:
 //!
-//! - *rotation*: the same places are read in the same order, with pauses that differ. The times
-//!   between two of them differ by whole turns.
-//! - *bandwidth*: some turns of sequential reads at each of some places; places alike are a zone.
-//! - *seeks*: many reads at one distance. They wait for the platter for anything up to a turn, so
-//!   that half a turn, the transfer, and what a command takes by itself are taken off what lies in
-//!   their middle.
-//! - *read-ahead*: after a pause, what the drive has read on of its own accord comes at once.
+//! - *rotation*: reads the same places in the same order, with varying pauses. The times between two of them
+//!   differ by whole turns.
 //!
-//! A pause, or reading many other places, keeps the drive's buffer from answering in place of the
+//! - *bandwidth*: times several turns of sequential reads at some places; neighbours with similar bandwidths
+//!   form a zone.
+//!
+//! - *seeks*: times many reads at one distance. Each waits up to a turn for the platter, so the seek time is
+//!   the middle of their times less half a turn, the transfer and the overhead of a command.
+//!
+//! - *read-ahead*: after a pause, reads of data that the drive has read ahead return at once.
+//!
+//! Pauses, and reads of many other places, keep the drive's buffer from answering instead of the platter.
+//! Other programs delay some requests, so no result depends on a single one.
 //! platter. Other programs delay some requests, so no result depends on a single one.
 
 mod drive;
@@ -29,20 +33,20 @@ use seeks::Seek;
 
 /// Places at which the bandwidth is measured.
 const PLACES: u64 = 16;
-/// Bandwidths that differ by less than this part are of one zone.
+/// Places whose bandwidths differ by less than this fraction belong to one zone.
 const ALIKE: f64 = 0.04;
-/// Turns that sequential reads take at each place.
+/// The duration of sequential reads at each place, in turns.
 const TURNS: f64 = 6.0;
-/// How a disk without rotation is read instead, in seconds.
+/// The same duration for a disk without rotation, in seconds.
 const WITHOUT_TURNS: f64 = 0.05;
-/// Sequential reads are as long as this, in bytes.
+/// The length of a sequential read, in bytes.
 const CHUNK: usize = 64 << 10;
-/// Moments of these are enough to show a bandwidth.
+/// Completion times of this many reads are enough to show a bandwidth.
 const MOMENTS: usize = 128;
-/// Writes that show whether a cache takes them.
+/// The number of writes that show whether the drive caches them.
 const WRITES: u64 = 12;
 
-/// Where writes may be tried. They write back what was read there just before.
+/// Where writes may be tried. They write back the data just read from there.
 #[derive(Clone, Debug)]
 pub enum Writable {
     /// Nowhere.
@@ -56,47 +60,47 @@ pub enum Writable {
 /// The measured properties of a disk.
 #[derive(Debug, Serialize)]
 pub struct Disk {
-    /// How long it is, in bytes.
+    /// The size of the disk, in bytes.
     pub size_bytes: u64,
-    /// Time of a read that the drive's buffer answers, in milliseconds.
+    /// Time of a read served from the drive's buffer, in milliseconds.
     pub command_ms: f64,
-    /// Average time of a read of a place far from the last one, in milliseconds.
+    /// Average time of a read far from the previous one, in milliseconds.
     pub access_ms: f64,
     /// A turn of the platter, in milliseconds; none where no turn was found.
     pub rotation_ms: Option<f64>,
-    /// Turns in a minute.
+    /// Turns per minute.
     pub rpm: Option<f64>,
     /// Seek times over some distances; empty without rotation.
     pub seeks: Vec<Seek>,
-    /// Where it reads how fast, from its first byte to its last.
+    /// Bandwidth by zone, from the first byte to the last.
     pub zones: Vec<Zone>,
-    /// How far it reads on by itself, in bytes, within a factor of two; 0 for not at all.
+    /// The drive's read-ahead in bytes, within a factor of two; 0 for none.
     pub read_ahead_bytes: u64,
-    /// Whether a write is acknowledged before it is on the platter, if that was tried and there is
-    /// one.
+    /// Whether the drive acknowledges a write before it is on the platter; `None` if this was not tried or no
+    /// turn was found.
     pub write_cache: Option<bool>,
-    /// Whether the kernel takes it for one that does, and flushes it.
+    /// Whether the kernel assumes a write cache, and flushes it.
     pub write_cache_flushed: Option<bool>,
 }
 
-/// A part of a disk that is read at one bandwidth.
+/// A part of a disk with one bandwidth.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Zone {
-    /// Where it begins, in bytes, to a sixteenth of the disk.
+    /// The first byte, to a sixteenth of the disk.
     pub first_byte: u64,
-    /// Where it ends.
+    /// The end, in bytes.
     pub end_byte: u64,
-    /// How many bytes are read from it in a second.
+    /// The bandwidth of sequential reads.
     pub bytes_per_second: f64,
 }
 
-/// Measures a disk, which must not be used by other programs meanwhile. If it is writable, this also
-/// measures how long writes take.
+/// Measures a disk, which no other program should use meanwhile. If writes are allowed, this also measures
+/// how long they take.
 ///
 /// # Errors
 ///
-/// Those of the drive; [`io::ErrorKind::InvalidInput`] for one that is too small, and for bytes
-/// that it does not have.
+/// Those of the drive; [`io::ErrorKind::InvalidInput`] for a disk that is too small, and for a byte range
+/// outside it.
 pub fn measure(drive: &mut impl Drive, writable: &Writable) -> io::Result<Disk> {
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if drive.size_bytes() < rotation::LEAST_BYTES {
@@ -157,7 +161,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The time of a read that the drive's buffer answers: of data that it has just read.
+/// The time of a read served from the drive's buffer: of data that was just read.
 fn command(drive: &mut impl Drive) -> io::Result<f64> {
     let (unit, offset) = (drive.unit(), drive.aligned(drive.size_bytes() / 2));
     drive.read(offset, unit)?;
@@ -165,14 +169,14 @@ fn command(drive: &mut impl Drive) -> io::Result<f64> {
     Ok(median(times))
 }
 
-/// The bandwidth at places over the whole disk, those alike put together.
+/// The bandwidth at places over the whole disk, with similar neighbours joined.
 fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>> {
     let (size, span) = (drive.size_bytes(), rotation.map_or(WITHOUT_TURNS, |turn| TURNS * turn));
     let bounds = |place: u64| (size / PLACES * place, size / PLACES * (place + 1));
     let mut rates = Vec::new();
     for place in 0..PLACES {
         let (first, end) = bounds(place);
-        // In the middle, so that where zones end is as likely too early as too late.
+        // In the middle of each part, so that the error of a zone's end has no bias.
         rates.push(bandwidth(drive, first / 2 + end / 2, end, span)?);
     }
     for place in 0..PLACES {
@@ -181,7 +185,7 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
         if neighbours(&rates, place).all(|other| is_within(other, rates[place], ALIKE / 2.0)) {
             continue;
         }
-        // It is another zone, or some requests were late. The drive's buffer has its first bytes.
+        // Either this is another zone, or some requests were late. The drive's buffer has the first bytes.
         let mut seen = vec![rates[place]];
         for part in [0.6, 0.65, 0.7, 0.75, 0.8, 0.85] {
             let further = first + ((end - first) as f64 * part) as u64;
@@ -217,7 +221,7 @@ fn neighbours(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
     places.filter_map(|other| rates.get(other).copied())
 }
 
-/// The fastest time that was seen twice: a turn that is lost to a late request may be lost twice.
+/// The highest bandwidth that was measured twice: the same turn may be lost to late requests twice.
 fn likely(seen: &[f64]) -> Option<f64> {
     let mut seen = seen.to_vec();
     seen.sort_by(f64::total_cmp);
@@ -226,7 +230,7 @@ fn likely(seen: &[f64]) -> Option<f64> {
     Some((twice[0] + twice[1]) / 2.0)
 }
 
-/// Bytes per second of sequential reads within a part, for some seconds.
+/// Bytes per second of sequential reads within a part, measured for some seconds.
 fn bandwidth(
     drive: &mut impl Drive,
     first_byte: u64,
@@ -234,7 +238,7 @@ fn bandwidth(
     seconds: f64,
 ) -> io::Result<f64> {
     let mut at = drive.aligned(first_byte);
-    // The first read brings the arm there.
+    // The first read moves the arm there.
     drive.read(at, CHUNK)?;
     let begun = drive.now();
     let mut moments = vec![begun];
@@ -246,10 +250,9 @@ fn bandwidth(
     Ok(CHUNK as f64 / step(&moments).max(f64::MIN_POSITIVE))
 }
 
-/// The time from one moment to the next: the median of what any two show that are at least half of
-/// all apart (Theil and Sen, without the short spans that switches between tracks fall into or
-/// not). The first and the last alone would be wrong in either direction: while the first read is
-/// late, the drive reads on.
+/// The time from one read to the next: the median over all pairs that are at least half of the whole series
+/// apart (Theil and Sen; shorter spans contain a switch of tracks or not). The first and last read alone
+/// would be wrong in either direction: while the first read is late, the drive reads ahead.
 fn step(moments: &[f64]) -> f64 {
     let each = moments.len().div_ceil(MOMENTS);
     let some: Vec<f64> = moments.iter().step_by(each).copied().collect();
@@ -265,18 +268,17 @@ fn is_within(one: f64, other: f64, part: f64) -> bool {
     (one - other).abs() < part * one
 }
 
-/// How far the drive has read on after it was given time: the longest distance at which a read
-/// comes at once.
+/// How far the drive has read ahead after a pause: the longest distance at which a read returns at once.
 fn read_ahead(drive: &mut impl Drive, turn: f64, command: f64, slowest: f64) -> io::Result<u64> {
     let size = drive.size_bytes();
     let (mut found, mut distance, mut place) = (0, 16 << 10, 0);
     while distance < size / 64 {
-        // Twice the time that it takes, after it has found its place.
+        // Twice the time that the drive needs, including the search for its place.
         let pause = 2.0 * (turn + distance as f64 / slowest);
         let mut is_there = false;
-        // One read may be late.
+        // One of the reads may be late.
         for _ in 0..3 {
-            // Each time a place of its own, that was not read before.
+            // A new place each time, which no read has touched before.
             place += 11;
             let at = drive.aligned(size / 37 * (place % 36) + size / 80);
             is_there |= is_read_ahead(drive, at, distance, pause, command + turn / 20.0)?;
@@ -292,7 +294,7 @@ fn read_ahead(drive: &mut impl Drive, turn: f64, command: f64, slowest: f64) -> 
     Ok(found)
 }
 
-/// Whether the drive has read so far on, a pause after sequential reads at a place.
+/// Whether the drive has read ahead this far, a pause after sequential reads at a place.
 fn is_read_ahead(
     drive: &mut impl Drive,
     at: u64,
@@ -309,8 +311,8 @@ fn is_read_ahead(
     Ok(timed(drive, last, unit)? < at_once)
 }
 
-/// Whether writes come back before the platter can have turned to them: the second one of the same
-/// unit, which has passed under the head just before, if the first is on the platter.
+/// Whether writes complete sooner than the platter can turn to them. If the first write of a unit is on the
+/// platter, the unit has just passed under the head, and a second write must wait for a turn.
 fn caches_writes(
     drive: &mut impl Drive,
     bytes: &Range<u64>,

@@ -15,43 +15,43 @@ const TAIL: u32 = 0x400;
 const UNWRITTEN: u32 = 0x800;
 const SHARED: u32 = 0x2000;
 
-/// A piece of a file in one run on the device; all in bytes.
+/// A run of a file that is contiguous on the device; all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub logical: u64,
-    /// Where it begins on the device. On btrfs an address that the file system maps to devices.
+    /// Its offset on the device; on btrfs a logical address, which the file system maps to devices.
     pub physical: u64,
-    /// How long it is.
+    /// Its length.
     pub length: u64,
-    /// How it is kept.
+    /// How it is stored.
     pub kind: Kind,
     /// Whether other files, snapshots or clones refer to it too.
     pub is_shared: bool,
 }
 
-/// How the bytes of an extent are kept.
+/// How the bytes of an extent are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// In blocks of their own.
+    /// In data blocks.
     Plain,
-    /// In the file system's metadata, beside the inode.
+    /// In the file system's metadata, together with the inode.
     Inline,
-    /// Set aside and not written: it reads as zeros without a request.
+    /// Allocated but not written: reads as zeros without a request.
     Unwritten,
-    /// Compressed, encrypted, or without a place yet.
+    /// Compressed, encrypted, or not yet allocated.
     Opaque,
 }
 
 impl Extent {
-    /// Where it ends on the device.
+    /// Its end on the device.
     pub fn physical_end(&self) -> u64 {
         self.physical + self.length
     }
 }
 
-/// The extents of a file, in the order of the file; adjacent ones are one. With `sync`, contents that
-/// have no place yet get one first.
+/// The extents of a file, in file order; adjacent ones are joined. With `sync`, contents without blocks are
+/// written back first.
 pub fn of(file: &File, sync: bool) -> io::Result<Vec<Extent>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut start = 0;
@@ -71,7 +71,7 @@ pub fn of(file: &File, sync: bool) -> io::Result<Vec<Extent>> {
         }
         let Some(last) = batch.last() else { return Ok(extents) };
         let next = last.logical.saturating_add(last.length);
-        // A file system that gets no further would be asked for ever.
+        // Otherwise this would loop forever on a file system that makes no progress.
         if last.flags & LAST != 0 || next <= start {
             return Ok(extents);
         }

@@ -1,8 +1,8 @@
 //! The groups of a volume, in which directories and files can be placed.
 //!
-//! ext4 has block groups, of which several form a flex group where that feature is on, as it is by default:
-//! then the kernel chooses among them, and the flex group is what can be controlled. XFS has allocation
-//! groups. btrfs has nothing that contents stay in.
+//! ext4 has block groups. If the flex_bg feature is on, as by default, several form a flex group; the kernel
+//! then chooses among them, so that only the flex group can be controlled. XFS has allocation groups. On
+//! btrfs, contents do not stay in any unit.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,11 +17,11 @@ use crate::volume::{Kind, Superblock, Volume, node};
 /// How a volume is divided.
 #[derive(Clone, Debug, Serialize)]
 pub struct Groups {
-    /// How many groups there are.
+    /// The number of groups.
     pub count: u64,
     /// Their kind.
     pub unit: Unit,
-    /// The bytes of a group; the last one may be smaller.
+    /// The size of a group in bytes; the last one may be smaller.
     pub group_bytes: u64,
     #[serde(skip)]
     numbering: Numbering,
@@ -33,18 +33,18 @@ pub struct Groups {
 pub enum Unit {
     /// A block group of ext4.
     BlockGroup,
-    /// As many block groups of ext4.
+    /// This many block groups of ext4.
     FlexGroup(u64),
     /// An allocation group of XFS.
     AllocationGroup,
 }
 
-/// How the number of an inode gives its group.
+/// How a group follows from the number of an inode.
 #[derive(Clone, Copy, Debug)]
 enum Numbering {
-    /// Counted from 1, this many in each group.
+    /// Inodes are counted from 1, with this many in each group.
     Counted(u64),
-    /// The group in the bits from this one on.
+    /// The bits from this one on are the number of the group.
     Bits(u32),
 }
 
@@ -75,12 +75,12 @@ impl Groups {
         }
     }
 
-    /// The group of a place on the device, in bytes.
+    /// The group of an offset on the device, in bytes.
     pub fn of_place(&self, physical: u64) -> u64 {
         physical / self.group_bytes
     }
 
-    /// The first inode of a group on ext4, for which the kernel can be asked.
+    /// The first inode of a group on ext4, which serves as the goal for the kernel.
     pub fn first_inode(&self, group: u64) -> u64 {
         match self.numbering {
             Numbering::Counted(per_group) => group * per_group + 1,
@@ -88,7 +88,7 @@ impl Groups {
         }
     }
 
-    /// The free bytes of each group, if the kernel reports them: by its summary of ext4, and by XFS itself.
+    /// The free bytes of each group, if the kernel reports them: in ext4's summary, or by XFS's ioctl.
     pub fn free_bytes(&self, directory: &Path) -> Result<Vec<u64>> {
         let volume = Volume::of(directory)?;
         let mut free = vec![0; self.count as usize];
@@ -111,7 +111,7 @@ impl Groups {
         Ok(free)
     }
 
-    /// Refuses a number that no group has.
+    /// Refuses a number beyond the last group.
     pub fn check(&self, group: u64) -> Result<()> {
         match group < self.count {
             true => Ok(()),
@@ -143,8 +143,8 @@ fn of_ext4(volume: &Volume) -> Result<Groups> {
     })
 }
 
-/// A guess that needs no privileges: mkfs gives a group as many blocks as a block has bits, and each
-/// group equally many inodes.
+/// A guess that needs no privileges: mkfs gives a group as many blocks as a block has bits, and each group
+/// the same number of inodes.
 fn guess_ext4(volume: &Volume) -> Result<(u64, u64, u64, u64)> {
     let attribute = Path::new("/sys/class/block").join(name_of(volume)?).join("size");
     let sectors =
@@ -155,14 +155,15 @@ fn guess_ext4(volume: &Volume) -> Result<(u64, u64, u64, u64)> {
     if volume.files == 0 || !volume.files.is_multiple_of(count) {
         bail!("only root can find out how it is divided: it is not as mkfs.ext4 divides by itself");
     }
-    // A group that has nothing in it, not even inodes, has left them to the first of its flex group. Where
-    // none is empty this may be wrong: then fewer groups are reached than there seem to be, and none wrongly.
+    // A group whose blocks are all free has no inode table: its table lies in the first group of its flex
+    // group. Without an empty group this guess may be wrong; then fewer groups are reachable than shown, but
+    // none is mistaken for another.
     let is_flex = summary(volume)?.lines().filter_map(free_of_line).any(|(_, free)| free == blocks);
     let per_flex = if is_flex { FLEX_USUAL } else { 1 };
     Ok((per_flex, volume.files / count, blocks, count))
 }
 
-/// The groups of a flex group, as mkfs.ext4 makes them.
+/// The number of groups of a flex group that mkfs.ext4 uses.
 const FLEX_USUAL: u64 = 16;
 
 /// ext4's own summary of its groups.

@@ -1,4 +1,4 @@
-//! Sees and mends where files lie, for people who stay on ext4, XFS or btrfs.
+//! Shows and improves where files lie on ext4, XFS and btrfs.
 //!
 //! ```text
 //!   sys ──► extents ──► tree ──► predict ──► report
@@ -7,21 +7,21 @@
 //! ```
 //!
 //! - [`sys`]: the system calls that no library wraps; all unsafe code is there;
-//! - [`volume`]: which file system a path is on, and how it reads;
+//! - [`volume`]: the file system of a path, and how it reads;
 //! - [`extents`]: where the contents of a file lie;
 //! - [`tree`]: the directories and files below a path;
 //! - [`predict`]: how many requests a cold read of a directory takes, and why;
-//! - [`warm`]: reading in the order of the device;
+//! - [`warm`]: reading in device order;
 //! - [`pack`]: moving contents side by side, in place;
 //! - [`groups`]: the groups of a volume, in which files can be placed;
-//! - [`shadow`]: a directory in each group, for what is made there;
-//! - [`controlled`]: directories and files in a group of one's choice;
+//! - [`shadow`]: a directory in each group, in which files for it are made;
+//! - [`controlled`]: directories and files in a chosen group;
 //! - [`list`]: lists of files, as traces and pipes have them;
-//! - [`trace`]: which files a command opens, in order.
-//! - [`disk`]: what a disk can do, found by reading it.
+//! - [`trace`]: the files that a command opens, in order;
+//! - [`disk`]: the properties of a disk, measured by reading it.
 //!
-//! Nothing here knows C-FFS: it works through the kernel's interfaces alone. Writes go through the file
-//! system, never to its device.
+//! Nothing here depends on C-FFS: it uses only the kernel's interfaces. Writes go through the file system,
+//! never to its device.
 
 pub mod controlled;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! Lists of files, as traces and pipes have them: a path in each line, or each ended by a zero byte.
+//! Lists of files, as in traces and pipes: one path per line, or each ended by a zero byte.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
@@ -31,7 +31,7 @@ pub fn read(from: impl BufRead, ends: Ends) -> io::Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Writes one path; false if this list cannot have it.
+/// Writes one path; false if this kind of list cannot contain it.
 pub fn write(to: &mut impl Write, path: &Path, ends: Ends) -> io::Result<bool> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.contains(&ends.byte()) {

@@ -1,9 +1,9 @@
-//! `place`: sees and mends where files lie on ext4, XFS and btrfs.
+//! `place`: shows and improves where files lie on ext4, XFS and btrfs.
 //!
-//! Thin: each module of [`commands`] defines one command's flags next to the code that carries it
-//! out, and calls the library.
+//! Each module of [`commands`] defines one command's flags next to the code that carries it out, and calls
+//! the library.
 
-// They panic where they cannot write: see `output`.
+// These macros panic if they cannot write: see `output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Command::Pack(pack) => Interrupt::hear().and_then(|interrupt| pack.run(&interrupt)),
         Command::Warm(warm) => warm.run(),
         Command::Cat(cat) => cat.run(),
-        // An interrupt from the terminal is for the command, which ends, and then this does.
+        // An interrupt from the terminal ends the traced command, and then this program.
         Command::Trace(trace) => Interrupt::hear().and_then(|interrupt| trace.run(&interrupt)),
         Command::Init(init) => init.run(),
         Command::Groups(groups) => groups.run(),
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// A reader that closed the pipe has what it wanted.
+/// Whether standard output was a pipe that its reader has closed, which is no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let cause = cause.downcast_ref::<std::io::Error>();

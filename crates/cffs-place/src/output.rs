@@ -1,5 +1,5 @@
-//! Standard output and standard error. A reader that has closed the pipe is no reason to panic: a line that
-//! cannot be printed is an error, with which the program ends quietly, and a note that cannot be is dropped.
+//! Standard output and standard error. A closed pipe does not cause a panic: a line that cannot be printed is
+//! an error, after which the program ends quietly; a note that cannot be printed is dropped.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -19,12 +19,12 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// Prints the line of [`say!`].
+/// Prints a line for [`say!`].
 pub fn line(text: Arguments<'_>) -> Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("standard output")
 }
 
-/// Prints the line of [`note!`].
+/// Prints a line for [`note!`].
 pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

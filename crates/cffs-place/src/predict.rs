@@ -1,17 +1,19 @@
 //! How many requests a cold read of a directory takes, and why.
 //!
-//! The reader is the plain one that most programs are: it lists a directory, and opens and reads each file
-//! in the order of the names, from its beginning to its end, with nothing in any cache. What the kernel
-//! reads for it follows from where things lie:
+//! The reader is like most programs: it lists a directory, and opens and reads each file from beginning to
+//! end, in the order of the names, with cold caches. The layout determines what the kernel reads for it:
 //!
-//! 1. contents: of each file, a request for each piece of a read-ahead window that is in one run on the
-//!    device. Files side by side do not share a request, since the reader asks for one after the other;
+//! 1. contents: for each file, a request for each contiguous piece of a read-ahead window. Adjacent files do
+//!    not share a request, since the reader asks for one after the other;
+//!
 //! 2. inodes: ext4 reads aligned windows of its tables, XFS clusters, btrfs leaves of its tree;
-//! 3. names: the blocks of the directories, and what they are found by;
-//! 4. maps: blocks of extents where a file has more than its inode holds; on btrfs, checksums.
 //!
-//! A shared structure, such as a window of inodes of two directories, counts for the first. Tests on
-//! the emulated disk of this repository compare the sums with the disk's counts.
+//! 3. names: the blocks of the directories, and their indexes;
+//!
+//! 4. maps: extent blocks where a file has more extents than its inode holds; on btrfs, checksums.
+//!
+//! A shared structure, such as a window with inodes of two directories, counts for the first. Tests on this
+//! repository's emulated disk compare the sums with the disk's counts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -36,12 +38,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All together.
+    /// The sum.
     pub fn total(&self) -> u64 {
         self.contents + self.inodes + self.names + self.maps
     }
 
-    /// Both together.
+    /// The sums of both, by purpose.
     pub fn plus(&self, other: &Requests) -> Requests {
         Requests {
             contents: self.contents + other.contents,
@@ -63,13 +65,13 @@ pub struct Finding {
     pub bytes: u64,
     /// The requests of a cold read.
     pub requests: Requests,
-    /// The pieces that its contents lie in.
+    /// The extents of its contents.
     pub extents: u64,
-    /// The runs that these form on the device: what a reader in its order has to go to.
+    /// The contiguous runs that these form on the device: the number of seeks of a reader in device order.
     pub runs: u64,
-    /// How many files begin where the one before, by name, ends.
+    /// How many files begin where the previous one, by name, ends.
     pub adjacent: u64,
-    /// Why it takes that many, in a few words.
+    /// The main reason, in a few words.
     pub why: String,
 }
 
@@ -82,18 +84,18 @@ pub fn predict(volume: &Volume, directories: &[Directory]) -> Vec<Finding> {
     directories.iter().map(|directory| reader.read(directory)).collect()
 }
 
-/// The reads so far.
+/// The reads up to now.
 struct Reader<'a> {
     volume: &'a Volume,
-    /// The windows of inodes, by the number of the first block or cluster.
+    /// The windows of inodes read, by the number of their first block or cluster.
     windows: BTreeSet<u64>,
-    /// The files, by inode.
+    /// The files read, by inode.
     files: HashSet<u64>,
-    /// btrfs: the items of the names so far.
+    /// btrfs: the bytes of the names read.
     name_bytes: u64,
-    /// btrfs: the items of an inode, on the average.
+    /// btrfs: the average bytes per inode.
     inode_bytes: u64,
-    /// btrfs: the checksums of contents.
+    /// btrfs: the bytes of the checksums read.
     checksum_bytes: u64,
 }
 
@@ -102,7 +104,7 @@ impl Reader<'_> {
         let files = &directory.files;
         let mut requests = Requests::default();
         for file in files {
-            // Another name of a file that has been read finds it in the cache.
+            // A further name of a file that has been read: it is in the cache.
             if self.files.insert(file.inode) {
                 requests.contents += contents(self.volume.read_ahead_bytes, file);
             }
@@ -152,21 +154,21 @@ fn inodes_of(directory: &Directory) -> impl Iterator<Item = u64> {
     std::iter::once(directory.inode).chain(directory.files.iter().map(|file| file.inode))
 }
 
-/// How the contents of some files lie to each other.
+/// The layout of the contents of some files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The pieces that they lie in.
+    /// The number of their extents.
     pub extents: u64,
-    /// The runs that these form on the device.
+    /// The contiguous runs that these form on the device.
     pub runs: u64,
-    /// How many of the files begin where the one before ends.
+    /// The number of files that have blocks.
     pub adjacent: u64,
-    /// How many could.
+    /// The number of files that could.
     pub placed: u64,
 }
 
 impl Layout {
-    /// Looks at files in their order.
+    /// The layout of files in the given order.
     pub fn of<'a>(files: impl Iterator<Item = &'a FileEntry>) -> Layout {
         let mut layout = Layout::default();
         let mut all: Vec<(u64, u64)> = Vec::new();
@@ -188,12 +190,12 @@ impl Layout {
     }
 }
 
-/// Pages that a program asks for at a time; more makes no difference.
+/// The pages that a program reads at a time; more makes no difference.
 const ASKED_PAGES: u64 = 32;
 const PAGE_BYTES: u64 = 4096;
 
-/// The requests for the contents of one file: the kernel reads windows, and a window that lies in several
-/// runs takes several requests.
+/// The requests for the contents of one file: the kernel reads in windows, and a window in several runs takes
+/// several requests.
 fn contents(read_ahead_bytes: u64, file: &FileEntry) -> u64 {
     let max = (read_ahead_bytes / PAGE_BYTES).max(1);
     let mut requests = 0;
@@ -237,7 +239,7 @@ fn next_window(size: u64, max: u64) -> u64 {
 }
 
 impl Tables {
-    /// The window of an inode: the block that reading it begins at, or its number if the tables are unknown.
+    /// The window of an inode: the first block of its read, or the inode's number if the tables are unknown.
     fn window(&self, inode: u64) -> u64 {
         let index = inode.saturating_sub(1);
         let (group, in_group) = (index / self.inodes_per_group, index % self.inodes_per_group);
@@ -253,7 +255,7 @@ impl Tables {
 
 /// Extents that ext4 keeps in the inode.
 const EXT4_EXTENTS_INSIDE: u64 = 4;
-/// An entry of a block of extents.
+/// The size of an entry in an extent block.
 const EXT4_EXTENT_BYTES: u64 = 12;
 
 fn extent_blocks(volume: &Volume, file: &FileEntry) -> u64 {
@@ -290,7 +292,7 @@ fn names_of_xfs(volume: &Volume, directory: &Directory) -> u64 {
     }
 }
 
-/// How full the leaves of btrfs are on the whole.
+/// The average fill of btrfs leaves.
 const LEAF_FILL_PERCENT: u64 = 75;
 
 /// The key and the pointer of an item in a leaf of btrfs.
@@ -301,8 +303,8 @@ fn name_items(directory: &Directory) -> u64 {
     2 * (directory.entries * (ITEM + 30) + directory.names_bytes)
 }
 
-/// The bytes beside the inode of a file in the tree of btrfs, on the average: the inode, its name, and its
-/// extents. Inodes follow each other by their number, so this shows which of them share a leaf.
+/// The average bytes per file in the btrfs tree: the inode, its name, and its extents. Inodes are sorted by
+/// number, so this tells which of them share a leaf.
 fn inode_items(directories: &[Directory]) -> u64 {
     let (mut files, mut bytes) = (0, 0);
     for directory in directories {
@@ -318,14 +320,14 @@ fn extent_item(extent: &Extent) -> u64 {
     if extent.kind == Keeping::Inline { 21 + extent.length.min(2048) } else { 53 }
 }
 
-/// The bytes of checksums, 4 for each block of contents.
+/// The bytes of checksums: 4 for each block of contents.
 fn checksums(volume: &Volume, files: &[FileEntry]) -> u64 {
     let extents = files.iter().flat_map(|file| &file.extents);
     let plain = extents.filter(|extent| extent.kind == Keeping::Plain);
     plain.map(|extent| extent.length).sum::<u64>() / volume.block_bytes * 4
 }
 
-/// How many leaves `more` bytes begin behind those that were read before.
+/// The number of leaves that begin within the next `more` bytes, after the `before` bytes already read.
 fn leaves(before: &mut u64, more: u64, leaf_bytes: u64) -> u64 {
     let read = before.div_ceil(leaf_bytes);
     *before += more;

@@ -1,9 +1,9 @@
-//! A directory in each group of a volume, in which things are made that belong there.
+//! A tree with a directory in each group of a volume, in which files are made that belong there.
 //!
-//! A file goes to the group of the directory in which it is made, and renaming moves neither it nor its
-//! contents. So a tree of directories, one in each group, is all that is needed to place files; it is named
-//! `.place` and belongs to the user that made it. Whatever lies in its directories is unfinished: commands
-//! hold a lock on the tree, and clean what one that was killed has left.
+//! A file is placed in the group of the directory in which it is made, and renaming moves neither the file
+//! nor its contents. So such a tree is enough to control placement; it is named `.place` and belongs to the
+//! user that made it. Files in its directories are unfinished: a command holds a lock on the tree, and
+//! removes what a killed command left.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,9 +18,9 @@ use crate::volume::{Volume, node};
 
 /// The name of the tree.
 pub const NAME: &str = ".place";
-/// In the tree: what commands hold a lock on.
+/// In the tree: the file that commands lock.
 const LOCK: &str = "lock";
-/// In the tree: where directories are made until each group has one.
+/// In the tree: the directory in which directories are made until each group has one.
 const NURSERY: &str = "new";
 
 /// A tree of directories, locked for this process.
@@ -30,17 +30,17 @@ pub struct Shadow {
     _lock: File,
 }
 
-/// How a tree was made.
+/// The result of making a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// The directories that were made for it, those of no use included.
+    /// The number of directories made, including those that were removed again.
     pub tries: u64,
     /// The groups that have a directory.
     pub reached: u64,
 }
 
 impl Shadow {
-    /// Makes a tree in a directory, or what is missing of it.
+    /// Makes a tree in a directory, or the missing parts of one.
     pub fn init(directory: &Path) -> Result<(Shadow, Made)> {
         let groups = Groups::of(directory)?;
         let root = directory.join(NAME);
@@ -51,7 +51,7 @@ impl Shadow {
         Ok((shadow, Made { tries, reached: reached as u64 }))
     }
 
-    /// The tree that a path belongs to: that of the nearest directory above it which has one, on its volume.
+    /// The tree that a path belongs to: that of the nearest ancestor that has one, on the same volume.
     pub fn find(path: &Path) -> Result<Shadow> {
         let path = std::path::absolute(path).context("the current directory")?;
         let existing = path.ancestors().skip(1).find(|above| above.is_dir());
@@ -73,12 +73,12 @@ impl Shadow {
         )
     }
 
-    /// Where the tree is.
+    /// The path of the tree.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// How the volume is divided.
+    /// The groups of the volume.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
@@ -96,20 +96,20 @@ impl Shadow {
         Ok(at)
     }
 
-    /// The groups that things can be placed in.
+    /// The groups in which files can be placed.
     pub fn reached(&self) -> Vec<u64> {
         (0..self.groups.count).filter(|&group| self.directory(group).is_ok()).collect()
     }
 
-    /// Asks ext4 to take inodes from a group until the answer is dropped; nothing if that is not ours to ask.
+    /// Asks ext4 to allocate inodes in a group until the result is dropped; nothing without that privilege.
     pub fn goal(&self, group: u64) -> Option<Goal> {
         let goal = Goal::of(&self.root, &self.groups)?;
         goal.set(self.groups.first_inode(group)).is_ok().then_some(goal)
     }
 
-    /// Has ext4 read its maps of free blocks: it chooses among groups whose map it knows.
+    /// Makes ext4 read its block bitmaps: it chooses among groups whose bitmap it has read.
     pub fn learn_free_space(&self) {
-        // If it reports nothing, files may go elsewhere, which is found out.
+        // Without them, files may be placed elsewhere; that is detected.
         let _ = self.groups.free_bytes(&self.root);
     }
 
@@ -117,7 +117,7 @@ impl Shadow {
         self.root.join(format!("g{group:05}"))
     }
 
-    /// Waits until no other command uses the tree, and cleans what one has left that was killed.
+    /// Waits until no other command uses the tree, and removes what a killed one left.
     fn lock(root: PathBuf, groups: Groups) -> Result<Shadow> {
         let at = root.join(LOCK);
         let mut options = File::options();
@@ -129,7 +129,7 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Removes what is in the directories of the tree, and directories that are in the wrong group.
+    /// Removes the contents of the tree's directories, and directories that are in the wrong group.
     fn clean(&self) -> Result<()> {
         let entries = fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         for entry in entries {
@@ -139,7 +139,7 @@ impl Shadow {
             }
             for left in fs::read_dir(&path).with_context(|| path.display().to_string())? {
                 let left = left.context("read the tree")?.path();
-                // What was made here is an empty directory or a file, and nothing else is removed.
+                // Only empty directories and files are made here; nothing else is removed.
                 let gone = fs::remove_dir(&left).or_else(|_| fs::remove_file(&left));
                 gone.with_context(|| format!("clean {}", left.display()))?;
             }
@@ -150,7 +150,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Gives each group its directory, as far as the kernel lets us, and returns how many were made.
+    /// Makes a directory for each group that the kernel lets us reach, and returns how many were made.
     fn fill(&self, directory: &Path) -> Result<u64> {
         let wrong = |group: u64| self.at(group).is_dir() && self.directory(group).is_err();
         for group in (0..self.groups.count).filter(|&group| wrong(group)) {
@@ -181,8 +181,8 @@ impl Shadow {
         Ok(tries)
     }
 
-    /// Makes a directory, and keeps it for its group if that has none; true if so. Those of no use stay for
-    /// the moment, since the kernel prefers groups with few of them.
+    /// Makes a directory, and keeps it if its group has none; true if so. The others stay until the end,
+    /// since the kernel prefers groups with few directories.
     fn adopt(&self, nursery: &Path, number: u64) -> Result<bool> {
         let at = nursery.join(number.to_string());
         make(&at)?;
@@ -196,11 +196,11 @@ impl Shadow {
     }
 }
 
-/// After this many directories in groups that have one already, the other groups count as
-/// unreachable. 64 groups took at most 1,500 directories.
+/// After this many directories in groups that already have one, the remaining groups count as unreachable. 64
+/// groups took at most 1,500 directories.
 const IN_VAIN_MAX: u64 = 1000;
 
-/// Makes a directory that is its owner's alone, unless it is there.
+/// Makes a directory that only its owner may access, unless it exists.
 fn make(at: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(at) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -210,8 +210,8 @@ fn make(at: &Path) -> Result<()> {
     }
 }
 
-/// Marks for ext4 that directories in this one have nothing to do with each other, so that it spreads them
-/// (`chattr +T`). XFS does that by itself.
+/// Tells ext4 that the subdirectories are unrelated, so that it spreads them (`chattr +T`). XFS does this by
+/// default.
 fn spread(directory: &Path) {
     let flag = |file: &File| {
         let flags = ioctl_getflags(file)? | IFlags::TOPDIR;
@@ -221,8 +221,8 @@ fn spread(directory: &Path) {
     let _ = File::open(directory).map(|file| flag(&file));
 }
 
-/// ext4: where the kernel is asked to take inodes from; root's. It holds for the whole volume, so it is set
-/// for moments only, and taken back when this is dropped.
+/// ext4: the goal of inode allocation, which only root may set. It applies to the whole volume, so it is set
+/// for moments only, and reset when this is dropped.
 pub struct Goal(PathBuf);
 
 impl Goal {

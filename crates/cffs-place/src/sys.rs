@@ -1,6 +1,6 @@
 //! The system calls that no library wraps: extents, exchange of extents, comparison and sharing.
 //!
-//! Each structure is the kernel's, with its size pinned, since the size is part of the call's number.
+//! Each structure is the kernel's, with its size pinned, since the size is part of the request number.
 
 use std::fs::File;
 use std::io;
@@ -10,21 +10,21 @@ use std::ptr::null_mut;
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// The extents that one call asks for.
+/// The most extents that one call returns.
 pub const EXTENTS_PER_CALL: usize = 128;
 
-/// `FIEMAP_FLAG_SYNC`: write the file back first, so that every block has its place.
+/// `FIEMAP_FLAG_SYNC`: write the file back first, so that every block is allocated.
 const FIEMAP_SYNC: u32 = 1;
 
 /// `struct fiemap_extent`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RawExtent {
-    /// Where it begins in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub logical: u64,
-    /// Where it begins on the device, in bytes.
+    /// The offset on the device, in bytes.
     pub physical: u64,
-    /// How long it is, in bytes.
+    /// The length, in bytes.
     pub length: u64,
     reserved_64: [u64; 2],
     /// `FIEMAP_EXTENT_*`.
@@ -63,8 +63,8 @@ pub fn fiemap(file: &File, start: u64, sync: bool) -> io::Result<Vec<RawExtent>>
         },
         extents: [RawExtent::default(); EXTENTS_PER_CALL],
     };
-    // SAFETY: FS_IOC_FIEMAP, whose number has the size of the header alone. The kernel writes at most
-    // `count` extents behind it, for which there is room.
+    // FS_IOC_FIEMAP, whose number contains the size of the header alone. The kernel writes at most `count`
+    // extents after the header, for which the structure has room.
     unsafe {
         let updater =
             Updater::<{ opcode::read_write::<FiemapHeader>(b'f', 11) }, Fiemap>::new(&mut request);
@@ -87,9 +87,9 @@ struct MoveExtent {
 
 const _: () = assert!(size_of::<MoveExtent>() == 40);
 
-/// ext4: gives `count` blocks of `file` from block `start` on the place of those of `donor` from
-/// `donor_start` on, and the donor theirs; the contents of `file` go with it. Returns how many blocks
-/// were moved, which may be some even if it fails. Both have to be open for reading and writing.
+/// ext4: exchanges `count` blocks of `file` from block `start` on with those of `donor` from `donor_start`
+/// on, keeping the contents of `file`. Returns how many blocks were moved, which may be some even on failure.
+/// Both files must be open for reading and writing.
 pub fn move_extents(
     file: &File,
     start: u64,
@@ -140,14 +140,14 @@ const _: () = assert!(size_of::<DedupeHead>() == 24 && size_of::<DedupeRange>() 
 /// The outcome of a request to share blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dedupe {
-    /// As many bytes are shared now.
+    /// This many bytes are shared now.
     Shared(u64),
     /// The two differ.
     Differs,
 }
 
-/// XFS, btrfs: lets `dest` from `dest_offset` on refer to the blocks of `source`, if both have the same
-/// contents there, which the kernel compares with both locked.
+/// XFS, btrfs: lets `dest` from `dest_offset` on share the blocks of `source`, if both have the same contents
+/// there. The kernel compares them with both files locked.
 pub fn dedupe(
     source: &File,
     source_offset: u64,
@@ -169,8 +169,8 @@ pub fn dedupe(
         status: 0,
         reserved: 0,
     };
-    // SAFETY: FIDEDUPERANGE, whose number has the size of the head alone; the kernel reads and writes
-    // `dest_count` further structures behind it, which is the one that is there.
+    // FIDEDUPERANGE, whose number contains the size of the header alone; the kernel reads and writes
+    // `dest_count` structures after it, here one.
     unsafe {
         let updater = Updater::<{ opcode::read_write::<DedupeHead>(0x94, 54) }, DedupeRange>::new(
             &mut request,
@@ -189,33 +189,32 @@ pub fn dedupe(
 pub struct Piece<'a> {
     /// The file.
     pub file: &'a File,
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub length: u64,
 }
 
-/// The unit of mappings, on the machines that this is built for at most.
+/// The largest page size of the machines for which this is built.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Reads pieces of several files into the page cache, without waiting, as one request to the kernel: it
-/// collects what it sends to the device meanwhile and merges what is adjacent there, which it does not do
-/// for one call after the other.
+/// Reads pieces of several files into the page cache, without waiting, as one request to the kernel: during
+/// one call it collects its requests to the device and merges adjacent ones, which it does not do across
+/// calls.
 pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
     let lengths = pieces.iter().map(|piece| piece.length.next_multiple_of(PAGE_BYTES) as usize);
     let total: usize = lengths.clone().sum();
     if total == 0 {
         return Ok(());
     }
-    // SAFETY: the kernel chooses the address; no object lies behind the mapping, and no code has
-    // its address yet.
+    // The kernel chooses the address; no object is in the mapping, and its address has not been passed on.
     let region =
         unsafe { mmap_anonymous(null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)? };
     let mut at = 0;
     let mut result = Ok(());
     for (piece, length) in pieces.iter().zip(lengths) {
-        // SAFETY: the piece lies within the region, which is ours and which nothing refers to. It is never
-        // read or written through the mapping, so it does not matter what becomes of the file.
+        // The piece lies within the region, which this function owns and nothing refers to. Memory is never
+        // accessed through the mapping, so changes to the file do not matter.
         let mapped = unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             mmap(region.byte_add(at), length, ProtFlags::READ, flags, piece.file, piece.offset)
@@ -223,7 +222,7 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
         result = result.and(mapped.map(drop));
         at += length;
     }
-    // SAFETY: the region is ours; the advice changes no memory, and unmapping it leaves no reference.
+    // This function owns the region; the advice changes no memory, and no reference outlives the mapping.
     unsafe {
         if result.is_ok() {
             result = madvise(region, total, Advice::WillNeed);
@@ -240,9 +239,9 @@ pub struct XfsGeometry {
     /// The size of a block, in bytes.
     pub block_bytes: u32,
     realtime_extent_blocks: u32,
-    /// The blocks of an allocation group.
+    /// The size of an allocation group, in blocks.
     pub group_blocks: u32,
-    /// The allocation groups.
+    /// The number of allocation groups.
     pub groups: u32,
     journal_blocks: u32,
     sector_bytes: u32,
@@ -254,9 +253,9 @@ pub struct XfsGeometry {
 
 const _: () = assert!(size_of::<XfsGeometry>() == 112);
 
-/// XFS: how the volume of an open file is divided.
+/// XFS: the geometry of the volume of an open file.
 pub fn xfs_geometry(file: &File) -> io::Result<XfsGeometry> {
-    // SAFETY: XFS_IOC_FSGEOMETRY_V1 writes one `struct xfs_fsop_geom_v1`, which any bytes make valid.
+    // XFS_IOC_FSGEOMETRY_V1 writes one `struct xfs_fsop_geom_v1`, for which all bytes are valid.
     let getter =
         unsafe { Getter::<{ opcode::read::<XfsGeometry>(b'X', 100) }, XfsGeometry>::new() };
     // SAFETY: as above.

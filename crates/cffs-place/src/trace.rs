@@ -1,4 +1,4 @@
-//! Which files a command opens, in order.
+//! Finds the files that a command opens, in order.
 //!
 //! The kernel's fanotify reports each opening of a file on a mount. The command runs in a mount
 //! namespace of its own, whose mounts no other program uses, so only the files that the command and
@@ -28,19 +28,19 @@ mod tests;
 pub struct Seen {
     /// Files, each once.
     pub files: u64,
-    /// Files that were gone by name when their turn came.
+    /// Files whose name no longer existed when they were reported.
     pub nameless: u64,
-    /// Whether the kernel lost reports.
+    /// Whether the kernel dropped events.
     pub overflowed: bool,
 }
 
-/// Runs a command, and hands over each file on ext4, XFS or btrfs when it is opened for the first time.
+/// Runs a command, and reports each file on ext4, XFS or btrfs when it is opened for the first time.
 pub fn trace(
     command: &[OsString],
     mut opened: impl FnMut(&Path) -> io::Result<()> + Send,
 ) -> Result<(ExitStatus, Seen)> {
     let [program, arguments @ ..] = command else { bail!("there is no command") };
-    // A thread has its mount namespace to itself; this process stays where it is.
+    // A new thread gets the mount namespace; the rest of the process keeps its own.
     std::thread::scope(|scope| {
         let tracing = scope.spawn(move || {
             let watch = watch()?;
@@ -62,7 +62,7 @@ pub fn trace(
     })
 }
 
-/// Watches the mounts of a new namespace, into which the calling thread goes.
+/// Watches the mounts of a new namespace, which the calling thread enters.
 fn watch() -> Result<Fanotify> {
     let root_only = "only root may watch opened files";
     unshare(CloneFlags::CLONE_NEWNS).context(root_only)?;
@@ -79,7 +79,7 @@ fn watch() -> Result<Fanotify> {
     let mut watched = 0;
     for mount in mounts.split(|byte| *byte == b'\n').filter_map(mount_of) {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
-        // One that lies below another, or is not for us, cannot be reached by its path.
+        // A mount hidden by another one, or inaccessible to us, cannot be reached by its path.
         if watch.mark(flags, MaskFlags::FAN_OPEN, current_directory(), Some(&mount)).is_ok() {
             watched += 1;
         }
@@ -94,7 +94,7 @@ fn current_directory() -> BorrowedFd<'static> {
     rustix::fs::CWD
 }
 
-/// The mount point of a line of mountinfo, if the file system is one of ours.
+/// The mount point in a line of mountinfo, if the file system is supported.
 fn mount_of(line: &[u8]) -> Option<PathBuf> {
     let separator = line.windows(3).position(|part| part == b" - ")?;
     let kind = line[separator + 3..].split(|byte| *byte == b' ').next()?;
@@ -123,7 +123,7 @@ fn unescape(escaped: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Reads reports until the command is over and none is left.
+/// Reads events until the command has ended and none is left.
 fn read(
     watch: &Fanotify,
     is_over: &AtomicBool,
@@ -132,7 +132,7 @@ fn read(
     let mut seen = Seen::default();
     let mut known = HashSet::new();
     loop {
-        // Asked before the queue, so that what came before the end is still read.
+        // Checked before reading the queue, so that events from before the end are still read.
         let was_over = is_over.load(Ordering::Acquire);
         match watch.read_events() {
             Ok(events) => {
@@ -143,14 +143,14 @@ fn read(
             Err(Errno::EAGAIN) if was_over => return Ok(seen),
             Err(Errno::EAGAIN) => wait(watch),
             Err(Errno::EINTR) => {}
-            // A file that could not be opened for us, say on a device that fails.
+            // The kernel could not open the file for us, for example because the device fails.
             Err(_) if !was_over => seen.nameless += 1,
             Err(error) => return Err(error).context("read reports of opened files"),
         }
     }
 }
 
-/// Waits for a report, or a moment, since the command's end is none.
+/// Waits for an event or a short time, since the command's end causes no event.
 fn wait(watch: &Fanotify) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let _ = poll(&mut [PollFd::new(&watch.as_fd(), PollFlags::IN)], Some(&moment));

@@ -1,4 +1,4 @@
-//! The directories and files below a path, and where they lie.
+//! The directories and files below a path, and their layout.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 
 use crate::extents::{self, Extent};
 
-/// A directory with its own entries, those of its subdirectories apart.
+/// A directory with its own entries, without those of its subdirectories.
 #[derive(Debug)]
 pub struct Directory {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its inode.
     pub inode: u64,
@@ -24,35 +24,35 @@ pub struct Directory {
     pub files: Vec<FileEntry>,
     /// The bytes of all its names.
     pub names_bytes: u64,
-    /// How many entries it has, of any kind.
+    /// The number of its entries, of any kind.
     pub entries: u64,
-    /// Where its own blocks lie, if the file system reports it.
+    /// The extents of its own blocks, if the file system reports them.
     pub extents: Vec<Extent>,
 }
 
 /// A regular file.
 #[derive(Clone, Debug)]
 pub struct FileEntry {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its inode.
     pub inode: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Where its contents lie, in the order of the file.
+    /// The extents of its contents, in file order.
     pub extents: Vec<Extent>,
 }
 
 impl FileEntry {
-    /// Where its first block in a place of its own is; nothing for an empty file and one in its inode.
+    /// The device offset of its first block; nothing for an empty file and one stored in its inode.
     pub fn begin(&self) -> Option<u64> {
         let plain = |extent: &&Extent| extent.kind == extents::Kind::Plain;
         self.extents.iter().find(plain).map(|extent| extent.physical)
     }
 
-    /// Looks at a file that is no link.
+    /// Reads the properties of a regular file, not following links.
     pub fn look(path: PathBuf, sync: bool) -> io::Result<Option<FileEntry>> {
-        // No terminal becomes ours and no pipe makes us wait, whatever is there by now.
+        // Opening must neither acquire a controlling terminal nor block on a pipe that has replaced the file.
         let file = open_for_reading(&path)?;
         let status = file.metadata()?;
         if !status.is_file() {
@@ -73,8 +73,8 @@ pub fn open_for_reading(path: &Path) -> io::Result<File> {
 /// A path that a walk could not read, and the reason. The walk continues.
 pub type Unseen = (PathBuf, io::Error);
 
-/// The directories from `root` down, on the volume of `root` alone, parents first and in the order of names.
-/// With `sync`, contents that have no place yet get one first.
+/// The directories from `root` down, only on the volume of `root`, parents first and in the order of names.
+/// With `sync`, contents without blocks are written back first.
 pub fn walk(
     root: &Path,
     sync: bool,
@@ -99,7 +99,7 @@ pub fn walk(
     Ok((found, unseen))
 }
 
-/// One directory and the paths of those in it; nothing if it is on another volume.
+/// One directory and the paths of its subdirectories; nothing if it is on another volume.
 fn directory(
     path: &Path,
     device: u64,
@@ -130,7 +130,7 @@ fn directory(
             }
         }
     }
-    // A file system may refuse this for directories; XFS and ext4 answer.
+    // A file system may refuse this for directories; XFS and ext4 do not.
     let extents = File::open(path).and_then(|file| extents::of(&file, false)).unwrap_or_default();
     let directory = Directory {
         path: path.to_owned(),

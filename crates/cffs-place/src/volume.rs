@@ -1,4 +1,4 @@
-//! Which file system a path is on, and how it reads.
+//! The file system of a path, and how it reads.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-/// A file system that this program knows.
+/// A supported file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// ext4, and ext3 and ext2 that its driver has mounted.
+    /// ext4, and ext3 and ext2 mounted by its driver.
     Ext4,
     /// XFS.
     Xfs,
@@ -38,24 +38,24 @@ pub struct Volume {
     pub kind: Kind,
     /// `st_dev` of its files.
     pub device: u64,
-    /// The block of its space, in bytes.
+    /// The size of its allocation block, in bytes.
     pub block_bytes: u64,
-    /// How many inodes it has, those in use and the others.
+    /// The number of its inodes, used and free.
     pub files: u64,
-    /// How far the kernel reads ahead in a file, in bytes.
+    /// The kernel's read-ahead limit for a file, in bytes.
     pub read_ahead_bytes: u64,
-    /// How its inodes lie.
+    /// The layout of its inodes.
     pub inodes: Inodes,
 }
 
-/// How the inodes of a volume lie, as far as reading them goes.
+/// The layout of a volume's inodes, as far as it affects reading them.
 #[derive(Clone, Debug)]
 pub enum Inodes {
     /// ext4: tables, one in each group, read in aligned windows.
     Tables(Tables),
-    /// XFS: clusters of as many inodes, each read as a whole.
+    /// XFS: clusters of this many inodes, each read as a whole.
     Clusters {
-        /// The inodes of a cluster.
+        /// The inodes per cluster.
         inodes: u64,
     },
     /// btrfs: items in leaves of a tree.
@@ -68,11 +68,11 @@ pub enum Inodes {
 /// The inode tables of ext4.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// The inodes of a group.
+    /// The inodes per group.
     pub inodes_per_group: u64,
-    /// The inodes of a block of a table.
+    /// The inodes per block of a table.
     pub inodes_per_block: u64,
-    /// The blocks that are read at once, aligned to their number.
+    /// The number of blocks read at once, an aligned window.
     pub window_blocks: u64,
     /// The first block of each group's table; empty where the device cannot be read.
     pub starts: Vec<u64>,
@@ -82,7 +82,7 @@ const EXT4_MAGIC: u64 = 0xEF53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 const BTRFS_MAGIC: u64 = 0x9123_683E;
 
-/// The type of the file system with this device number, as the kernel lists it among the mounts.
+/// The type of the file system with this device number, from the kernel's list of mounts.
 fn type_name(device: u64) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -92,7 +92,7 @@ fn type_name(device: u64) -> Option<String> {
 }
 
 impl Volume {
-    /// The volume that a path is on.
+    /// The volume of a path.
     pub fn of(path: &Path) -> Result<Volume> {
         let at = || path.display().to_string();
         let status = rustix::fs::statfs(path).with_context(at)?;
@@ -110,7 +110,8 @@ impl Volume {
         let block_bytes = status.f_bsize as u64;
         let inodes = match kind {
             Kind::Ext4 => Inodes::Tables(tables(device, block_bytes)),
-            // 8 KiB for inodes of 256 bytes, in proportion for larger ones: always as many inodes.
+            // 8 KiB for inodes of 256 bytes, in proportion for larger ones: always this many
+            // inodes.
             Kind::Xfs => Inodes::Clusters { inodes: 32 },
             Kind::Btrfs => Inodes::Leaves { bytes: 16 << 10 },
         };
@@ -120,7 +121,7 @@ impl Volume {
     }
 }
 
-/// The usual tables where the device may not be read, which is root's.
+/// The usual layout of the tables is assumed if the device cannot be read, which needs root.
 fn tables(device: u64, block_bytes: u64) -> Tables {
     let usual = Tables {
         inodes_per_group: 8192,
@@ -167,16 +168,16 @@ pub(crate) struct Superblock {
     pub inode_bytes: u64,
     /// The first block of the first group.
     pub first_block: u64,
-    /// The groups whose tables lie together; 1 where each has its own.
+    /// The number of groups whose tables are adjacent; 1 without flex groups.
     pub groups_per_flex: u64,
-    /// Whether files have extents; those of ext2 and ext3 have not.
+    /// Whether files have extents; those of ext2 and ext3 do not.
     pub has_extents: bool,
-    /// The size of a group's descriptor, if all lie in one table.
+    /// The size of a group descriptor, if all are in one table.
     pub descriptor_bytes: Option<u64>,
 }
 
 impl Superblock {
-    /// Reads it from a device; nothing if that is not ext4, or not to be read.
+    /// Reads it from a device; nothing if that is not ext4 or cannot be read.
     pub fn of(device: u64) -> Option<Superblock> {
         Superblock::read(&File::open(node(device)?).ok()?)
     }
@@ -213,7 +214,7 @@ impl Superblock {
     }
 }
 
-/// More groups than this are not believed.
+/// A superblock with more groups than this is rejected.
 const GROUPS_MAX: u64 = 1 << 20;
 
 /// A little-endian word; zero beyond the end.
@@ -232,7 +233,7 @@ pub(crate) fn node(device: u64) -> Option<PathBuf> {
 const READ_AHEAD_USUAL: u64 = 128 << 10;
 
 fn read_ahead(kind: Kind, device: u64) -> u64 {
-    // btrfs has files on a device of its own making, and reads ahead further than its disks.
+    // Files of btrfs have a virtual device of their own, with more read-ahead than its disks.
     if kind == Kind::Btrfs {
         return 4 << 20;
     }

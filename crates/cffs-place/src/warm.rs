@@ -1,9 +1,9 @@
-//! Reading in the order of the device.
+//! Reads files in device order.
 //!
-//! A plain reader goes where the names lead, and waits for each request before it sends the next.
-//! This module reads the inodes in their order first, learns where the contents lie, and requests
-//! these in device order without waiting in between: the kernel merges adjacent requests, and the
-//! arm moves one way. The contents stay in the page cache for the next program.
+//! A plain reader follows the order of the names, and waits for each request before it sends the next. This
+//! module first reads the inodes in their order, finds the extents, and then requests them in device order
+//! without waiting in between: the kernel merges adjacent requests, and the arm moves in one direction. The
+//! contents stay in the page cache for the next program.
 
 use std::fs::File;
 use std::io;
@@ -27,13 +27,13 @@ pub struct Warmed {
     pub files: u64,
     /// Bytes of contents.
     pub bytes: u64,
-    /// The runs that they lie in.
+    /// The contiguous runs of these bytes on the device.
     pub runs: u64,
-    /// Files that were left out because they are more than may be read.
+    /// Files left out because of the limit.
     pub left_out: u64,
 }
 
-/// The files below some paths, by inode, with what could not be looked at. A path may be a file itself.
+/// The files below some paths, by inode, and the paths that could not be read. A path may be a file itself.
 pub fn files_below(paths: &[PathBuf]) -> Result<(Vec<ByInode>, Vec<Unseen>)> {
     let (mut files, mut unseen) = (Vec::new(), Vec::new());
     for path in paths {
@@ -53,7 +53,7 @@ pub fn files_below(paths: &[PathBuf]) -> Result<(Vec<ByInode>, Vec<Unseen>)> {
     Ok((files, unseen))
 }
 
-/// Lists without opening a file: entries have the number of their inode.
+/// Lists without opening a file: directory entries contain inode numbers.
 fn descend(
     root: &Path,
     device: u64,
@@ -85,7 +85,7 @@ fn descend(
     Ok(())
 }
 
-/// A piece to read: where on the device, of which file, and where in it.
+/// A piece to read: its place on the device, its file, and its offset there.
 struct Piece {
     physical: u64,
     length: u64,
@@ -93,12 +93,13 @@ struct Piece {
     logical: u64,
 }
 
-/// Files that are open at once, if the system lets us; more than that are read in several rounds.
+/// The most files open at once, if the system allows that; more are read in several rounds.
 const OPEN_MAX: u64 = 4096;
-/// Descriptors that other parts of the program need.
+/// Descriptors left for other parts of the program.
 const OPEN_OTHERS: u64 = 64;
 
-/// Reads files, given with their inodes, up to `bytes_max`. `seen` hears of each file that is on its way.
+/// Reads files, given with their inodes, up to `bytes_max`. Calls `seen` for each file once its reads are
+/// requested.
 pub fn warm(
     mut files: Vec<ByInode>,
     bytes_max: u64,
@@ -138,7 +139,7 @@ fn look(path: &Path, number: usize) -> io::Result<Option<(File, Vec<Piece>)>> {
     if !status.is_file() {
         return Ok(None);
     }
-    // What has no place yet is in memory anyway.
+    // Contents without blocks are in memory anyway.
     let extents = extents::of(&file, false)?;
     let read =
         extents.iter().filter(|extent| !matches!(extent.kind, Kind::Unwritten | Kind::Inline));
@@ -151,7 +152,7 @@ fn look(path: &Path, number: usize) -> io::Result<Option<(File, Vec<Piece>)>> {
     Ok(Some((file, pieces.collect())))
 }
 
-/// Asks for the pieces in the order of the device, and returns the number of their runs.
+/// Requests the pieces in device order, and returns the number of their runs.
 fn read(open: &[File], mut pieces: Vec<Piece>) -> u64 {
     pieces.sort_by_key(|piece| piece.physical);
     let mut runs = 0;
@@ -161,7 +162,7 @@ fn read(open: &[File], mut pieces: Vec<Piece>) -> u64 {
         runs += u64::from(end != Some(piece.physical));
         end = Some((piece.physical + piece.length).next_multiple_of(sys::PAGE_BYTES));
         let piece_end = piece.logical + piece.length;
-        // Small blocks may make an extent begin within a page.
+        // With blocks smaller than a page, an extent may begin within a page.
         let mut at = piece.logical / sys::PAGE_BYTES * sys::PAGE_BYTES;
         while at < piece_end {
             let length = (piece_end - at).min(TOGETHER_BYTES);
@@ -182,12 +183,12 @@ const TOGETHER_BYTES: u64 = 4 << 20;
 const TOGETHER_PIECES: usize = 512;
 
 fn read_together(asked: &mut Vec<sys::Piece<'_>>) {
-    // Advice: a file that cannot be read ahead, say because it does not map, is read when its reader comes.
+    // Only advice: a file that cannot be read ahead, for example because it cannot be mapped, is read later.
     let _ = sys::read_ahead(asked);
     asked.clear();
 }
 
-/// How many files can be open at once, after asking for as many as this process may have.
+/// How many files can be open at once, after raising the limit as far as allowed.
 pub(crate) fn open_files_max() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);

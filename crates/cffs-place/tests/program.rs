@@ -1,4 +1,4 @@
-//! The program as people call it.
+//! Tests of the program's command line.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A directory with two files, below the build's own; nothing where that is on another file system.
+/// A directory with two files, in the build directory; nothing if that is on an unsupported file
+/// system.
 fn tree() -> Option<(tempfile::TempDir, String)> {
     let at = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if Volume::of(at).is_err() {
@@ -38,10 +39,11 @@ fn tree() -> Option<(tempfile::TempDir, String)> {
 }
 
 #[test]
-fn a_file_system_that_is_not_known_is_refused_by_name() {
+fn an_unsupported_file_system_is_refused_by_name() {
     let output = place(&["show", "/proc"], b"");
     assert_eq!(output.status.code(), Some(1));
-    // Once, it was a number: "a file system that place does not know (type 0x9fa0)".
+    // Regression: the message contained a number, "a file system that place does not know (type
+    // 0x9fa0)".
     let said = text(&output.stderr);
     assert!(said.starts_with("place: /proc: unsupported file system (proc)"), "{said}");
     assert!(said.contains("ext4, XFS and btrfs"), "{said}");
@@ -77,7 +79,7 @@ fn a_dry_run_moves_nothing() {
 }
 
 #[test]
-fn contents_come_in_the_order_that_was_asked_for() {
+fn contents_are_printed_in_the_order_of_the_arguments() {
     let Some((_directory, path)) = tree() else { return };
     let list = format!("{path}/b\0{path}/a\0");
     let expected = [vec![b'b'; 5000], vec![b'a'; 10_000]].concat();
@@ -90,7 +92,7 @@ fn contents_come_in_the_order_that_was_asked_for() {
 }
 
 #[test]
-fn a_trace_ends_as_its_command_does() {
+fn trace_returns_the_exit_status_of_its_command() {
     let Some((directory, path)) = tree() else { return };
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: only root may watch opened files");
@@ -131,9 +133,9 @@ fn a_file_that_is_no_disk_is_refused_with_the_reason() {
     }
 }
 
-/// `place show | head` and others ended with a panic and a backtrace.
+/// Regression: `place show | head` and others ended with a panic and a backtrace.
 #[test]
-fn a_reader_that_goes_is_no_panic() {
+fn a_closed_pipe_causes_no_panic() {
     let Some((directory, path)) = tree() else { return };
     let other = directory.path().join("other").display().to_string();
     let trace = directory.path().join("trace").display().to_string();

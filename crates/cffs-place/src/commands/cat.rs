@@ -1,4 +1,4 @@
-//! `place cat`: the contents of many files, read in the order of the device.
+//! `place cat`: copies the contents of many files to standard output, reading them in device order.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ Examples:
   place cat /var/log/app/*.log | grep error
   find mail -name '*.eml' -print0 | place cat -0 - | wc -w";
 
-/// Files that are read ahead together, and their bytes at most.
+/// The most files, and bytes, of one read-ahead.
 const AHEAD_FILES: usize = 4096;
 const AHEAD_BYTES: u64 = 256 << 20;
 
@@ -48,7 +48,7 @@ impl Cat {
         }
         let mut output = io::stdout().lock();
         for round in files.chunks(AHEAD_FILES) {
-            // What cannot be read is reported below.
+            // Files that cannot be read are reported below.
             warm(round.to_vec(), AHEAD_BYTES, || {});
             for (_, path) in round {
                 copy(path, &mut output, &mut unseen)?;

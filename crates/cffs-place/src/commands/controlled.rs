@@ -1,4 +1,4 @@
-//! `place mkdir`, `create`, `cp` and `mv`: directories and files in a group of one's choice.
+//! `place mkdir`, `create`, `cp` and `mv`: directories and files in a chosen group.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::output::note;
 use cffs_place::controlled;
 use cffs_place::shadow::Shadow;
 
-/// Where something goes.
+/// The target group.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct Where {
@@ -96,7 +96,7 @@ pub struct Mv {
 }
 
 impl Mkdir {
-    /// Makes them.
+    /// Makes the directories.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &self.paths, |shadow, path, group| {
             controlled::make_directory(shadow, path, 0o777, group).map(drop)
@@ -105,7 +105,7 @@ impl Mkdir {
 }
 
 impl Create {
-    /// Makes them.
+    /// Makes the files.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &self.paths, |shadow, path, group| {
             controlled::create_file(shadow, path, 0o666, group)
@@ -114,7 +114,7 @@ impl Create {
 }
 
 impl Cp {
-    /// Copies.
+    /// Copies the file.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &[self.to], |shadow, to, group| {
             let left_out = controlled::copy_file(shadow, &self.from, to, group)?;
@@ -128,7 +128,7 @@ impl Cp {
 }
 
 impl Mv {
-    /// Copies and removes.
+    /// Copies the file and removes the old one.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &[self.to], |shadow, to, group| {
             controlled::move_file(shadow, &self.from, to, group)
@@ -136,7 +136,7 @@ impl Mv {
     }
 }
 
-/// Does something for each path, by the tree that the first belongs to.
+/// Calls a function for each path, with the tree of the first path.
 fn each(
     place: &Where,
     paths: &[PathBuf],

@@ -1,4 +1,4 @@
-//! `place disk`: what a disk can do.
+//! `place disk`: measures a disk.
 
 use std::fs;
 use std::ops::Range;
@@ -74,7 +74,7 @@ impl MeasureDisk {
     }
 }
 
-/// An error of opening, with what to do.
+/// An error from opening the disk, with advice.
 fn advised(error: std::io::Error, writable: &Writable) -> anyhow::Error {
     let advice = match (error.raw_os_error().map(Errno::from_raw_os_error), writable) {
         (Some(Errno::BUSY), Writable::Disk) => {
@@ -115,7 +115,7 @@ fn print(disk: &Disk) -> Result<()> {
     say!("writes     {}", writes(disk))
 }
 
-/// The state of the write cache, as the disk's timing and the kernel show it.
+/// The state of the write cache, by measurement and according to the kernel.
 fn writes(disk: &Disk) -> String {
     let place = |cached: bool| match cached {
         true => "acknowledged before they are on the platter",

@@ -1,4 +1,4 @@
-//! `place groups`: the groups of a volume, and what is in them.
+//! `place groups`: the groups of a volume and their contents.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ struct Each {
 }
 
 impl ShowGroups {
-    /// Looks and prints.
+    /// Reads the groups and prints them.
     pub fn run(self) -> Result<ExitCode> {
         let groups = Groups::of(&self.directory)?;
         let free = groups.free_bytes(&self.directory)?;

@@ -1,4 +1,4 @@
-//! The commands, and what several of them need.
+//! The commands, and functions that several of them use.
 
 pub mod cat;
 pub mod controlled;
@@ -22,7 +22,7 @@ use crate::output::note;
 use cffs_place::list::{self, Ends};
 use cffs_place::tree::Unseen;
 
-/// The paths that a command is about: those of its arguments, `-` standing for a list from standard input.
+/// The paths given as arguments; `-` stands for a list from standard input.
 pub fn paths(given: &[PathBuf], ends: Ends) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for path in given {
@@ -41,12 +41,12 @@ pub fn paths_in(file: &Path, ends: Ends) -> Result<Vec<PathBuf>> {
     list::read(BufReader::new(open), ends).with_context(at)
 }
 
-/// How paths of a list end.
+/// The terminator of the paths of a list.
 pub fn ends(zero: bool) -> Ends {
     if zero { Ends::Zero } else { Ends::Line }
 }
 
-/// A bar on standard error; silent if that is no terminal.
+/// A progress bar on standard error; hidden if that is not a terminal.
 pub fn bar(files: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
     let bar = ProgressBar::new(files).with_message(what);
@@ -54,7 +54,7 @@ pub fn bar(files: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-/// A counter on standard error of what has been looked at, where the total is not known.
+/// A counter of files on standard error, for an unknown total.
 pub fn counter(what: &'static str) -> ProgressBar {
     let counter = ProgressBar::new_spinner().with_message(what);
     counter.enable_steady_tick(Duration::from_millis(200));
@@ -65,7 +65,7 @@ pub fn counter(what: &'static str) -> ProgressBar {
     counter
 }
 
-/// Names what could not be looked at; true if there was anything.
+/// Prints the paths that could not be read; true if there were any.
 pub fn print_unseen(unseen: &[Unseen]) -> bool {
     for (path, error) in unseen {
         note!("place: {}: {error}", path.display());

@@ -1,4 +1,4 @@
-//! `place pack`: files side by side, in place.
+//! `place pack`: moves the contents of files side by side, in place.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ Examples:
   place trace -o t -- ./start && place pack --trace t";
 
 impl Pack {
-    /// Moves the files and prints what was done.
+    /// Moves the files and prints a summary.
     pub fn run(self, interrupt: &Interrupt) -> Result<ExitCode> {
         let (volume, groups, unseen) = self.groups()?;
         let files = groups.iter().map(|group| group.len() as u64).sum();
@@ -102,7 +102,7 @@ impl Pack {
                 use std::os::unix::fs::MetadataExt;
                 status.is_file() && status.dev() == volume.device
             });
-            // A trace also has files of other volumes, of /proc, and some that are gone.
+            // A trace also lists files of other volumes and of /proc, and deleted ones.
             if !is_here {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! `place show`: what a cold read takes, per directory, and why.
+//! `place show`: the requests of a cold read per directory, and their causes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ Examples:
   place show ~/src
   place show --json ~/src | jq .requests.contents";
 
-/// The directories that are shown without `--all`.
+/// The number of directories shown without `--all`.
 const SHOWN: usize = 20;
 
 #[derive(Serialize)]
@@ -54,7 +54,7 @@ struct Shown {
 }
 
 impl Show {
-    /// Looks and prints.
+    /// Predicts and prints.
     pub fn run(self) -> Result<ExitCode> {
         let volume = Volume::of(&self.directory)?;
         let progress = counter("looking at entries:");

@@ -1,4 +1,4 @@
-//! `place trace`: which files a command opens, in order.
+//! `place trace`: the files that a command opens, in order.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Trace {
             note!("place: the kernel lost reports: files are missing from {}", at());
             return Ok(ExitCode::FAILURE);
         }
-        // 128 and more for signals, as shells say it.
+        // 128 plus the signal's number, as shells report it.
         use std::os::unix::process::ExitStatusExt;
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         Ok(ExitCode::from(code as u8))

@@ -1,4 +1,4 @@
-//! `place warm`: reading in the order of the device.
+//! `place warm`: reads files into the page cache, in device order.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ Examples:
   place trace -o t -- ./start; place warm - <t";
 
 impl Warm {
-    /// Reads and prints what was read.
+    /// Reads the files and prints their number.
     pub fn run(self) -> Result<ExitCode> {
         let (files, mut unseen) = files_below(&paths(&self.paths, ends(self.null))?)?;
         let progress = bar(files.len() as u64, "reading");

@@ -1,4 +1,4 @@
-//! The disk that is measured, and its clock.
+//! The measured disk, and its clock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,31 +13,31 @@ use super::Writable;
 
 /// A disk, one request at a time.
 pub trait Drive {
-    /// How long it is, in bytes.
+    /// The size of the disk, in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// The least that it reads, in bytes; offsets and lengths are multiples.
+    /// The smallest read, in bytes; offsets and lengths are multiples of it.
     fn unit(&self) -> usize;
 
-    /// Reads past all caches of the system.
+    /// Reads, bypassing all caches of the system.
     fn read(&mut self, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
 
-    /// Writes past all caches of the system.
+    /// Writes, bypassing all caches of the system.
     fn write(&mut self, offset: u64, contents: &[u8]) -> io::Result<()>;
 
-    /// Seconds since some moment.
+    /// Seconds since an arbitrary moment.
     fn now(&self) -> f64;
 
     /// Lets time pass.
     fn idle(&mut self, seconds: f64);
 
-    /// Whether the kernel flushes it, since it takes it for a drive with a write cache; `None` for
-    /// a drive that no kernel drives.
+    /// Whether the kernel flushes this disk because it assumes a write cache; `None` for a drive
+    /// without a kernel driver.
     fn is_flushed(&self) -> Option<bool> {
         None
     }
 
-    /// The offset, or a little before it, where a read may begin that ends on the disk.
+    /// The last aligned offset up to this one from which a read stays within the disk.
     fn aligned(&self, offset: u64) -> u64 {
         let unit = self.unit() as u64;
         offset.min(self.size_bytes() - (1 << 20).min(self.size_bytes())) / unit * unit
@@ -54,17 +54,17 @@ pub struct FileDrive {
     since: Instant,
 }
 
-/// The longest request, and what addresses in memory have to be multiples of.
+/// The longest request; also the alignment of its address in memory.
 const BUFFER: usize = 64 << 10;
 const ALIGNMENT: usize = 4096;
 
 impl FileDrive {
-    /// Opens a disk; one that is writable as a whole must not be in use.
+    /// Opens a disk; a disk that is writable as a whole must not be in use.
     ///
     /// # Errors
     ///
-    /// Those of the system; [`io::ErrorKind::InvalidInput`] for what is neither a block device nor
-    /// a file.
+    /// Those of the system; [`io::ErrorKind::InvalidInput`] for a path that is neither a block
+    /// device nor a file.
     pub fn open(path: &Path, writable: &Writable) -> io::Result<FileDrive> {
         let to_write = !matches!(writable, Writable::Nothing);
         let exclusive =
@@ -86,7 +86,7 @@ impl FileDrive {
         Ok(FileDrive { file, size_bytes, unit, is_flushed, buffer, since: Instant::now() })
     }
 
-    /// As much of the buffer as is wanted, from where direct requests may begin.
+    /// The first `bytes` of the buffer, aligned for direct I/O.
     fn aligned_buffer(&mut self, bytes: usize) -> &mut [u8] {
         let skip = self.buffer.as_ptr().align_offset(ALIGNMENT);
         &mut self.buffer[skip..skip + bytes]
@@ -102,7 +102,7 @@ fn logical_block_bytes(file: &File) -> io::Result<usize> {
 fn flushed_by_kernel(device: u64) -> Option<bool> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let at = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // A part of a disk has the queue of the disk.
+    // A partition uses the queue of its disk.
     let read = |queue: &str| fs::read_to_string(at.join(queue).join("write_cache")).ok();
     let said = read("queue").or_else(|| read("../queue"))?;
     Some(said.trim() == "write back")

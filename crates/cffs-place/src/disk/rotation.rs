@@ -1,41 +1,41 @@
-//! How long a turn of the platter takes.
+//! Finds how long a turn of the platter takes.
 
 use std::f64::consts::TAU;
 use std::io;
 
 use super::Drive;
 
-/// Places that are read: more than drives have segments of their buffer.
+/// The number of places to read: more than drives have buffer segments.
 const SITES: u64 = 41;
-/// How often each is.
+/// How often each place is read.
 const ROUNDS: u64 = 3;
-/// Places are as far apart at least, so that what is read ahead at one is not the next.
+/// The least distance between places, so that the read-ahead at one does not reach the next.
 const APART_BYTES: u64 = 4 << 20;
 /// The longest pause before a read, in seconds.
 const PAUSE: f64 = 0.008;
-/// A smaller disk has not the room.
+/// The smallest disk that has room for this.
 pub const LEAST_BYTES: u64 = SITES * APART_BYTES;
-/// The shortest and the longest turn that is looked for, in seconds: 24,000 and 2,400 in a minute.
+/// The shortest and the longest turn considered, in seconds: 24,000 and 2,400 turns per minute.
 const SHORTEST: f64 = 0.0025;
 const LONGEST: f64 = 0.025;
-/// Turns that are tried differ by this part.
+/// The relative step between the turns tried.
 const STEP: f64 = 0.0004;
-/// How well whole turns must explain the measurements, of 1: chance gives less than half of this.
+/// The score that whole turns must reach, of at most 1: chance gives less than half of this.
 const EXPLAINED: f64 = 0.6;
-/// The part of what the best one explains that the turn does at least.
+/// The fraction of the best score that the right turn reaches at least.
 const NEARLY: f64 = 0.8;
-/// How far from a whole number of turns a difference may be, in turns, from one estimate to the
-/// next.
+/// How far from a whole number of turns a difference may be, in turns, for each successive
+/// estimate.
 const WHOLE: [f64; 4] = [0.5, 0.25, 0.1, 0.1];
 
-/// A turn in seconds, if there is one, and the mean time of a read.
+/// The time of a turn in seconds, if one was found, and the mean time of a read.
 pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
-    // A part of the disk is enough, and its seeks are shorter.
+    // A part of the disk is enough, and seeks within it are shorter.
     let span = (drive.size_bytes() / 8).max(LEAST_BYTES).min(drive.size_bytes());
     let apart = span / SITES;
     let place = |site: u64| {
-        // At distances that differ: from one place to the next of regular ones the platter would
-        // always wait as long, so that most pauses were not a turn apart, or all of them.
+        // Distances vary: between regularly spaced places the platter would always wait equally
+        // long, so that most pauses were not a turn apart, or all were.
         let further = (site as f64 * 0.569_840).fract() * apart as f64 / 4.0;
         drive.aligned(apart * (site * 29 % SITES) + further as u64)
     };
@@ -44,7 +44,7 @@ pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
     let (mut last, mut access, mut reads) = (drive.now(), 0.0, 0.0);
     for round in 0..ROUNDS {
         for (site, offset) in offsets.iter().enumerate() {
-            // Pauses that differ from round to round, and are multiples of nothing.
+            // Pauses vary from round to round and have no common divisor.
             let pause = (site as f64 * 0.618_034 + round as f64 * 0.754_878).fract();
             drive.idle(pause * PAUSE);
             let before = drive.now();
@@ -66,7 +66,7 @@ pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
     Ok((turn(&differences), access / reads))
 }
 
-/// The longest time of which all differences are multiples, nearly.
+/// The longest time of which nearly all differences are multiples.
 fn turn(differences: &[f64]) -> Option<f64> {
     let explained = |turn: f64| {
         let sum: f64 = differences.iter().map(|difference| (TAU * difference / turn).cos()).sum();
@@ -79,15 +79,15 @@ fn turn(differences: &[f64]) -> Option<f64> {
     if best < EXPLAINED {
         return None;
     }
-    // A half or a third of the turn explains as much, and some of what was late besides. So it is
-    // the best one where the longest lie that explain about as much.
+    // A half or a third of the turn explains as much, and by chance some of the late reads as well.
+    // So take the peak among the longest candidates that explain about as much.
     let mut at = scored.iter().rposition(|(_, score)| *score > NEARLY * best)?;
     while at > 0 && scored[at - 1].1 >= scored[at].1 {
         at -= 1;
     }
     let (rough, _) = scored[at];
-    // Least squares over the numbers of turns that this gives. As it becomes exact, what is not
-    // nearly whole is left out: a read that something else made late shows no turn.
+    // Least squares over the resulting numbers of turns. As the estimate becomes exact, differences
+    // that are not nearly whole are dropped: reads that other programs delayed show no turn.
     WHOLE.iter().try_fold(rough, |turn, within| {
         let counted =
             differences.iter().map(|difference| ((difference / turn).round(), difference));

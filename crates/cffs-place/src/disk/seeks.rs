@@ -6,37 +6,37 @@ use serde::Serialize;
 
 use super::{Drive, Zone, timed};
 
-/// Distances, as parts of the disk's cylinders.
+/// Distances, as fractions of the disk's cylinders.
 const DISTANCES: [f64; 4] = [1.0 / 8.0, 1.0 / 3.0, 2.0 / 3.0, 0.98];
-/// Places that are read at each: more than drives have segments of their buffer, so that what is
-/// read again comes from the platter again.
+/// Places read at each distance: more than drives have buffer segments, so that a repeated read
+/// comes from the platter again.
 const PLACES: usize = 36;
-/// How many of them are read again.
+/// How many of them are read a second time.
 const AGAIN: usize = 16;
-/// How long the arm is there before or after the platter then, in turns at most.
+/// How long before or after the platter the arm arrives then, in turns at most.
 const NEAR: f64 = 0.1;
 
 /// How much longer than a turn the times of reads at one distance may span.
 const SPAN: f64 = 1.02;
 
-/// How much of the disk the places lie in at either end.
+/// The fraction of the disk, at either end, in which the places lie.
 const STRETCH: f64 = 1.0 / 64.0;
 
 /// A seek.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Seek {
-    /// How far, as a part of all cylinders.
+    /// The distance, as a fraction of all cylinders.
     pub distance: f64,
-    /// How long it takes to read, in milliseconds.
+    /// The time of the seek, in milliseconds.
     pub ms: f64,
 }
 
 /// Seeks over each of the distances.
 ///
-/// Times of reads at one distance lie within a turn, and the seek is found by where they begin and
-/// end. Where a place comes round is known once it was read after another. So some are read again,
-/// after pauses by which the arm gets there just before or just after it: that shows both ends as
-/// closely as many more reads would.
+/// The times of reads at one distance span a turn, and the bounds of that span give the seek time.
+/// The rotational position of a place is known once it was read after another. So some places are
+/// read again, after pauses chosen such that the arm arrives just before or just after the place:
+/// this shows both bounds as exactly as many more reads would.
 pub fn measure(
     drive: &mut impl Drive,
     zones: &[Zone],
@@ -49,10 +49,10 @@ pub fn measure(
     let mut seeks = Vec::new();
     let mut random: u64 = 1;
     for distance in DISTANCES {
-        // To and fro between two stretches.
+        // Back and forth between two stretches.
         let stretch = (distance / 8.0).min(STRETCH).min(1.0 - distance);
         let place = |number: usize| {
-            // A multiplicative generator (Lehmer): what is regular could keep step with the
+            // A multiplicative generator (Lehmer): regular distances could be in step with the
             // platter.
             random = random * 48_271 % 0x7fff_ffff;
             let begin = if number.is_multiple_of(2) { 0.0 } else { distance };
@@ -83,30 +83,30 @@ pub fn measure(
 /// A read after a movement of the arm.
 struct Sample {
     took: f64,
-    /// How much further than the distance it was, as a part of it.
+    /// How much longer than the nominal distance the movement was, as a fraction of it.
     further: f64,
 }
 
 impl Sample {
-    /// The time over the distance itself. Seeks of accelerating arms grow by the root of the
-    /// distance (Ruemmler and Wilkes 1994), so a rough estimate corrects for reads that were a
-    /// little nearer or further.
+    /// The time for the nominal distance. Seeks of accelerating arms grow with the square root of
+    /// the distance (Ruemmler and Wilkes 1994), so a rough estimate suffices to correct for reads
+    /// that were a little nearer or further.
     fn over_the_distance(&self, rough: f64) -> f64 {
         self.took - rough * self.further / 2.0
     }
 }
 
-/// Where the arm is, once it is known.
+/// The position of the arm, once it is known.
 struct Arm {
     at: Option<f64>,
     distance: f64,
-    /// Reads that take less time come from the drive's buffer.
+    /// Reads that take less time than this come from the drive's buffer.
     buffered: f64,
 }
 
 impl Arm {
-    /// Reads at a place, given as a part of all cylinders; nothing if the arm has not come from the
-    /// other end.
+    /// Reads at a place, given as a fraction of all cylinders; nothing if the arm did not come from
+    /// the other end.
     fn read(&mut self, drive: &mut impl Drive, at: f64, offset: u64) -> io::Result<Option<Sample>> {
         let took = timed(drive, drive.aligned(offset), drive.unit())?;
         if took < self.buffered {
@@ -114,19 +114,19 @@ impl Arm {
         }
         let Some(before) = self.at.replace(at) else { return Ok(None) };
         let further = f64::abs((at - before) / self.distance) - 1.0;
-        // After a place in the buffer, the arm is at this end already.
+        // If the previous place was in the buffer, the arm was at this end already.
         Ok((further.abs() < 0.5).then_some(Sample { took, further }))
     }
 }
 
-/// The times without the wait for the platter. Every part of a turn is equally likely as a wait, so
-/// the middle of the times contains half a turn. Other programs can only delay reads: of all spans
-/// as long as a turn, the one with the most reads counts.
+/// The time without the wait for the platter. Every wait up to a turn is equally likely, so the
+/// middle of the times contains half a turn. Other programs can only delay reads, so the span of
+/// one turn that contains the most reads counts.
 fn middle(times: impl Iterator<Item = f64>, turn: f64) -> f64 {
     let mut times: Vec<f64> = times.collect();
     times.sort_by(f64::total_cmp);
     let end = |first: usize| times.partition_point(|time| *time <= times[first] + SPAN * turn);
-    // Of several, the shortest times.
+    // Of several such spans, the one with the shortest times.
     let Some(first) = (0..times.len()).rev().max_by_key(|first| end(*first) - first) else {
         return 0.0;
     };
@@ -134,7 +134,7 @@ fn middle(times: impl Iterator<Item = f64>, turn: f64) -> f64 {
     (shortest + longest - turn) / 2.0
 }
 
-/// Where cylinders lie: a faster zone has more bytes on each.
+/// The cylinders of a disk: those of a faster zone have more bytes.
 struct Cylinders<'a> {
     zones: &'a [Zone],
     all: f64,
@@ -145,7 +145,7 @@ impl Cylinders<'_> {
         Cylinders { zones, all: zones.iter().map(cylinders_of).sum() }
     }
 
-    /// The first byte of a cylinder, given as a part of all.
+    /// The first byte of a cylinder, given as a fraction of all.
     fn offset(&self, part: f64) -> u64 {
         let mut left = part.clamp(0.0, 1.0) * self.all;
         for zone in self.zones {
@@ -160,7 +160,7 @@ impl Cylinders<'_> {
     }
 }
 
-/// How many cylinders a zone has, in a unit that is the same for all.
+/// The number of cylinders of a zone, in a unit that is the same for all zones.
 fn cylinders_of(zone: &Zone) -> f64 {
     (zone.end_byte - zone.first_byte) as f64 / zone.bytes_per_second
 }

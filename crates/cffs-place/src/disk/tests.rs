@@ -1,7 +1,7 @@
 use super::*;
 
-/// Reads that each take 4 ms but for one that is late, after which the next ones come sooner: the
-/// drive has read on.
+/// Completion times of reads that take 4 ms each, except one that is late; those after it are
+/// faster, since the drive has read ahead.
 fn moments(late: usize) -> Vec<f64> {
     let delay = |number: usize| match number.checked_sub(late) {
         Some(0) => 6.0,

@@ -1,4 +1,4 @@
-//! ext4: exchanging blocks with a donor.
+//! ext4: exchanges the blocks of files with those of a donor.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::volume::Volume;
 #[cfg(test)]
 mod tests;
 
-/// Moves files into the space of one donor; false if it was stopped.
+/// Moves files into the space of one donor; false if it was interrupted.
 pub fn pack(
     volume: &Volume,
     files: &[FileEntry],
@@ -54,23 +54,23 @@ pub fn pack(
         }
         std::thread::sleep(PAUSE);
     }
-    // Before the donor goes, and with it the blocks that it got in exchange.
+    // Before the donor is freed, and with it the blocks that it got in exchange.
     rustix::fs::syncfs(&donor).context("syncfs")?;
     Ok(true)
 }
 
-/// A file on its way into the donor's space; what counts blocks.
+/// A file that is being moved into the donor's space; counts are in blocks.
 struct Exchange<'a> {
     file: &'a FileEntry,
-    /// Where its blocks go in the donor.
+    /// The offset of its place in the donor.
     slot: u64,
     count: u64,
-    /// How many have their place. To exchange them once more would take it away again.
+    /// How many blocks have been moved. A second exchange would undo the first.
     moved: u64,
 }
 
 impl Exchange<'_> {
-    /// Moves what is not moved yet.
+    /// Moves the remaining blocks.
     fn go_on(&mut self, donor: &File) -> io::Result<Outcome> {
         let original = OpenOptions::new()
             .read(true)
@@ -82,8 +82,8 @@ impl Exchange<'_> {
             return Ok(Outcome::Left(String::from("changed meanwhile")));
         }
         while self.moved < self.count {
-            // Pages that wait to be written make the kernel refuse, and moving a block leaves the others of
-            // its folio so: then it moves one at a time.
+            // The kernel refuses dirty pages, and moving a block dirties the other blocks of its folio: then
+            // it moves one block at a time.
             extents::of(&original, true)?;
             let (at, left) = (self.moved, self.count - self.moved);
             let (moved, result) = sys::move_extents(&original, at, donor, self.slot + at, left);
@@ -98,7 +98,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Extents that follow each other in the file and on the device as one: ext4 splits long ones.
+/// Joins extents that follow each other in the file and on the device: ext4 splits long ones.
 fn joined(space: &[Extent]) -> Vec<Extent> {
     let mut joined: Vec<Extent> = Vec::new();
     for next in space {
@@ -115,7 +115,7 @@ fn joined(space: &[Extent]) -> Vec<Extent> {
     joined
 }
 
-/// Where in the donor each file goes, in blocks: one behind the other, none across two runs of space.
+/// The offset of each file in the donor, in blocks: consecutive, and none across two runs of space.
 fn slots(space: &[Extent], blocks: &[u64], block_bytes: u64) -> Vec<Option<u64>> {
     let mut runs = space
         .iter()

@@ -1,18 +1,19 @@
-//! Moving contents side by side, in place and while in use.
+//! Moves the contents of files side by side, in place and while they are in use.
 //!
 //! A file keeps its inode, its names, its times and its attributes; programs that have it open notice
-//! nothing. Contents are moved by what each kernel offers for that, which locks the file and is atomic:
+//! nothing. Contents are moved by an ioctl of each kernel driver that locks the file and is atomic:
 //!
-//! - ext4 exchanges the file's blocks with those of a donor (`EXT4_IOC_MOVE_EXT`), copying the contents
-//!   under its locks: `ext4.rs`;
+//! - ext4 exchanges the file's blocks with those of a donor (`EXT4_IOC_MOVE_EXT`), copying the contents under
+//!   its locks: `ext4.rs`;
+//!
 //! - XFS and btrfs let the file share a donor's blocks if the contents are the same (`FIDEDUPERANGE`), which
 //!   they compare under their locks: `sharing.rs`.
 //!
-//! A donor is a file without a name: whatever happens to this process or to the machine, the file system
-//! frees it. So there is nothing to leave behind, and nothing to clean up.
+//! A donor is a file without a name, which the file system frees even if this process or the machine crashes.
+//! So nothing is left behind.
 //!
-//! A file that others write to is refused for the moment by ext4, and differs on the others; it is tried
-//! again, and named at the end if that did not help.
+//! If another program writes to a file, ext4 refuses the exchange and the others find different contents; the
+//! file is tried again, and reported at the end if it stays busy.
 
 mod ext4;
 mod sharing;
@@ -36,7 +37,7 @@ use crate::volume::{Kind, Volume};
 /// The files to pack, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Files of more bytes stay where they are: they are read in many requests anyway.
+    /// Larger files stay where they are: they take many requests anyway.
     pub file_bytes_max: u64,
     /// Only report what would be moved.
     pub dry_run: bool,
@@ -51,17 +52,17 @@ impl Default for Options {
 /// The result of packing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Packed {
-    /// Files that were moved, or would be.
+    /// Files that were moved, or would be in a dry run.
     pub moved: u64,
     /// Their bytes.
     pub moved_bytes: u64,
-    /// Files that lay side by side already.
+    /// Files that were side by side already.
     pub in_place: u64,
     /// Files that stay where they are, with the reason.
     pub left: Vec<Left>,
-    /// Files to which others wrote all the time.
+    /// Files to which other programs kept writing.
     pub busy: Vec<PathBuf>,
-    /// Whether it was interrupted.
+    /// Whether packing was interrupted.
     pub interrupted: bool,
 }
 
@@ -70,7 +71,7 @@ pub struct Packed {
 pub struct Left {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -82,15 +83,15 @@ enum Outcome {
     Left(String),
 }
 
-/// Files that are to lie side by side, in this order.
+/// Files to place side by side, in this order.
 pub type Group = Vec<FileEntry>;
 
-/// Bytes of one donor: bounded, so that little contiguous space is needed at a time.
+/// The size of a donor in bytes: bounded, so that little contiguous space is needed at a time.
 const BATCH_BYTES: u64 = 64 << 20;
 const BATCH_FILES: usize = 2048;
 
-/// Puts the files of each group side by side. `seen` hears of each file that is done with; once `stop` says
-/// so, no other file is begun.
+/// Puts the files of each group side by side. Calls `seen` after each file; starts no further file once
+/// `stop` returns true.
 pub fn pack(
     volume: &Volume,
     groups: Vec<Group>,
@@ -144,7 +145,7 @@ impl Packed {
     }
 }
 
-/// The files of a group to move: all that can be, or none if they lie side by side.
+/// The files of a group to move: all movable ones, or none if they are side by side already.
 fn chosen(
     volume: &Volume,
     group: Group,
@@ -156,7 +157,7 @@ fn chosen(
     let mut movable = Vec::new();
     for file in group {
         if !known.insert(file.inode) {
-            // Another name of a file that has its place already.
+            // Another name of a file that is placed already.
             seen();
             continue;
         }
@@ -179,10 +180,10 @@ fn chosen(
     movable
 }
 
-/// One of this many files may lie elsewhere in a directory that still counts as packed.
+/// A directory counts as packed if at most one of this many files is elsewhere.
 const LOOSE_OF: u64 = 50;
 
-/// Why a file cannot be moved, or need not be.
+/// Why a file cannot or need not be moved.
 fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'static str> {
     if file.bytes == 0 {
         return Some("empty");
@@ -209,7 +210,7 @@ fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'st
     (end != file.bytes.next_multiple_of(volume.block_bytes)).then_some("sparse or preallocated")
 }
 
-/// Cuts a list of files into what goes into one donor each.
+/// Divides a list of files into batches, one for each donor.
 fn batches<'a>(volume: &Volume, files: &'a [FileEntry]) -> Vec<&'a [FileEntry]> {
     let mut batches = Vec::new();
     let (mut begin, mut bytes) = (0, 0);
@@ -242,7 +243,7 @@ fn nameless(path: &Path) -> Result<File> {
 
 /// How often a busy file is tried.
 const TRIES: u32 = 5;
-/// How long its users get to finish what they do, where trying at once does not help.
+/// The time between tries, if trying again at once does not help.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The outcome that an error means for its file.
@@ -257,7 +258,7 @@ fn outcome_of(error: &io::Error) -> Outcome {
     }
 }
 
-/// Space for a donor, contiguous as far as the volume has that.
+/// Allocates space for a donor, as contiguous as the volume has it.
 fn set_aside(donor: &File, bytes: u64) -> Result<()> {
     let flags = rustix::fs::FallocateFlags::empty();
     match rustix::fs::fallocate(donor, flags, 0, bytes) {

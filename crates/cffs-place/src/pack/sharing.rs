@@ -1,4 +1,4 @@
-//! XFS and btrfs: sharing the blocks of a donor with the same contents, and letting the donor go.
+//! XFS and btrfs: lets files share the blocks of a donor with the same contents, then frees the donor.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,10 +15,10 @@ use crate::tree::FileEntry;
 use crate::volume::Volume;
 use crate::warm::open_files_max;
 
-/// XFS: one donor holds the contents of all, in space that was set aside in one run.
+/// XFS: one donor has the contents of all files, in space that was allocated in one run.
 ///
-/// A block that a file fills in part can only be shared if both files end in it. So the files are served from
-/// the last to the first, and the donor is cut to the end of each.
+/// A partly filled block can only be shared if both files end in it. So the files are processed from last to
+/// first, and the donor is truncated to the end of each.
 pub fn pack_by_one(
     volume: &Volume,
     files: &[FileEntry],
@@ -56,7 +56,7 @@ pub fn pack_by_one(
     Ok(true)
 }
 
-/// btrfs: each file has a donor of its own. Cutting a common donor would move its last block, and files that
+/// btrfs: each file has its own donor. Truncating a common donor would move its last block, and files that
 /// are written in sequence are placed in sequence.
 pub fn pack_by_many(
     _volume: &Volume,
@@ -92,7 +92,7 @@ fn pack_some(
             Err(error) => done(file, outcome_of(&error)),
         }
     }
-    // To ask where a file lies writes it, and so places them in this order.
+    // Asking for the extents of a file writes it back, and so allocates the files in this order.
     let mut placed = Vec::with_capacity(donors.len());
     for (file, _, donor) in &donors {
         let extents = extents::of(donor, true).context("place a donor")?;
@@ -118,8 +118,8 @@ fn pack_some(
     Ok(true)
 }
 
-/// Lets a file share the donor's blocks from `offset` on, which have its contents. If others have written to
-/// it since, the donor gets the new contents.
+/// Lets a file share the donor's blocks from `offset` on, which have its contents. If another program has
+/// written to the file since, the donor gets the new contents.
 fn share(file: &FileEntry, original: &File, donor: &File, offset: u64) -> Outcome {
     let attempt = || -> io::Result<Outcome> {
         if original.metadata()?.len() != file.bytes {
@@ -146,8 +146,8 @@ fn share(file: &FileEntry, original: &File, donor: &File, offset: u64) -> Outcom
     Outcome::Busy
 }
 
-/// Opens a file if it is still the one that was looked at. Its time of last access stays as it is where that
-/// is ours to decide.
+/// Opens a file if it is still the one found earlier, without changing its time of last access if this
+/// process may suppress that.
 fn open(file: &FileEntry) -> io::Result<Option<File>> {
     let with = |flags: OFlags| {
         let flags = (flags | OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
@@ -161,7 +161,7 @@ fn open(file: &FileEntry) -> io::Result<Option<File>> {
     Ok((status.ino() == file.inode && status.len() == file.bytes).then_some(original))
 }
 
-/// Copies the first `bytes` of a file. If it has become shorter, the rest is left as it is, and differs.
+/// Copies the first `bytes` of a file. If the file has become shorter, the donor's rest stays and differs.
 fn copy(from: &File, to: &File, to_offset: u64, bytes: u64) -> io::Result<()> {
     let mut buffer = vec![0; bytes.min(1 << 20) as usize];
     let mut at = 0;

@@ -1,6 +1,6 @@
-//! Placement by group, on volumes of each kind in loop devices, held against what debugfs and xfs_db say.
+//! Placement by group on loop devices with each kind of file system, compared with debugfs and xfs_db.
 //!
-//! Needs root, since it mounts; as another user it says so and passes.
+//! Needs root, since it mounts; for another user it prints this and passes.
 
 mod volume;
 
@@ -20,7 +20,7 @@ use volume::{Kind, Volume, place, text};
 
 const PLACED: [Kind; 3] = [Kind::Ext4WithoutFlex, Kind::Ext4, Kind::Xfs];
 
-/// The files of each group, and their sizes: up to what ext4 can keep there.
+/// The sizes of files in each group: up to the largest that ext4 can keep there.
 const SIZES: [u64; 6] = [1, 4096, 8192, 20_000, 65_535, 65_536];
 
 #[test]
@@ -55,7 +55,8 @@ fn directories_and_files_lie_in_the_group_that_was_asked_for() {
         }
         println!("{kind:?}: {right} of {files} files, {mkdirs} mkdirs");
         assert!(right * 100 >= files * 99, "{kind:?}: {right} of {files} files");
-        // ext4 avoids the group that the journal fills, until it is asked for it. XFS goes round all groups.
+        // ext4 avoids the group filled by the journal until that group is requested. XFS rotates among all
+        // groups.
         let most = if kind == Kind::Xfs { groups.count * groups.count } else { groups.count + 1 };
         assert!(mkdirs <= most, "{kind:?}: {mkdirs} mkdirs");
         drop(shadow);
@@ -67,7 +68,7 @@ fn directories_and_files_lie_in_the_group_that_was_asked_for() {
     }
 }
 
-/// A directory of the user nobody, and the program where that user may run it.
+/// A directory of the user nobody, with a copy of the program that this user may run.
 struct Home {
     dir: PathBuf,
     program: PathBuf,
@@ -79,8 +80,8 @@ impl Home {
         fs::create_dir(&dir).expect("a directory");
         std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("chown");
         let program = volume.root().join("place");
-        // Another program copies it: a descriptor of this one, open for writing, could be inherited by a
-        // child that another test starts at that moment, and then the copy could not be executed.
+        // Another program copies it: if this one had the copy open for writing, a child that another test
+        // starts at that moment could inherit the descriptor, and the copy could not be executed.
         let copied =
             Command::new("cp").args([Path::new(env!("CARGO_BIN_EXE_place")), &program]).status();
         assert!(copied.expect("run").success());
@@ -94,14 +95,14 @@ impl Home {
         command.output().expect("place")
     }
 
-    /// The same, which must succeed; returns what it said.
+    /// The same; must succeed. Returns its output.
     fn succeed(&self, user: u32, arguments: &[&str]) -> String {
         let output = self.call(user, arguments);
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stderr)
     }
 
-    /// The same, which must fail; returns what it said.
+    /// The same; must fail. Returns its output.
     fn fail(&self, user: u32, arguments: &[&str]) -> String {
         let output = self.call(user, arguments);
         assert!(!output.status.success(), "{arguments:?} succeeded");
@@ -112,7 +113,7 @@ impl Home {
 const NOBODY: u32 = 65_534;
 
 #[test]
-fn without_root_a_tree_of_ones_own_serves() {
+fn an_unprivileged_user_can_use_an_own_tree() {
     for kind in PLACED {
         let Some(volume) = Volume::make(kind) else { return };
         let home = Home::on(&volume);
@@ -161,7 +162,7 @@ fn copies_and_moved_files_keep_their_attributes() {
         let home = Home::on(&volume);
         let from = home.dir.join("from");
         fs::write(&from, [7; 8192]).expect("write");
-        // A list of user 1000, who may read, and a mask.
+        // A list that lets user 1000 read, and a mask.
         let list = b"\x02\0\0\0\x01\0\x04\0\xff\xff\xff\xff\x02\0\x04\0\xe8\x03\0\0\
                      \x04\0\x04\0\xff\xff\xff\xff\x10\0\x04\0\xff\xff\xff\xff\
                      \x20\0\0\0\xff\xff\xff\xff";
@@ -235,7 +236,7 @@ fn a_directory_that_cannot_be_controlled_is_refused_with_the_reason() {
     refused(&["create", "--outer", &at("file")], "it exists");
     fs::hard_link(at("file"), at("link")).expect("link");
     refused(&["mv", "--outer", &at("file"), &at("moved")], "other names");
-    // More than is left in the group.
+    // More than the free space of the group.
     let large = fs::File::create(at("large")).expect("create");
     large.set_len(0).expect("empty");
     fs::write(at("large"), vec![1; 200 << 20]).expect("write");
@@ -264,7 +265,7 @@ fn a_hundred_kills_leave_nothing_behind() {
         std::thread::sleep(Duration::from_micros(kill * 150));
         child.kill().expect("kill");
         child.wait().expect("wait");
-        // A copy is there whole or not at all.
+        // A copy is either complete or missing.
         if let Ok(copied) = fs::read(root.join("to")) {
             assert!(copied == vec![9; 30_000], "kill {kill}");
             fs::remove_file(root.join("to")).expect("remove");

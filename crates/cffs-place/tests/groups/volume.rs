@@ -1,4 +1,4 @@
-//! A file system of some kind in a loop device.
+//! A file system on a loop device.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The program that makes it, with its arguments, and the size: enough for several groups.
+    /// The program that makes it, its arguments, and the size: enough for several groups.
     fn mkfs(self) -> (&'static [&'static str], u64) {
         match self {
             Kind::Ext2 => (&["mkfs.ext2", "-q", "-F"], 256 << 20),
@@ -36,14 +36,14 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Nothing where this process may not mount.
+    /// Makes a volume; nothing where this process may not mount.
     pub fn make(kind: Kind) -> Option<Volume> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not run: {kind:?} has to be mounted, which needs root");
             return None;
         }
         let places = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        // Others than root use it, too.
+        // Users other than root use it as well.
         run(Command::new("chmod").arg("755").arg(places.path()));
         let image = places.path().join("image");
         let (mkfs, size) = kind.mkfs();
@@ -62,12 +62,13 @@ impl Volume {
         &self.at
     }
 
-    /// Writes everything to the device, so that programs that read it see what there is.
+    /// Writes everything to the device, so that programs that read the device see the current
+    /// state.
     pub fn settle(&self) {
         run(Command::new("sync").arg("--file-system").arg(&self.at));
     }
 
-    /// The group of an inode: what debugfs or xfs_db says.
+    /// The group of an inode according to debugfs or xfs_db.
     pub fn group_by_its_own_tools(&self, inode: u64) -> u64 {
         let said = match self.kind {
             Kind::Xfs => {
@@ -87,7 +88,7 @@ impl Volume {
         if self.kind == Kind::Ext4 { group / 16 } else { group }
     }
 
-    /// Unmounts it and has its own program check it.
+    /// Unmounts it and checks it with its own fsck.
     pub fn check(&self) {
         run(Command::new("umount").arg(&self.at));
         match self.kind {
@@ -100,7 +101,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Another thread's child may have a file open until it runs its program.
+        // Another thread's child may hold a file open until it executes its program.
         for _ in 0..50 {
             let unmounted = Command::new("umount").arg(&self.at).status();
             if unmounted.is_ok_and(|status| status.success()) {
@@ -113,7 +114,7 @@ impl Drop for Volume {
     }
 }
 
-/// Runs a program that has to succeed, and returns what it prints.
+/// Runs a program, which must succeed, and returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("a program");
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
@@ -128,7 +129,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Everything below a directory.
+/// All paths below a directory.
 pub fn below(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("list");
     let paths = entries.map(|entry| entry.expect("entry").path());

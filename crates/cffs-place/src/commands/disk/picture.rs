@@ -1,15 +1,15 @@
-//! A disk as a picture: how fast it is read from end to end, and what seeks take.
+//! A disk as an SVG picture: its bandwidth from end to end, and its seek times.
 
 use std::fmt::Write;
 
 use cffs_place::disk::Disk;
 
-/// The width of a chart, its height, and what is left around it, in pixels.
+/// Width, height and margins of a chart, in pixels.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 200.0;
 const MARGIN: f64 = 56.0;
 
-/// The picture as SVG.
+/// The picture, as SVG.
 pub fn of(disk: &Disk) -> String {
     let charts = [bandwidth(disk), seeks(disk)];
     let charts: Vec<Chart> = charts.into_iter().filter(|chart| !chart.points.is_empty()).collect();
@@ -26,12 +26,12 @@ pub fn of(disk: &Disk) -> String {
     out + "</svg>\n"
 }
 
-/// One line over the disk, from 0 to `across`.
+/// A curve over the disk, whose x axis ends at `across`.
 struct Chart {
     title: &'static str,
     unit: &'static str,
     across: String,
-    /// Parts of the width, and values.
+    /// Fractions of the width, with their values.
     points: Vec<(f64, f64)>,
 }
 

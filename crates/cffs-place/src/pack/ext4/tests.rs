@@ -1,4 +1,4 @@
-//! Where files go in a donor.
+//! The offsets of files in a donor.
 
 use super::*;
 use crate::extents::Kind;
