@@ -161,9 +161,9 @@ pub struct Layout {
     pub extents: u64,
     /// The contiguous runs that these form on the device.
     pub runs: u64,
-    /// The number of files that have blocks.
+    /// How many of the files begin where the previous one ends.
     pub adjacent: u64,
-    /// The number of files that could.
+    /// The number of files that have blocks.
     pub placed: u64,
 }
 
@@ -298,7 +298,7 @@ const LEAF_FILL_PERCENT: u64 = 75;
 /// The key and the pointer of an item in a leaf of btrfs.
 const ITEM: u64 = 25;
 
-/// The bytes of a directory's names in the tree of btrfs, which has each twice beside the directory's inode.
+/// The bytes of a directory's names in the btrfs tree, which stores each twice in addition to the inode.
 fn name_items(directory: &Directory) -> u64 {
     2 * (directory.entries * (ITEM + 30) + directory.names_bytes)
 }

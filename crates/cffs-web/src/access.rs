@@ -1,8 +1,8 @@
-//! Who is let in: checks before any handler runs, and the headers of every answer.
+//! Access control: checks before any handler runs, and the headers of every answer.
 //!
-//! A browser sends requests for any site. So a request must name this server as its host (otherwise another
-//! site's name could be made to resolve to it), must not come from another origin, and must have its token in
-//! a header, which other sites cannot set: cookies are not used.
+//! Any web site can make a browser send requests here. So a request must name this server as its host
+//! (otherwise another site's name could be made to resolve to it), must not come from another origin, and
+//! must carry its token in a header, which other sites cannot set: cookies are not used.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::tokens::{Role, Tokens};
 use crate::{Options, State as Shared};
 
-/// Headers of every answer: browsers load nothing from other sites, and keep nothing.
+/// Headers of every answer: browsers load nothing from other sites, and cache nothing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -32,7 +32,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// An answer that says why not.
+/// An answer that refuses a request, with the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub StatusCode, pub String);
 
@@ -54,7 +54,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Checks the tokens of callers, and the names by which they call the server.
+/// Checks the tokens of callers and the host names in their requests.
 pub(crate) struct Gate {
     names: Vec<String>,
     scheme: &'static str,
@@ -70,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// Refuses what another site may have made a browser ask.
+    /// Refuses requests that another site may have made a browser send.
     fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether a host's name, with or without a port, is one of this server. An IP address is, since it
+    /// Whether a host name, with or without a port, belongs to this server. IP addresses do, since they
     /// cannot be made to resolve elsewhere.
     fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
@@ -103,14 +103,14 @@ impl Gate {
             || self.names.iter().any(|ours| name.eq_ignore_ascii_case(ours))
     }
 
-    /// The caller's role, by its token.
+    /// The caller's role, according to its token.
     fn role(&self, headers: &HeaderMap) -> Option<Role> {
         let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         self.tokens.role(shown.strip_prefix("Bearer ")?)
     }
 }
 
-/// Checks for every request, and headers for every answer.
+/// Checks every request, and adds headers to every answer.
 pub(crate) async fn check_site(
     State(shared): State<Arc<Shared>>,
     request: Request,
@@ -126,12 +126,12 @@ pub(crate) async fn check_site(
     answer
 }
 
-/// Lets requests through that show a token which lets look.
+/// Passes on requests with a token of either role.
 pub(crate) async fn look(state: State<Arc<Shared>>, request: Request, next: Next) -> Response {
     admit(Role::Look, state, request, next).await
 }
 
-/// Lets requests through that show a token which lets run.
+/// Passes on requests with the token for full control.
 pub(crate) async fn run(state: State<Arc<Shared>>, request: Request, next: Next) -> Response {
     admit(Role::Run, state, request, next).await
 }

@@ -1,7 +1,7 @@
-//! The actions of the page: each with the command that does the same.
+//! The actions of the page, each with its equivalent command.
 //!
-//! Scrub, check and regrouping are jobs of the server, shared with the commands. Sync and trim have a
-//! status of their own here, since a command waits for them.
+//! Scrub, check and regrouping are jobs of the server, shared with the commands. Sync and trim have their
+//! status here, since the commands wait for them instead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::access::Refusal;
 use crate::snapshots::checked_name;
 use crate::{Options, RecentLog, Snapshots, Target};
 
-/// The rate of a scrub unless another is asked for, as of the command.
+/// The default rate of a scrub, as of the command.
 const SCRUB_BYTES_PER_SEC: u64 = 50 << 20;
-/// How much is trimmed at once, so that progress is visible.
+/// The bytes trimmed at once, so that progress is visible.
 const TRIM_STEP_BYTES: u64 = 1 << 30;
 
-/// An action; the path of the request says which, its body how.
+/// An action: the path of the request names it, the body has its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Sync,
@@ -46,7 +46,7 @@ pub(crate) enum Action {
     RemoveSnapshot(String),
 }
 
-/// How a mount reacts to damage by default.
+/// The default reaction of a mount to damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Errors {
@@ -56,7 +56,7 @@ pub(crate) enum Errors {
 }
 
 impl Errors {
-    /// Its name for `cffs tune`.
+    /// The name that `cffs tune` uses.
     fn name(self) -> &'static str {
         match self {
             Errors::Default => "default",
@@ -74,7 +74,7 @@ impl Errors {
     }
 }
 
-/// The fields of all bodies; each action has its own of them.
+/// The fields of all bodies; each action uses some of them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Body {
@@ -90,7 +90,7 @@ pub(crate) struct Body {
 }
 
 impl Action {
-    /// The action that a request asks for.
+    /// The action that a request names.
     pub fn new(name: &str, body: Body) -> Result<Action, Refusal> {
         let bad = |why: &str| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, why);
         Ok(match name {
@@ -134,7 +134,7 @@ impl Action {
         })
     }
 
-    /// The command that does the same. On an image that is served, only some commands work.
+    /// The equivalent command. Some commands do not work on an image that is being served.
     pub fn command(&self, target: &Target) -> String {
         let command = self.command_alone(target);
         let needs_it_alone = matches!(
@@ -197,7 +197,7 @@ impl Action {
     }
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
@@ -206,21 +206,21 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// How an action stands that its caller does not wait for.
+/// The status of an action whose caller does not wait for it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct OnceStatus {
     pub stage: Stage,
-    /// Bytes that were looked at.
+    /// Bytes examined.
     pub done_bytes: u64,
-    /// Bytes that there are to look at.
+    /// Bytes to examine.
     pub total_bytes: u64,
-    /// Bytes that the device got back.
+    /// Bytes that the device reported as discarded.
     pub trimmed_bytes: u64,
-    /// Why it failed.
+    /// The reason if it failed.
     pub failure: Option<String>,
 }
 
-/// An action that is carried out at most once at a time.
+/// An action of which only one runs at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Once(Mutex<OnceStatus>);
 
@@ -229,7 +229,7 @@ impl Once {
         self.0.lock().clone()
     }
 
-    /// Begins, unless it is under way.
+    /// Begins, unless it is running.
     fn begin(&self, total_bytes: u64) -> Result<(), Refusal> {
         let mut status = self.0.lock();
         if status.stage == Stage::Running {
@@ -239,7 +239,7 @@ impl Once {
         Ok(())
     }
 
-    /// Does the work, and keeps how it ended, also if that was by a panic.
+    /// Does the work and records its outcome, including a panic.
     fn complete(&self, log: &RecentLog, work: impl FnOnce() -> Result<(), String>) {
         let panicked = || Err(String::from("the server's log says what went wrong"));
         let ended = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked());
@@ -249,7 +249,7 @@ impl Once {
     }
 }
 
-/// The actions that have their status here.
+/// The actions whose status is kept here.
 #[derive(Debug)]
 pub(crate) struct Actions {
     pub sync: Once,
@@ -264,7 +264,7 @@ impl Actions {
         Actions { sync: Once::default(), trim: Once::default(), snapshots, log }
     }
 
-    /// Begins an action; where that waits for the device, it is in a thread.
+    /// Begins an action, in a thread if it waits for the device.
     pub fn start(self: &Arc<Self>, served: &Arc<Served>, action: &Action) -> Result<(), Refusal> {
         match action {
             Action::Sync => {
@@ -312,7 +312,7 @@ impl Actions {
                 self.change_exports(served, |exports| exports.remove(path))?;
             }
             Action::KeepSnapshot(name) => self.change_snapshots(|snapshots| {
-                // So that it has what its maker sees.
+                // So that the version contains everything visible at this time.
                 served.sync().and_then(|()| snapshots.create(name))
             })?,
             Action::RemoveSnapshot(name) => {
@@ -362,7 +362,7 @@ impl Actions {
         Ok(())
     }
 
-    /// The answer to an error of the volume.
+    /// The answer for an error of the volume.
     pub fn refused(&self, error: &Error) -> Refusal {
         let status = match error {
             Error::NotFound | Error::NotDirectory => StatusCode::NOT_FOUND,
@@ -379,12 +379,12 @@ fn size_bytes(volume: &Volume) -> u64 {
     superblock.blocks * u64::from(superblock.block_bytes)
 }
 
-/// Starts work that says itself how it ended.
+/// Starts work that records its own outcome.
 fn in_thread(work: impl FnOnce() + Send + 'static) {
     std::thread::spawn(work);
 }
 
-/// The longest path, as of the kernel.
+/// The longest path, as in the kernel.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// The file at a path of the volume.

@@ -1,4 +1,4 @@
-//! The interface below the page: what `page/openapi.json` describes, and metrics.
+//! The HTTP interface of the page, described by `page/openapi.json`, and the metrics.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ use crate::{State as Shared, files, snapshots};
 
 /// The longest body of a request.
 const BODY_BYTES_MAX: usize = 8 << 10;
-/// How long an answer may take, but for events. Looking at the layout of a large tree takes longest.
+/// How long an answer may take, except for events. The layout of a large tree takes longest.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 /// Messages in an answer.
 const MESSAGES_MAX: usize = 500;
-/// Directories of a layout in an answer: those first of which a scan takes most requests.
+/// Directories of a layout in an answer: those whose scan takes most requests.
 const DIRECTORIES_MAX: usize = 100;
 
 type Answer = Result<Response, Refusal>;
 
-/// All that is answered.
+/// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let for_lookers = Router::new()
         .route("/api/v1/status", get(status))
@@ -117,8 +117,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-/// The snapshots as events: the latest at once, and each that follows. A browser that reads slowly
-/// misses some.
+/// The snapshots as events: the latest at once, and then each new one. A slow browser skips some.
 async fn events(State(shared): State<Arc<Shared>>) -> Response {
     let mut latest = shared.samples.watch();
     latest.mark_changed();
@@ -133,7 +132,7 @@ async fn events(State(shared): State<Arc<Shared>>) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
-/// Which messages of the log.
+/// The filter for messages of the log.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LogFilter {
@@ -198,7 +197,7 @@ fn look(served: &Served, path: &str, alone: &Mutex<()>) -> Result<Found, Error> 
     Ok(Found::Tree(LayoutReport::from(&layout::survey_in_use(&volume, ino)?)))
 }
 
-/// Runs what waits for the device in a thread, of which there are few.
+/// Runs a function that waits for the device in one of a few threads.
 async fn waiting<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -219,7 +218,7 @@ async fn layout_of(
     })
 }
 
-/// A layout without the places on the device, which the picture shows.
+/// A layout without the device addresses, which only the picture uses.
 fn summary(mut report: LayoutReport) -> Value {
     let count = report.directories.len();
     let sum = |of: fn(&cffs_serve::layout::DirectoryReport) -> u64| -> u64 {
@@ -263,7 +262,7 @@ async fn picture_of(
     }
 }
 
-/// Asks the device each time, which may be far away: so it takes the full-control token.
+/// Each call asks the device, which may be remote, so it requires the token for full control.
 async fn snapshots_of(State(shared): State<Arc<Shared>>) -> Answer {
     let Some(snapshots) = shared.options.snapshots.clone() else {
         let why = "the device of this volume keeps no snapshots";

@@ -1,10 +1,11 @@
-//! The page itself, as it lies in the program. It holds no figures, and so takes no token.
+//! The files of the page, compiled into the program. They contain no figures, so they require no
+//! token.
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 
-/// A path, the type of what is there, and its contents.
+/// A path, its media type, and its contents.
 const FILES: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),

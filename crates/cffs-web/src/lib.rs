@@ -1,18 +1,18 @@
-//! A page by which people watch and run a volume that is being served, and the interface below it.
+//! A web page to monitor and administer a served volume, and its HTTP interface.
 //!
-//! Offers [`Server`], which listens at an address and shows what a [`Served`] volume says of itself: the
-//! counters of `cffs stats`, the jobs on it, the last lines of the log, and where files lie. Everything
-//! that the page needs is in the program. Asynchronous code of the page is here alone.
+//! Offers [`Server`], which listens at an address and shows the figures of a [`Served`] volume: the counters
+//! of `cffs stats`, its jobs, the last lines of the log, and the layout of files. All files of the page are
+//! compiled into the program. The page's asynchronous code is only in this crate.
 //!
 //! ```text
 //!   Served ──once a second──▶ snapshot ──▶ every browser        (samples.rs, one text for all)
 //!   browser ──▶ listener: limits, TLS ──▶ access: Host, Origin, token ──▶ api ──▶ Served
 //! ```
 //!
-//! Invariants: nothing is shown without a token, but for the page itself, which holds no figures; a path of
-//! the host is in no answer to the viewing token, and for the other in commands alone; no request of another
-//! site is carried out; the volume is asked once a second, for any number of browsers. What waits for the
-//! device runs in threads of its own, few of them.
+//! Invariants: nothing is shown without a token, except the page itself, which contains no figures; answers
+//! for the viewing token contain no path of the host, and for the other token only in commands; no request of
+//! another site is executed; the volume is asked once a second, for any number of browsers. Requests that
+//! wait for the device run in a few threads of their own.
 
 use std::borrow::Cow;
 use std::io;
@@ -44,42 +44,42 @@ use samples::Samples;
 pub use snapshots::{Snapshot, Snapshots};
 pub use tokens::{BadTokens, Tokens};
 
-/// Threads that wait for the device on behalf of browsers: no more than this are kept from the volume's
-/// users.
+/// The most threads that wait for the device on behalf of browsers, so that the volume's users still get most
+/// of it.
 const WAITING_THREADS: usize = 4;
 
 /// How to serve a page.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen. Other addresses than those of this machine take a certificate.
+    /// Where to listen. Addresses other than loopback require a certificate.
     pub address: SocketAddr,
-    /// Names by which browsers may call the server, in addition to its addresses and `localhost`.
+    /// Host names of the server, in addition to its addresses and `localhost`.
     pub names: Vec<String>,
-    /// A file with a certificate, those that vouch for it, and its key.
+    /// A PEM file with a certificate, its chain, and its key.
     pub certificate: Option<PathBuf>,
     /// The tokens for viewing and for full control.
     pub tokens: Tokens,
     /// The last messages of the program.
     pub log: RecentLog,
-    /// How commands reach the volume.
+    /// How commands name the volume.
     pub target: Target,
-    /// The versions that its device keeps, if it can.
+    /// The snapshots, if the device supports them.
     pub snapshots: Option<Arc<dyn Snapshots>>,
-    /// How it is drawn, and its metrics for Prometheus.
+    /// Functions that render its picture and its metrics.
     pub forms: Forms,
 }
 
-/// How commands reach a volume that has a page.
+/// How commands name a volume that has a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The directory on which it is mounted, if it is. Commands take that, and the image otherwise.
+    /// Its mount point, if it is mounted. Commands take this, or else the image.
     pub directory: Option<PathBuf>,
     /// Its image, device or URL.
     pub image: PathBuf,
 }
 
 impl Target {
-    /// The word for the volume where its path is not shown.
+    /// A word for the volume, for answers that must not contain its path.
     pub(crate) fn word(&self) -> &'static str {
         match self.directory {
             Some(_) => "DIR",
@@ -93,22 +93,22 @@ impl Target {
     }
 }
 
-/// Forms that commands print, too.
+/// Renderings that commands print as well.
 #[derive(Clone, Copy, Debug)]
 pub struct Forms {
-    /// A picture of a layout, with a title, as SVG.
+    /// The SVG picture of a layout, with a title.
     pub picture: fn(&LayoutReport, &str) -> String,
     /// Metrics in the text format of Prometheus, from the counters and the mounts.
     pub metrics: fn(&Value, &Value) -> String,
 }
 
-/// Why there is no page.
+/// Why a page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("listening at {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// The certificate is not good.
+    /// The certificate cannot be used.
     #[error("{}: {why}; it has to hold a certificate and its key, in the form PEM", .path.display())]
     Certificate {
         /// The file.
@@ -116,7 +116,7 @@ pub enum BindError {
         /// The reason.
         why: String,
     },
-    /// Tokens would be read on their way.
+    /// Without TLS, tokens could be read on the network.
     #[error(
         "{0} can be reached from other machines, and tokens would travel there in readable form: \
          name a certificate, or listen at 127.0.0.1 and reach that by `ssh -L`"
@@ -124,7 +124,7 @@ pub enum BindError {
     Open(SocketAddr),
 }
 
-/// A page that listens, and answers as soon as [`start`](Server::start) is called.
+/// A page that listens; it answers once [`start`](Server::start) is called.
 pub struct Server {
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -132,7 +132,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Begins to listen.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Server {
         Ok(Server { listener, tls, options })
     }
 
-    /// Where it listens, also if any port was asked for.
+    /// The address that it listens at, with the actual port.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Server {
             if let Err(error) = runtime.block_on(serving) {
                 tracing::error!(%error, "the page ended");
             }
-            // A thread that waits for the device ends by itself, and is not joined.
+            // A thread that waits for the device ends by itself and is not joined.
             runtime.shutdown_background();
         })?;
         Ok(Page { state, stop: Some(stop), thread: Some(thread) })
@@ -213,11 +213,11 @@ struct State {
     gate: Gate,
     samples: Samples,
     actions: Arc<Actions>,
-    /// One layout is looked at at a time: what has to become durable waits meanwhile.
+    /// Only one layout is computed at a time, since each delays commits.
     looking: Arc<Mutex<()>>,
 }
 
-/// A page that is being served; dropped, it ends.
+/// A served page; it ends when dropped.
 pub struct Page {
     state: Arc<State>,
     stop: Option<oneshot::Sender<()>>,
@@ -230,7 +230,7 @@ impl Page {
         self.state.samples.show(served);
     }
 
-    /// How often the volume was asked for its figures so far.
+    /// How often the volume was asked for its figures.
     pub fn samples(&self) -> u64 {
         self.state.samples.count()
     }
@@ -241,7 +241,7 @@ impl Drop for Page {
         drop(self.stop.take());
         self.state.samples.stop();
         if let Some(thread) = self.thread.take() {
-            // It has logged why, if it panicked.
+            // A panic of the thread has been logged.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Connections, and their limits: how many, how long, how slow, how large.
+//! Connections, with limits of their number, duration, speed and size.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -19,20 +19,20 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at the same time; another one is closed at once.
+/// The most connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take for the head of a request, and for the handshake of TLS.
+/// How long a client may take for the TLS handshake, and for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a connection may last. A page connects again.
+/// How long a connection may last. The page reconnects.
 const CONNECTION_TIME: Duration = Duration::from_secs(3600);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Header lines of a request.
 const HEADERS_MAX: usize = 64;
-/// How long accepting rests when there is no descriptor for a connection.
+/// The pause of accepting while no file descriptor is available.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves until it is told to stop, or its end of `stopped` is dropped.
+/// Serves until it is told to stop, or the sender of `stopped` is dropped.
 pub(crate) async fn serve(
     listener: StdListener,
     tls: Option<Arc<ServerConfig>>,
@@ -48,7 +48,8 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
-            // The client has gone, or there are too many files open: the next one may do better.
+            // The client has disconnected, or too many files are open: the next connection may
+            // succeed.
             sleep(REST).await;
             continue;
         };
@@ -81,11 +82,11 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // A client's mistake affects no other client.
+    // An error of one client affects no other.
     let _ = connection.await;
 }
 
-/// The certificate and the key in a file, or what is wrong with them.
+/// The certificate and the key in a file; on failure the reason.
 pub(crate) fn tls(path: &Path) -> Result<Arc<ServerConfig>, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();

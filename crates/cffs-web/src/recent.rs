@@ -1,4 +1,4 @@
-//! The last messages of the program, for the page. Bounded, and without paths of the host.
+//! The last messages of the program, for the page: a bounded number, without paths of the host.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -12,14 +12,14 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Messages that are kept.
+/// The number of messages kept.
 const MESSAGES_MAX: usize = 500;
-/// The longest message; what is longer is cut.
+/// The length to which messages are cut.
 const MESSAGE_BYTES_MAX: usize = 1000;
-/// Fields that hold paths of the host.
+/// Fields that contain paths of the host, which are left out.
 const LEFT_OUT: [&str; 4] = ["image", "directory", "path", "program"];
 
-/// The last messages; each copy is the same log.
+/// The last messages; clones share one log.
 #[derive(Clone, Debug, Default)]
 pub struct RecentLog(Arc<Mutex<Messages>>);
 
@@ -28,14 +28,14 @@ struct Messages {
     last: VecDeque<Message>,
     /// The number of the newest.
     newest: u64,
-    /// Texts that are never shown, each with the word that replaces it.
+    /// Texts that are hidden, each with its replacement.
     hidden: Vec<(String, &'static str)>,
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Message {
-    /// Counts the messages from 1 on.
+    /// The number of the message, from 1 on.
     pub number: u64,
     /// Seconds since 1970.
     pub at: u64,
@@ -46,9 +46,9 @@ pub(crate) struct Message {
 }
 
 impl RecentLog {
-    /// Has a text replaced by a word wherever it is shown, before anything else is logged.
+    /// Replaces a text by a word in everything shown. Must be called before anything else is logged.
     pub fn hide(&self, text: &str, word: &'static str) {
-        // The root directory is in every path of the volume, and no secret.
+        // The root directory is a prefix of every path, and not secret.
         if text.len() > 1 {
             self.0.lock().hidden.push((text.to_owned(), word));
         }
@@ -65,8 +65,8 @@ impl RecentLog {
         self.0.lock().newest
     }
 
-    /// The messages after one, of a level or graver, with a text in them in whatever case: the newest
-    /// `count`.
+    /// The newest `count` messages after a given one, of a level or a more severe one, that contain a text,
+    /// ignoring case.
     pub(crate) fn messages(
         &self,
         after: u64,
@@ -120,7 +120,7 @@ impl<S: Subscriber> Layer<S> for RecentLog {
     }
 }
 
-/// A message as it is put together.
+/// A message under construction.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -137,7 +137,7 @@ impl Visit for Line {
         match field.name() {
             "message" => self.message.push_str(&value),
             name if LEFT_OUT.contains(&name) => {}
-            // The fields of a structure are for the server's log.
+            // Debug output of structures is only for the server's log.
             _ if value.contains(" { ") => {}
             // Writing to a string cannot fail.
             name => drop(write!(self.fields, " {name}={value}")),

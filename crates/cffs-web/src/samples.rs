@@ -1,7 +1,7 @@
 //! Figures of the volume, once a second, in one text that all browsers share.
 //!
-//! One thread asks the volume and writes the text; each stream of events waits for the next and sends the
-//! same bytes. So a browser more costs a write to its socket, and the volume nothing.
+//! One thread asks the volume and writes the text; each stream of events waits for the next text and sends
+//! the same bytes. So an additional browser costs one write to its socket, and the volume nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,25 +20,24 @@ use crate::{Options, RecentLog, Target};
 
 /// How often the volume is asked.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The seconds that count as now.
+/// The seconds that the current figures cover.
 const NOW_SECS: u64 = 10;
-/// The interval between the samples that are kept of the last hour.
+/// The interval of the samples kept for the last hour.
 const KEPT_EVERY_SECS: u64 = 10;
 const HOUR_SECS: u64 = 3600;
-/// Problems of a check that the page shows.
+/// The number of problems of a check that the page shows.
 const PROBLEMS_MAX: usize = 20;
 
-/// Fewer operations than this are no measure of the requests that they took.
+/// With fewer operations than this, no requests per operation are shown.
 const OPERATIONS_MIN: u64 = 10;
 
-/// Figures that rise, at a moment.
+/// Monotonic counters at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     at: u64,
     operations: u64,
     requests: u64,
-    /// Those of the requests that fell into seconds in which a job was at work, which makes many without an
-    /// operation.
+    /// The requests in seconds during which a job ran: jobs make many requests without operations.
     job_requests: u64,
     hits: u64,
     misses: u64,
@@ -85,18 +84,18 @@ impl Sample {
     }
 }
 
-/// The samples of the last hour: all of the last seconds, and some of the time before.
+/// The samples of the last hour: all of the last seconds, and fewer of the earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     recent: VecDeque<Sample>,
     hour: VecDeque<Sample>,
-    /// The jobs as they were at the last sample.
+    /// The jobs at the last sample.
     jobs: Value,
 }
 
 impl History {
-    /// Adds a sample, with the jobs as they are. Where they are at work, or others than before, jobs made the
-    /// requests since the last sample.
+    /// Adds a sample, with the current jobs. If one is running or has changed, the requests since the last
+    /// sample count as those of jobs.
     pub fn add(&mut self, mut sample: Sample, jobs: Value) {
         let last = self.recent.back().copied().unwrap_or(sample);
         let is_running = |job: &Value| job["stage"] == "running";
@@ -120,7 +119,7 @@ impl History {
         self.recent.push_back(sample);
     }
 
-    /// The last seconds, and the last hour or as much of it as there is.
+    /// The changes over the last seconds, and over the last hour as far as it is known.
     pub fn summary(&self) -> (Value, Value) {
         let last = self.recent.back().copied().unwrap_or_default();
         let since = |kept: &VecDeque<Sample>| last.since(kept.front().unwrap_or(&last));
@@ -139,7 +138,7 @@ impl History {
     }
 }
 
-/// The thread that asks, and what it found.
+/// The sampling thread and its results.
 pub(crate) struct Samples {
     shared: Arc<Shared>,
     latest: watch::Receiver<Bytes>,
@@ -158,7 +157,7 @@ struct Shared {
 }
 
 impl Samples {
-    /// Takes a first sample, and the others in a thread of its own.
+    /// Takes a first sample, and starts a thread for the others.
     pub fn start(served: Arc<Served>, options: &Options) -> io::Result<Samples> {
         let shared = Arc::new(Shared {
             actions: Arc::new(Actions::new(options)),
@@ -194,7 +193,7 @@ impl Samples {
         *self.shared.served.lock() = served;
     }
 
-    /// The latest snapshot, and each one that follows.
+    /// The latest snapshot, and all later ones.
     pub fn watch(&self) -> watch::Receiver<Bytes> {
         self.latest.clone()
     }
@@ -215,7 +214,7 @@ impl Samples {
 }
 
 impl Shared {
-    /// Waits for the next second; false if there is to be none.
+    /// Waits for the next second; false at the end.
     fn wait(&self) -> bool {
         let mut stopping = self.stopping.lock();
         if !*stopping {
@@ -265,7 +264,7 @@ impl Shared {
     }
 }
 
-/// The state of the volume in a word, and what to know about it.
+/// The state of the volume in one word, with an explanation.
 fn state(info: &Value, log: &RecentLog) -> Value {
     let superblock = &info["superblock"];
     let is_read_only = info["server"]["read_only"] == true;

@@ -1,4 +1,4 @@
-//! Versions of the volume that its device keeps, for the page.
+//! Snapshots that the volume's device keeps, for the page.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,42 +10,42 @@ use crate::access::Refusal;
 /// The longest name of a version, as of `cffs snapshot`.
 const NAME_BYTES_MAX: usize = 128;
 
-/// A version that is kept.
+/// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Its name.
     pub name: String,
-    /// When it was made.
+    /// Its time of creation.
     pub made: SystemTime,
-    /// Whether it is kept for a clone, and goes when that is gone.
+    /// Whether it is kept only for a clone, and is removed with it.
     pub for_clone: bool,
 }
 
-/// A device that keeps versions of its volume. Each call waits for it.
+/// A device that keeps snapshots of its volume. Each call waits for the device.
 pub trait Snapshots: Send + Sync + std::fmt::Debug {
-    /// The versions that are kept, by name.
+    /// The snapshots, sorted by name.
     ///
     /// # Errors
     ///
     /// Why they cannot be read.
     fn list(&self) -> Result<Vec<Snapshot>, String>;
 
-    /// Keeps the volume as its last sync left it.
+    /// Keeps the state of the volume's last sync under this name.
     ///
     /// # Errors
     ///
-    /// Why not; the name may be taken.
+    /// The reason; for example, the name is taken.
     fn create(&self, name: &str) -> Result<(), String>;
 
-    /// Keeps a version no longer.
+    /// Deletes a snapshot.
     ///
     /// # Errors
     ///
-    /// Why not; there may be none of this name.
+    /// The reason; for example, none has this name.
     fn remove(&self, name: &str) -> Result<(), String>;
 }
 
-/// The name of a version, if it can be one: so that it is nothing else where it is a part of a URL.
+/// A valid name of a snapshot: one without special meaning as a part of a URL.
 pub(crate) fn checked_name(name: Option<String>) -> Result<String, Refusal> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_good =
@@ -56,7 +56,7 @@ pub(crate) fn checked_name(name: Option<String>) -> Result<String, Refusal> {
     })
 }
 
-/// Versions as the interface shows them.
+/// Snapshots in the form of the interface.
 pub(crate) fn described(snapshots: &[Snapshot]) -> Value {
     let described = snapshots.iter().map(|snapshot| {
         let made = snapshot.made.duration_since(UNIX_EPOCH).map_or(0, |made| made.as_secs());

@@ -1,6 +1,6 @@
-//! Tokens: what a browser shows to be let in.
+//! Tokens, by which browsers authenticate.
 //!
-//! A file has one line for each, `run TOKEN` and `look TOKEN`, and is its owner's alone.
+//! A token file has the lines `run TOKEN` and `look TOKEN`, and must be readable by its owner only.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,38 +10,38 @@ use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The shortest token of a file: what is shorter can be guessed.
+/// The shortest token accepted: shorter ones could be guessed.
 const LETTERS_MIN: usize = 16;
 
 /// The rights of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// See figures and messages.
+    /// View figures and messages.
     Look,
-    /// That, and start what changes or keeps the volume busy.
+    /// View, and start actions that change the volume or keep it busy.
     Run,
 }
 
-/// A token for each role.
+/// The tokens of both roles.
 #[derive(Clone)]
 pub struct Tokens {
-    /// Lets look.
+    /// For viewing.
     pub look: String,
-    /// Lets look and run.
+    /// For full control.
     pub run: String,
 }
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // They do not belong into a log.
+        // Tokens must not be logged.
         out.write_str("Tokens")
     }
 }
 
-/// Why a file of tokens cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// It cannot be read or made.
+    /// It cannot be read or created.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
@@ -49,10 +49,10 @@ pub enum BadTokens {
         /// The system's error.
         source: io::Error,
     },
-    /// Others can read it.
+    /// Other users can read it.
     #[error("{}: other users can read it; run: chmod 600 FILE", .0.display())]
     Readable(PathBuf),
-    /// It holds something else.
+    /// Its contents are invalid.
     #[error(
         "{}: it has to have the lines `run TOKEN` and `look TOKEN`, each token different and of \
          {LETTERS_MIN} letters or more; without the file, one is made", .0.display()
@@ -61,7 +61,7 @@ pub enum BadTokens {
 }
 
 impl Tokens {
-    /// New ones that cannot be guessed.
+    /// New random tokens.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Tokens {
         Ok(Tokens { look: random()?, run: random()? })
     }
 
-    /// Those of a file, which is made if there is none.
+    /// The tokens of a file, which is created if it does not exist.
     ///
     /// # Errors
     ///
@@ -106,15 +106,15 @@ impl Tokens {
         (tokens.look != tokens.run).then_some(tokens)
     }
 
-    /// The role of a token's bearer.
+    /// The role that a token gives.
     pub(crate) fn role(&self, token: &str) -> Option<Role> {
-        // Both are compared, so that the time of an answer tells nothing of either.
+        // Both are compared, so that the time of an answer reveals neither.
         let (run, look) = (is_same(token, &self.run), is_same(token, &self.look));
         if run { Some(Role::Run) } else { look.then_some(Role::Look) }
     }
 }
 
-/// Compares in a time that does not depend on where two texts of one length differ.
+/// Compares in a time that does not depend on where two texts of equal length differ.
 fn is_same(left: &str, right: &str) -> bool {
     let difference = left.bytes().zip(right.bytes()).fold(0, |sum, (l, r)| sum | (l ^ r));
     left.len() == right.len() && std::hint::black_box(difference) == 0

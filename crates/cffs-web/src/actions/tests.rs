@@ -73,7 +73,7 @@ fn each_action_has_its_command_line() {
 }
 
 #[test]
-fn an_action_that_panics_has_ended() {
+fn an_action_that_panics_is_no_longer_running() {
     let once = Once::default();
     assert!(once.begin(0).is_ok());
     assert!(once.begin(0).is_err(), "a second one began");

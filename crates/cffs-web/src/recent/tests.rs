@@ -1,9 +1,9 @@
 use super::*;
 use tracing_subscriber::prelude::*;
 
-/// Every mount had a line with "granted=Granted { max_write: …" on its page.
+/// Regression: every mount's page had a line with "granted=Granted { max_write: …".
 #[test]
-fn fields_are_words_and_no_structures_of_the_program() {
+fn fields_with_structures_are_left_out() {
     let log = RecentLog::default();
     let subscriber = tracing_subscriber::registry().with(log.clone());
     tracing::subscriber::with_default(subscriber, || {

@@ -12,7 +12,7 @@ fn sample(at: u64) -> Sample {
 }
 
 #[test]
-fn an_hour_is_kept_and_no_more_of_it_than_is_shown() {
+fn at_most_an_hour_is_kept() {
     let mut history = History::default();
     for at in 0..3 * HOUR_SECS {
         history.add(sample(at), Value::Null);
@@ -33,7 +33,7 @@ fn an_hour_is_kept_and_no_more_of_it_than_is_shown() {
 }
 
 #[test]
-fn nothing_happened_is_no_rate() {
+fn without_operations_no_rate_is_shown() {
     let mut history = History::default();
     assert_eq!(history.summary().0["requests_per_operation"], Value::Null);
     history.add(sample(7), Value::Null);
@@ -42,9 +42,9 @@ fn nothing_happened_is_no_rate() {
     assert_eq!(history.summary().0["hit_percent"], Value::Null);
 }
 
-/// After a scrub the page said "528 requests per operation".
+/// Regression: after a scrub the page showed "528 requests per operation".
 #[test]
-fn requests_of_jobs_are_no_measure_of_operations() {
+fn requests_of_jobs_do_not_count_as_requests_per_operation() {
     let mut history = History::default();
     let job = |stage: &str, requests| {
         let sample = Sample { requests, operations: 1000 + requests / 100, ..sample(7) };
@@ -54,7 +54,7 @@ fn requests_of_jobs_are_no_measure_of_operations() {
     add(&mut history, job("never", 0));
     add(&mut history, job("running", 5_000));
     add(&mut history, job("running", 9_000));
-    // It ended since the last sample.
+    // The job has ended since the last sample.
     add(&mut history, job("done", 10_000));
     let now = history.summary().0;
     assert_eq!((&now["operations"], &now["device_requests"]), (&json!(100), &json!(10_000)));
@@ -65,7 +65,7 @@ fn requests_of_jobs_are_no_measure_of_operations() {
 }
 
 #[test]
-fn few_operations_are_no_measure() {
+fn few_operations_give_no_requests_per_operation() {
     let mut history = History::default();
     history.add(sample(7), Value::Null);
     let operations = sample(7).operations + OPERATIONS_MIN - 1;

@@ -1,11 +1,11 @@
-//! The page in Debian's chromium, as people get it. Without that these tests say so and pass.
+//! The page in Debian's chromium. Without chromium these tests print that and pass.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{LOOK, RUN, Scene};
 
-/// Whether there is one; says so if not.
+/// Whether chromium is installed; prints a line if not.
 pub fn has_chromium() -> bool {
     let found = Command::new("chromium").arg("--version").stdout(Stdio::null()).status();
     if found.is_err() {
@@ -14,7 +14,7 @@ pub fn has_chromium() -> bool {
     found.is_ok()
 }
 
-/// The page after some seconds of its own time, and the browser's complaints.
+/// The page after some seconds of virtual time, and the browser's messages.
 fn shown(scene: &Scene, end: &str) -> (String, String) {
     let profile = tempfile::tempdir().expect("a directory");
     let run = |path: &Path| {
@@ -31,7 +31,7 @@ fn shown(scene: &Scene, end: &str) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// No error of a script, and nothing that the content security policy had to stop.
+/// Checks for script errors and violations of the content security policy.
 fn assert_quiet(complaints: &str) {
     let of_page: Vec<&str> = complaints.lines().filter(|line| line.contains("CONSOLE")).collect();
     assert!(of_page.is_empty(), "{of_page:#?}");
@@ -60,7 +60,7 @@ fn figures_and_a_layout_appear_and_names_stay_text() {
 }
 
 #[test]
-fn a_looker_cannot_press_anything_and_a_stranger_is_asked_for_a_token() {
+fn the_viewing_token_disables_actions_and_without_a_token_the_page_asks_for_one() {
     if !has_chromium() {
         return;
     }

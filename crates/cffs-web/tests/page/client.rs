@@ -1,4 +1,4 @@
-//! HTTP as far as these tests need it, by hand: so that they can also say what no client would.
+//! A minimal HTTP client, which can also send invalid requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Where the server is.
+/// The server's address.
 #[derive(Clone, Copy)]
 pub struct Client(pub SocketAddr);
 
-/// An answer, whole.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -31,10 +31,10 @@ impl Client {
         stream
     }
 
-    /// Sends bytes, and reads until the server closes.
+    /// Sends bytes, and reads until the server closes the connection.
     pub fn raw(self, request: &[u8]) -> Answer {
         let mut stream = self.connect();
-        // The server may refuse before it has read all of it.
+        // The server may refuse before it has read everything.
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -44,7 +44,7 @@ impl Client {
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    /// A request with these headers in addition to those of every client.
+    /// Sends a request with these headers in addition to the usual ones.
     pub fn request(self, line: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
         self.raw(

@@ -1,5 +1,4 @@
-//! Chromium, driven as by a person: keys, colours, and what a screen reader gets, by its DevTools protocol
-//! over a pair of pipes.
+//! Drives Chromium by its DevTools protocol over a pair of pipes: keys, colours, and the accessibility tree.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long something on the page may take to come.
+/// How long to wait for a condition on the page.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A browser with one page open.
@@ -32,7 +31,7 @@ impl Browser {
         let pipe = |name: &str| profile.path().join(name);
         let made = Command::new("mkfifo").args([pipe("commands"), pipe("answers")]).status();
         assert!(made.expect("run").success());
-        // The protocol is at descriptors 3 and 4. The browser ends when the pipe of commands does.
+        // The protocol uses descriptors 3 and 4. The browser ends when the command pipe is closed.
         let process = Command::new("sh")
             .args(["-c", "exec timeout 120 chromium \"$@\" 3<\"$0/commands\" 4>\"$0/answers\""])
             .arg(profile.path())
@@ -58,12 +57,12 @@ impl Browser {
         Some(browser)
     }
 
-    /// Until then there may be nothing in which an expression could have a value.
+    /// Until the page is loaded, expressions may have no context to be evaluated in.
     fn wait_until_loaded(&mut self) {
         self.wait_for("document.readyState === 'complete' && location.protocol === 'http:'");
     }
 
-    /// Has the browser do something that it must be able to, and returns its answer.
+    /// Sends the browser a command, which must succeed, and returns its answer.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
@@ -95,7 +94,7 @@ impl Browser {
         value.unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// The same, or what the browser says where there is no page: between two.
+    /// The same, or the browser's error while no page is loaded.
     fn try_value(&mut self, expression: &str) -> Result<Value, Value> {
         let asked =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
@@ -104,7 +103,7 @@ impl Browser {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Role and name of everything that a screen reader gets.
+    /// Role and name of every node in the accessibility tree.
     pub fn roles_and_names(&mut self) -> Vec<(String, String)> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
         let text = |of: &Value| of["value"].as_str().unwrap_or_default().to_owned();
@@ -113,7 +112,7 @@ impl Browser {
         nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
     }
 
-    /// Waits until an expression is true, on this page or on one that is loaded in its place.
+    /// Waits until an expression is true, on this page or on one that replaces it.
     pub fn wait_for(&mut self, expression: &str) {
         let began = Instant::now();
         loop {
@@ -126,7 +125,7 @@ impl Browser {
         }
     }
 
-    /// Presses a key, and lets it go.
+    /// Presses and releases a key.
     pub fn press(&mut self, key: &str) {
         let (code, text) = match key {
             "Tab" => (9, ""),
@@ -144,7 +143,7 @@ impl Browser {
         }
     }
 
-    /// Shows the page in the colours that people prefer.
+    /// Sets the preferred colour scheme.
     pub fn prefer(&mut self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
@@ -152,7 +151,7 @@ impl Browser {
 }
 
 impl Browser {
-    /// Has the page this width, in the pixels of its styles, as on a telephone.
+    /// Sets the width of the page in CSS pixels, as on a telephone.
     pub fn resize(&mut self, width: u32) {
         let metrics =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });

@@ -1,4 +1,4 @@
-//! Figures and messages on the page, and the command that each action shows.
+//! Figures and messages on the page, and the command shown for each action.
 
 use std::thread;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn the_log_shows_the_messages_that_the_filter_lets_through() {
         let levels = "[...document.querySelectorAll('#log li')].map((one) => one.className)";
         browser.wait_for(&format!("{levels}.join() === '{}'", expected.join(",")));
     };
-    // It comes by itself, the newest first.
+    // It appears without a reload, the newest first.
     filter(&mut browser, "log-text", "", &["error", "warn", "info"]);
     filter(&mut browser, "level", "debug", &["error", "warn", "info", "debug"]);
     filter(&mut browser, "level", "error", &["error"]);
@@ -97,7 +97,7 @@ fn the_log_shows_the_messages_that_the_filter_lets_through() {
 }
 
 #[test]
-fn the_command_of_an_action_is_the_one_that_the_server_began() {
+fn each_action_shows_the_command_that_the_server_executes() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let begun = |browser: &mut Browser, name: &str, command: &Value| {
@@ -124,7 +124,7 @@ fn the_command_of_an_action_is_the_one_that_the_server_began() {
         let command = browser.value(&format!("{item}.querySelector('code').textContent"));
         browser.value(&format!("{}=''", text("said")));
         browser.value(&format!("{item}.querySelector('button').click()"));
-        // What moves or discards data asks first, and has done nothing until then.
+        // Actions that move or discard data need confirmation, and do nothing before it.
         if browser.value("document.getElementById('confirm').open") == true {
             asked.push(browser.value(&format!("{item}.id")));
             assert_eq!(browser.value(&text("confirm-command")), command);

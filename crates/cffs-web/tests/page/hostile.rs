@@ -1,4 +1,4 @@
-//! Requests of other sites, of strangers, and of no client at all.
+//! Requests of other sites, requests without a token, and requests that are not HTTP.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PATHS: [&str; 7] = [
 ];
 
 #[test]
-fn nothing_is_shown_without_a_token_and_nothing_run_with_that_of_a_looker() {
+fn nothing_is_shown_without_a_token_and_nothing_run_with_the_viewing_token() {
     let scene = Scene::new();
     for path in PATHS {
         let anonymous = scene.client.request(&format!("GET {path}"), "", "");
@@ -66,7 +66,7 @@ fn requests_of_other_sites_are_refused() {
         let request = format!("GET / HTTP/1.1\r\n{host}Connection: close\r\n\r\n");
         assert_eq!(scene.client.raw(request.as_bytes()).status, status, "{host}");
     }
-    // What a form of another site can send.
+    // The content types that a form of another site can send.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
         let headers = format!("{authorized}Content-Type: {kind}\r\n");
         let answer =
@@ -137,7 +137,7 @@ fn bodies_paths_and_heads_have_limits() {
 fn silent_connections_are_few_and_do_not_block_others_for_long() {
     let scene = Scene::new();
     let silent: Vec<_> = (0..300).map(|_| scene.client.connect()).collect();
-    // Those over the limit are closed at once, and none of the others.
+    // Connections above the limit are closed at once; the others stay open.
     let closed = |stream: &std::net::TcpStream| {
         stream.set_read_timeout(Some(Duration::from_millis(5))).expect("set");
         matches!((&*stream).read(&mut [0]), Ok(0))
@@ -179,7 +179,7 @@ fn other_machines_are_served_with_a_certificate_only() {
 }
 
 #[test]
-fn a_file_of_tokens_is_its_owners_alone() {
+fn a_token_file_must_be_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = tempfile::tempdir().expect("a directory");
     let file = scratch.path().join("tokens");

@@ -1,4 +1,4 @@
-//! Answers agree with `openapi.json`, and with the output of commands.
+//! Compares answers with `openapi.json` and with the output of commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::thread;
@@ -12,7 +12,7 @@ use super::{LOOK, RUN, Scene};
 
 const SPECIFICATION: &str = include_str!("../../page/openapi.json");
 
-/// Checks a value against the parts of JSON Schema that the specification uses.
+/// Checks a value against the subset of JSON Schema that the specification uses.
 fn conforms(spec: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let schema = spec.pointer(name.trim_start_matches('#')).expect("the referenced schema");
@@ -53,7 +53,7 @@ fn conforms(spec: &Value, schema: &Value, value: &Value, place: &str) {
 }
 
 #[test]
-fn every_path_of_the_specification_is_answered_as_it_says() {
+fn every_path_of_the_specification_is_answered_as_specified() {
     let scene = Scene::new();
     let spec: Value = serde_json::from_str(SPECIFICATION).expect("JSON");
     let served = scene.client.request("GET /api/v1/openapi.json", "", "");
@@ -91,7 +91,7 @@ fn every_path_of_the_specification_is_answered_as_it_says() {
     }
 }
 
-/// The status, when this is true of it.
+/// Waits until the status meets a condition, and returns it.
 fn wait_for(client: Client, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..300 {
         let status = client.get("/api/v1/status", LOOK).json();
@@ -150,7 +150,7 @@ fn figures_are_those_of_the_volume_and_actions_have_their_effect() {
 }
 
 #[test]
-fn exports_and_clients_are_shown_and_changed_by_those_who_may_run() {
+fn exports_and_clients_are_shown_and_changed_with_full_control_only() {
     let scene = Scene::new();
     let nfs = std::net::TcpStream::connect(scene.nfs_address).expect("connected");
     wait_for(scene.client, "a client", |status| {
@@ -178,7 +178,7 @@ fn exports_and_clients_are_shown_and_changed_by_those_who_may_run() {
 }
 
 #[test]
-fn snapshots_are_kept_of_what_is_durable_listed_and_removed_by_those_who_may_run() {
+fn snapshots_of_the_durable_state_are_listed_and_removed_with_full_control() {
     let scene = Scene::new();
     assert!(scene.volume.stats().dirty_bytes > 100_000, "there was nothing to make durable");
     let named = "{\"name\":\"before-2\"}";
@@ -201,7 +201,7 @@ fn snapshots_are_kept_of_what_is_durable_listed_and_removed_by_those_who_may_run
 }
 
 #[test]
-fn fifty_browsers_cost_the_volume_what_one_does() {
+fn fifty_browsers_cost_the_volume_as_much_as_one() {
     let scene = Scene::new();
     let request = format!(
         "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {LOOK}\r\n\r\n",
@@ -222,7 +222,8 @@ fn fifty_browsers_cost_the_volume_what_one_does() {
     let seen: Vec<usize> =
         browsers.into_iter().map(|browser| browser.join().expect("read")).collect();
     assert_eq!(seen, [3; 50], "each browser gets every snapshot");
-    // The first event is the latest snapshot, the others are new: one a second, for all together.
+    // The first event is the latest snapshot; the others are new: one a second, for all browsers
+    // together.
     let samples = scene.page.as_ref().expect("a page").samples() - before;
     assert!((2..50).contains(&samples), "{samples} samples for 150 events");
     assert_eq!(scene.volume.stats().lookups, calls, "a sample is no operation of the volume");

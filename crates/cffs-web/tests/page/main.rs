@@ -1,4 +1,4 @@
-//! The page over a real volume in memory: what it answers, to whom, and what it costs.
+//! The page with a real volume in memory: its answers, its access control, and its cost.
 
 mod browser;
 mod client;
@@ -31,7 +31,7 @@ use client::Client;
 const LOOK: &str = "a-token-that-lets-look";
 const RUN: &str = "a-token-that-lets-run";
 
-/// A page about a volume with some files, and a client of it.
+/// A page for a volume with some files, and a client of it.
 struct Scene {
     page: Option<Page>,
     nfs: Running,
@@ -52,7 +52,7 @@ impl Scene {
         cffs::mkfs::make(&*device, &label).expect("made");
         let opened = cffs::open(device, Arc::new(SystemClock), Default::default());
         let volume = Arc::new(opened.expect("opened"));
-        // It makes its key durable, so before there is anything else to be.
+        // Creating a key makes it durable, so do that before anything else has to be.
         let any = "127.0.0.1:0".parse().expect("an address");
         let exports = vec!["/:insecure".parse().expect("an export")];
         let nfs = nfs::Server::bind(Arc::clone(&volume), any, exports, Arc::new(NoObserver));
@@ -93,7 +93,7 @@ impl Scene {
     }
 }
 
-/// A device that keeps names.
+/// A device that only keeps the names of snapshots.
 #[derive(Debug, Default)]
 struct Kept(Mutex<Vec<Snapshot>>);
 

@@ -1,4 +1,4 @@
-//! The page for those who have no mouse, hear it, or see it in dark; and the page when something is wrong.
+//! Accessibility: the keyboard, screen readers and dark mode; and the page while something is wrong.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::driver::Browser;
 use super::{RUN, Scene};
 
-/// Controls that can be focused and used, in the order of the page. Each gets a number.
+/// The focusable controls in page order; numbers them.
 const CONTROLS: &str = "
     [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]
       .filter((one) => !one.disabled && one.checkVisibility({ visibilityProperty: true }))
       .map((one, number) => { one.dataset.number = number; return number; })";
 
-/// Texts of which the colour is too close to what is behind it, and the ratios of all.
+/// Texts with too little contrast to their background, and all contrast ratios.
 pub const CONTRASTS: &str = "(() => {
     const channels = (text) => text.match(/[\\d.]+/g).map(Number);
     const light = (rgb) => {
@@ -69,7 +69,7 @@ fn the_tab_key_reaches_every_control_in_order_and_shows_where_it_is() {
 }
 
 #[test]
-fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
+fn an_export_can_be_removed_by_keyboard_and_only_after_confirmation() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let is_open = "document.getElementById('confirm').open";
@@ -88,7 +88,7 @@ fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
     browser.wait_for(is_open);
     browser.press("Enter");
     browser.wait_for(&format!("!{is_open}"));
-    // What was begun by mistake would show by now.
+    // By now, an unintended removal would be visible.
     let samples = || scene.page.as_ref().map_or(0, cffs_web::Page::samples);
     let (seen, began) = (samples(), Instant::now());
     while samples() < seen + 2 {
@@ -107,9 +107,9 @@ fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
     assert_eq!(browser.value("document.activeElement.id"), "export", "the focus is lost");
 }
 
-/// The list is that of the server; what makes it last is on the page, and so is why an export was refused.
+/// The list is the server's; the page explains how to make an export permanent, and why one was refused.
 #[test]
-fn exports_are_added_on_the_page_with_what_makes_them_last() {
+fn exports_are_added_on_the_page_with_instructions_to_make_them_permanent() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let text = |id: &str| format!("document.getElementById('{id}').textContent");
@@ -135,7 +135,7 @@ fn exports_are_added_on_the_page_with_what_makes_them_last() {
 }
 
 #[test]
-fn a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page() {
+fn a_wrong_token_is_refused_with_a_message_and_the_right_one_opens_the_page() {
     let scene = Scene::new();
     let url = format!("http://{}/#wrong", scene.client.0);
     let Some(mut browser) = Browser::open(&url) else { return };
@@ -158,14 +158,14 @@ fn a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page() {
         }
     }
     assert_eq!(browser.value("document.getElementById('sign-in').hidden"), true);
-    // Pressed after the answer, which could not be sent any more from a page that goes away.
+    // Clicked after the answer, since a page that is being unloaded could not send it any more.
     browser.value("void setTimeout(() => document.getElementById('sign-out').click())");
     browser.wait_for("document.getElementById('state')?.textContent === 'locked'");
     assert_eq!(browser.value("sessionStorage.getItem('token')"), Value::Null);
 }
 
 #[test]
-fn a_screen_reader_gets_names_landmarks_and_what_changes() {
+fn a_screen_reader_gets_names_landmarks_and_changes() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let nodes = browser.roles_and_names();
@@ -194,7 +194,7 @@ fn a_screen_reader_gets_names_landmarks_and_what_changes() {
     assert_eq!(live, true, "something changes and is not announced");
 }
 
-/// It was one long column for all widths, with eight equal buttons.
+/// Regression: it was one long column at all widths, with eight equal buttons.
 #[test]
 fn a_wide_page_has_two_columns_and_groups_of_actions() {
     let scene = Scene::new();
@@ -219,7 +219,7 @@ fn a_wide_page_has_two_columns_and_groups_of_actions() {
 }
 
 #[test]
-fn text_stands_out_in_light_and_in_dark() {
+fn text_has_enough_contrast_in_light_and_in_dark() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let mut grounds = Vec::new();
@@ -236,7 +236,7 @@ fn text_stands_out_in_light_and_in_dark() {
 }
 
 #[test]
-fn fields_begin_as_the_volume_is_so_that_a_press_by_itself_changes_nothing() {
+fn fields_are_preset_to_the_volumes_state_so_that_submitting_changes_nothing() {
     let scene = Scene::new();
     let body = |text: Value| text.to_string();
     scene.client.post("reserve", RUN, &body(json!({ "reserve_bytes": 3 << 20 })));
@@ -259,7 +259,7 @@ fn fields_begin_as_the_volume_is_so_that_a_press_by_itself_changes_nothing() {
 }
 
 #[test]
-fn a_volume_that_latched_and_a_server_that_is_gone_are_announced() {
+fn a_latched_volume_and_an_unreachable_server_are_announced() {
     let mut scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
     let text = |browser: &mut Browser, id: &str| {

@@ -1,7 +1,7 @@
-//! Every state of the page, empty ones and failures among them, compared with the rules of WCAG 2.2 (AA) that
-//! a program can check: names, references, headings, sizes of controls, contrasts in light and in dark, and
-//! no sideways scrolling at the width of the smallest telephone. axe-core checks each state as well, if
-//! scripts/setup.sh could fetch it.
+//! Checks every state of the page, including empty and failed ones, against the rules of WCAG 2.2 (AA) that a
+//! program can check: names, references, headings, sizes of controls, contrasts in light and in dark, and no
+//! horizontal scrolling at 320 pixels. axe-core checks each state as well, if scripts/setup.sh could fetch
+//! it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::driver::Browser;
 use super::{LOOK, RUN, Scene};
 
-/// The width from which on nothing may have to be scrolled to the side (1.4.10).
+/// The width from which on no horizontal scrolling may be needed (1.4.10).
 const NARROW: u32 = 320;
 const WIDE: u32 = 1200;
 
@@ -55,7 +55,7 @@ const AUDIT: &str = r#"(() => {
     return wrong;
   })()"#;
 
-/// The roles of which each must have a name (4.1.2).
+/// The roles that require a name (4.1.2).
 const NAMED: [&str; 11] = [
     "button",
     "textbox",
@@ -70,15 +70,15 @@ const NAMED: [&str; 11] = [
     "dialog",
 ];
 
-/// The nodes that must have a name and have none.
+/// The nodes that lack a required name.
 pub fn unnamed(nodes: &[(String, String)]) -> Vec<(String, String)> {
     let is_unnamed =
         |(role, name): &&(String, String)| NAMED.contains(&role.as_str()) && name.trim().is_empty();
     nodes.iter().filter(is_unnamed).cloned().collect()
 }
 
-/// Has axe-core look at the page, and returns what it found wrong. Its rules are all on, best practices among
-/// them; a rule that has to be decided by a person is none that is broken.
+/// Runs axe-core on the page, and returns the violations. All its rules are on, including best practices;
+/// rules that need a human decision are not counted.
 fn broken_rules(browser: &mut Browser) -> Value {
     let axe = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/tools/axe/axe_playwright_python/axe.min.js");
@@ -98,7 +98,7 @@ fn broken_rules(browser: &mut Browser) -> Value {
     report["broken"].clone()
 }
 
-/// Holds the page as it is against the criteria.
+/// Checks the current page against the criteria.
 fn audit(browser: &mut Browser, state: &str) {
     for (width, scheme) in [(NARROW, "light"), (WIDE, "dark"), (WIDE, "light")] {
         browser.resize(width);
@@ -124,7 +124,7 @@ fn has_text(id: &str, text: &str) -> String {
 }
 
 #[test]
-fn without_a_token_with_a_wrong_one_and_with_the_one_for_looking() {
+fn without_a_token_with_a_wrong_one_and_with_the_viewing_token() {
     let scene = Scene::new();
     let Some(mut browser) = Browser::open(&format!("http://{}/", scene.client.0)) else { return };
     browser.wait_for("!document.getElementById('sign-in').hidden");
@@ -186,7 +186,7 @@ fn with_results_errors_and_empty_lists() {
     let long = format!("/a-name-that-is-longer-than-the-page-is-wide-{}", "x".repeat(80));
     enter(&mut browser, "export", &long);
     browser.wait_for(&has_text("export-error", "Not exported: "));
-    // It was shown above the actions, too.
+    // Regression: it was shown above the actions as well.
     assert_eq!(browser.value("document.getElementById('said').textContent"), "");
     enter(&mut browser, "snapshot", &"n".repeat(120));
     browser.wait_for("document.querySelector('#snapshot-list li') !== null");
@@ -226,7 +226,7 @@ fn with_the_layout_of_a_tree_and_of_a_file() {
     enter(&mut browser, "/<img src=x onerror=alert(1)>/f1");
     browser.wait_for(&has_text("layout", "Inode "));
     audit(&mut browser, "the layout of a file");
-    // One is not "1 pieces".
+    // Regression: one was shown as "1 pieces".
     let words = browser.value("document.getElementById('layout').textContent");
     assert!(
         words.as_str().is_some_and(|words| words.contains(", 1 piece in 2 segments; ")),

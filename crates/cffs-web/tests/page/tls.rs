@@ -1,4 +1,4 @@
-//! The page with a certificate: who gets as far as an answer.
+//! The page with a certificate.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::client::Client;
 use super::{LOOK, Scene};
 
-/// Makes a certificate that vouches for itself, in one file with its key; false without openssl.
+/// Makes a self-signed certificate, in one file with its key; false without openssl.
 fn make_certificate(file: &Path) -> bool {
     let key = file.with_extension("key");
     let made = Command::new("openssl")
@@ -38,7 +38,7 @@ fn make_certificate(file: &Path) -> bool {
     true
 }
 
-/// The server's answer to a client that uses the name, and trusts the certificate if one is given.
+/// The server's answer to a client that uses this name, and trusts the certificate if one is given.
 fn ask(client: Client, name: &str, trusted: Option<&Path>) -> io::Result<String> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = trusted {
@@ -64,14 +64,14 @@ fn ask(client: Client, name: &str, trusted: Option<&Path>) -> io::Result<String>
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // The server ends the connection without a last word.
+        // The server closes the connection without a TLS close notification.
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
     }
 }
 
 #[test]
-fn only_those_who_take_the_certificate_and_speak_tls_get_an_answer() {
+fn only_tls_clients_that_trust_the_certificate_get_an_answer() {
     let scratch = tempfile::tempdir().expect("a directory");
     let file = scratch.path().join("certificate.pem");
     if !make_certificate(&file) {
