@@ -1,8 +1,8 @@
-//! Explains the answers of stores: what happened, where, and what to do about it.
+//! Explains error responses of stores: what happened, where, and what to do about it.
 //!
-//! The client passes on the text of an answer. S3 and its relatives, Google and Azure put a code and a
-//! message in it as XML, and only the code tells what a status means: a 404 may be about an object, a bucket
-//! or, on some servers, an access key.
+//! The client passes on the text of a response. S3 and its relatives, Google and Azure answer with XML that
+//! has a code and a message, and only the code tells what a status means: a 404 may be about an object, a
+//! bucket or, on some servers, an access key.
 
 use std::error::Error as _;
 
@@ -11,20 +11,20 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::keys::Keys;
 
-/// Where requests go, as messages name it.
+/// The destination of requests, as messages name it.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The volume, as the user names it.
     pub url: String,
     /// The bucket, container or directory.
     pub bucket: String,
-    /// The server, if it was named.
+    /// The server, if it was configured.
     pub endpoint: Option<String>,
     /// Where the keys come from.
     pub keys: Keys,
 }
 
-/// Codes that say that the keys or the token are not known, or no longer.
+/// Codes for keys or tokens that are unknown or have expired.
 const OF_KEYS: [&str; 8] = [
     "AuthFailure",
     "ExpiredToken",
@@ -37,13 +37,13 @@ const OF_KEYS: [&str; 8] = [
 ];
 /// Error codes for a missing bucket.
 const OF_BUCKETS: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
-/// Codes that say that requests are signed for another region than that of the bucket.
+/// Codes for requests that are signed for another region than the bucket's.
 const OF_REGIONS: [&str; 3] =
     ["AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"];
-/// Hosts that give keys to programs on machines and in containers of a cloud.
+/// Hosts that provide keys to programs on cloud machines and in containers.
 const OF_METADATA: [&str; 3] = ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
 
-/// Whether the store does not know the keys, or no longer.
+/// Whether the store rejects the keys: they are unknown or have expired.
 pub fn is_about_keys(error: &StoreError) -> bool {
     matches!(error, StoreError::Unauthenticated { .. }) || has_code(error, &OF_KEYS)
 }
@@ -71,7 +71,7 @@ pub fn lacks_object(error: &StoreError) -> bool {
     }
 }
 
-/// Whether the store has no room: waiting makes none.
+/// Whether the store is full, so that retrying does not help.
 pub fn is_full(error: &StoreError) -> bool {
     let text = error.to_string();
     let signs = ["507 Insufficient Storage", "<Code>QuotaExceeded<", "<Code>XMinioStorageFull<"];
@@ -82,7 +82,7 @@ fn has_code(error: &StoreError, codes: &[&str]) -> bool {
     part(&error.to_string(), "Code").is_some_and(|code| codes.contains(&code.as_str()))
 }
 
-/// Says in one line what the store answered, or that it did not, and what to do.
+/// Explains an error, or the lack of an answer, in one line, with advice.
 pub fn explain(error: &StoreError, place: &Place) -> String {
     let text = error.to_string();
     let code = part(&text, "Code").unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn explain(error: &StoreError, place: &Place) -> String {
     format!("{said}; {advice}")
 }
 
-/// Explains why no answer came, or that no keys were found.
+/// Explains why no answer arrived, or that no keys were found.
 fn unreachable(error: &StoreError, text: &str, place: &Place) -> Option<String> {
     let asked = url_of(text).unwrap_or_default();
     if OF_METADATA.iter().any(|host| asked.contains(host)) {
@@ -150,7 +150,7 @@ fn unreachable(error: &StoreError, text: &str, place: &Place) -> Option<String> 
     is_unreachable.then(|| format!("{} cannot be reached ({why}); {advice}", server(text, place)))
 }
 
-/// Advice about keys that the store does not know.
+/// Advice about keys that the store rejects.
 fn unknown_keys(code: &str, place: &Place) -> String {
     match (&place.keys, code) {
         (Keys::Environment, "ExpiredToken") => String::from(
@@ -172,7 +172,7 @@ fn where_keys_are(place: &Place) -> &'static str {
     }
 }
 
-/// The server that was asked.
+/// The server of the request.
 fn server(text: &str, place: &Place) -> String {
     let asked = url_of(text).and_then(|url| {
         let (scheme, rest) = url.split_once("://")?;
@@ -188,7 +188,7 @@ fn url_of(text: &str) -> Option<&str> {
     rest.split(' ').nth(1).filter(|url| url.contains("://"))
 }
 
-/// The client's text without the count of its tries and without a page.
+/// The client's text without its retry count and without an HTML page.
 fn in_short(text: &str) -> String {
     let short = text.split_once(" - Server returned").map_or(text, |(_, rest)| rest);
     let short = short.trim_start_matches(" non-2xx status code: ");
@@ -199,14 +199,14 @@ fn in_short(text: &str) -> String {
     }
 }
 
-/// The text of the first element of that name.
+/// The text of the first element with that name.
 fn part(text: &str, tag: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{tag}>"))?;
     let (inner, _) = rest.split_once(&format!("</{tag}>"))?;
     Some(unescaped(inner))
 }
 
-/// Replaces the entities of XML.
+/// Replaces XML entities.
 fn unescaped(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Chunks of objects, kept in a directory of a local disk.
+//! A cache of chunks of objects, in a directory of a local disk.
 //!
 //! ```text
 //!   DIR/CACHEDIR.TAG          what makes the directory a cache, for us and for backups

@@ -1,10 +1,10 @@
 //! Reading objects in chunks, with a cache in memory.
 //!
-//! A request costs as much as the transfer of several chunks, so a missing chunk is read with its neighbours,
-//! and one that follows cached chunks with many after it. So the distance decides which chunks come together,
-//! and not a fixed alignment.
+//! A request costs as much as the transfer of several chunks, so a missing chunk is read together with its
+//! neighbours, and one that follows cached chunks together with many after it. Runs begin at the missing
+//! chunk instead of at a fixed alignment.
 //!
-//! Invariant: a chunk is requested once. The thread that requests it has its guard, and others wait.
+//! Invariant: a chunk is requested once. The thread that requests it holds its guard, and others wait.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -115,7 +115,8 @@ impl Chunks {
         }
     }
 
-    /// Keeps a record that was written, or the part that was read for its head. A long one is not kept.
+    /// Caches a record that was just written, or the part that was read for its head. Long records are not
+    /// cached.
     pub fn keep_record(&self, slot: u64, bytes: &[u8]) {
         if bytes.len() as u64 <= REQUEST_BYTES {
             for (chunk, piece) in (0..).zip(bytes.chunks(CHUNK_BYTES as usize)) {
@@ -282,7 +283,7 @@ impl Chunks {
         Ok(read)
     }
 
-    /// A chunk from a local disk.
+    /// A chunk from a local disk: staged or cached.
     fn kept_here(&self, key: Key) -> Result<Option<Bytes>, Error> {
         Ok(self.staged(key)?.or_else(|| self.kept_on_disk(key)))
     }
@@ -295,7 +296,7 @@ impl Chunks {
         Ok(read.map_err(staging.failed())?.map(Bytes::from))
     }
 
-    /// A chunk that the cache on a local disk has.
+    /// A chunk from the cache on a local disk.
     fn kept_on_disk(&self, key: Key) -> Option<Bytes> {
         let chunk = self.store.cache()?.get(&self.volume, key);
         self.store.counter().cached(chunk.as_ref().map(|chunk| chunk.len() as u64));

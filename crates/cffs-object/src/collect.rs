@@ -74,7 +74,7 @@ pub struct Swept {
     pub sparse: HashSet<Object>,
 }
 
-/// The bytes that are read of each object of this volume.
+/// The live bytes of each object of this volume.
 pub fn live(extents: &Extents<Place>) -> HashMap<Object, u64> {
     let mut live = HashMap::new();
     for (_, len, place) in extents.iter() {

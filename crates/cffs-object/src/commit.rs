@@ -1,4 +1,4 @@
-//! Putting a record into its slot, even if answers are lost (decision 012).
+//! Puts a record into its slot, even if answers are lost (decision 012).
 //!
 //! ```text
 //!   create ──ok──────────────────────────────▶ ours

@@ -182,7 +182,7 @@ impl LogDevice {
         self.state.write().pending_bytes_max = pending_bytes_max;
     }
 
-    /// Does something as the writer. An error ends all writing.
+    /// Runs a function as the writer. An error ends all writing.
     fn as_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T, Error>) -> io::Result<T> {
         let mut role = self.writer.lock();
         match &mut *role {
@@ -292,7 +292,7 @@ impl BlockDevice for LogDevice {
         self.put_pending(offset, len, Piece::Memory(Bytes::from(data)))
     }
 
-    /// Nothing: writes between two syncs become part of the volume together.
+    /// Does nothing: the writes between two syncs are committed together.
     fn barrier(&self) -> io::Result<()> {
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::keys::Keys;
 /// Why a volume in a store cannot be made, opened or committed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URL names no store.
+    /// The URL does not name a store.
     #[error("{url}: {why}")]
     Url {
         /// The URL, without credentials.
@@ -21,14 +21,14 @@ pub enum Error {
     /// A request failed.
     #[error("{object}: {}", answer::explain(cause, place))]
     Store {
-        /// The object that was asked for.
+        /// The requested object.
         object: String,
-        /// Where it was asked for.
+        /// The destination of the request.
         place: Box<Place>,
         /// The answer of the store or its client.
         cause: StoreError,
     },
-    /// The bucket is gone, or never was.
+    /// The bucket does not exist.
     #[error("bucket {bucket} does not exist; create it first, or restore it if it was removed")]
     NoBucket {
         /// The bucket.
@@ -42,7 +42,7 @@ pub enum Error {
         /// The place, as a URL.
         url: String,
     },
-    /// There is one already.
+    /// The place already has a volume.
     #[error(
         "there is a volume at {url} already; choose another place, or remove its objects first"
     )]
@@ -50,7 +50,7 @@ pub enum Error {
         /// The place, as a URL.
         url: String,
     },
-    /// An object is not what it should be.
+    /// An object has invalid contents.
     #[error("{object}: {why}")]
     Damaged {
         /// The object.
@@ -76,23 +76,23 @@ pub enum Error {
         /// The slot.
         slot: u64,
     },
-    /// The last writer continues, and does not make way.
+    /// The last writer continues, and did not give way.
     #[error(
         "the program that has the volume open commits faster than it can be taken over, and did not give way \
          in {seconds} s: stop that program, or take away its right to write to the store"
     )]
     Busy {
-        /// How long it was tried.
+        /// How long taking over was tried.
         seconds: u64,
     },
-    /// The store lets two programs create one object.
+    /// The store allows two programs to create one object.
     #[error(
         "the store let {created} of {tried} programs create one object; it has no conditional PUT, which a volume needs"
     )]
     NoConditionalPut {
-        /// How many succeeded.
+        /// How many requests succeeded.
         created: usize,
-        /// How many tried.
+        /// How many requests there were.
         tried: usize,
     },
     /// No version has this name.
@@ -109,7 +109,7 @@ pub enum Error {
         /// The URL.
         url: String,
     },
-    /// A version has this name already.
+    /// The name is taken.
     #[error(
         "there is a version {name} already; choose another name, or remove it: cffs snapshot rm"
     )]
@@ -117,25 +117,25 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The volume was collected whenever a version was to be kept.
+    /// The volume was collected during every attempt to keep a version.
     #[error("the volume changes too quickly to keep the version {name}; try again")]
     Collecting {
         /// The name.
         name: String,
     },
-    /// A clone was to lie in another store.
+    /// A clone was to be made in another store.
     #[error(
         "{url}: a clone shares the objects of its origin, so it must be in the same bucket, or in a \
          directory next to it, and names no version"
     )]
     OtherStore {
-        /// Where it was to lie.
+        /// The requested place.
         url: String,
     },
-    /// A clone of a clone of a clone.
+    /// A volume can have at most 254 origins.
     #[error("a volume has 254 origins at most; copy it with cffs export and cffs import")]
     TooManyOrigins,
-    /// A version was to be written.
+    /// A version was opened for writing.
     #[error(
         "the version {name} is for reading alone; cffs clone makes a volume of it that can be written"
     )]
@@ -143,13 +143,13 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A version was to be followed.
+    /// A version was opened to be followed.
     #[error("the version {name} does not change; to follow the volume, leave @{name} out")]
     NothingToFollow {
         /// The name.
         name: String,
     },
-    /// An object is gone that the volume had when it was opened.
+    /// An object no longer exists that the volume contained when it was opened.
     #[error(
         "{object}: it was deleted, since the volume went on without it; open the volume again, or read a \
          version of it (cffs snapshot create)"
@@ -160,7 +160,7 @@ pub enum Error {
         /// The store's answer.
         cause: StoreError,
     },
-    /// The directory cannot be a cache.
+    /// The directory cannot be used as a cache.
     #[error("the cache {directory}: {why}")]
     Cache {
         /// The directory.
@@ -168,7 +168,7 @@ pub enum Error {
         /// The reason, and what to do.
         why: String,
     },
-    /// The directory cannot be used for staging, or what waits in it cannot be sent.
+    /// The directory cannot be used for staging, or its records cannot be sent.
     #[error("the staging directory {directory}: {why}")]
     Staging {
         /// The directory.
@@ -176,16 +176,16 @@ pub enum Error {
         /// The reason, and what to do.
         why: String,
     },
-    /// Another program took the volume over before all that was staged was in the store.
+    /// Another program took the volume over before all staged records were in the store.
     #[error(
         "another program took the volume over (slot {slot} of its log has that program's record) before \
          {records} staged records were sent; their syncs were acknowledged, and they are no part of the \
          volume: they are kept in {directory}"
     )]
     Rejected {
-        /// Where they are.
+        /// The directory of the rejected records.
         directory: String,
-        /// How many there are.
+        /// Their number.
         records: usize,
         /// The slot.
         slot: u64,
@@ -201,17 +201,17 @@ impl Error {
         matches!(self, Error::Store { cause, .. } if answer::lacks_object(cause))
     }
 
-    /// Whether there is an object of this name already.
+    /// Whether an object with this name already exists.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self, Error::Store { cause: StoreError::AlreadyExists { .. }, .. })
     }
 
-    /// Whether the store does not know the keys, or no longer.
+    /// Whether the store rejects the keys.
     pub(crate) fn is_about_keys(&self) -> bool {
         matches!(self, Error::Store { cause, .. } if answer::is_about_keys(cause))
     }
 
-    /// Whether to ask again is of no use.
+    /// Whether retrying is of no use.
     pub(crate) fn is_final(&self) -> bool {
         let Error::Store { cause, place, .. } = self else { return true };
         if answer::is_about_keys(cause) {
@@ -232,7 +232,7 @@ impl Error {
         answer::is_full(cause) || !may_succeed
     }
 
-    /// The error as a caller sees it that knows only errors of the system.
+    /// The closest I/O error kind.
     fn kind(&self) -> io::ErrorKind {
         match self {
             Error::Store {
@@ -254,8 +254,8 @@ impl Error {
         }
     }
 
-    /// The error of a request to the device that this volume is. To its callers a right that is missing in
-    /// the store is no right of theirs: the device cannot be reached ([`Failure`](cffs::device::Failure)).
+    /// The error of a request to the device. A permission missing in the store is not reported as one missing
+    /// to the caller: the device cannot be reached ([`Failure`](cffs::device::Failure)).
     pub(crate) fn of_device(self) -> io::Error {
         let kind = match self.kind() {
             io::ErrorKind::PermissionDenied => io::ErrorKind::HostUnreachable,
@@ -281,7 +281,7 @@ fn bucket_first(url: &str) -> &'static str {
     if url.starts_with("file:") { "" } else { "; the bucket must exist" }
 }
 
-/// The advice to read before a program with a staging directory is taken over.
+/// Advice for taking over from a program with a staging directory.
 fn staged_elsewhere(is_staging: bool) -> &'static str {
     match is_staging {
         true => {

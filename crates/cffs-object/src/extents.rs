@@ -1,17 +1,17 @@
-//! A map from ranges of the device to where their bytes lie.
+//! A map from ranges of the device to the sources of their bytes.
 
 use std::collections::BTreeMap;
 
-/// Where the bytes of a range begin; what begins there can be cut at any byte.
+/// The source of a range's bytes, which can be split at any byte.
 pub trait Source: Clone {
-    /// The source of the bytes that begin `bytes` further on.
+    /// The source of the bytes after the first `bytes`.
     fn skip(&self, bytes: u64) -> Self;
 
-    /// Whether `next` goes on where this one ends after `len` bytes.
+    /// Whether `next` continues this source after `len` bytes.
     fn continues(&self, len: u64, next: &Self) -> bool;
 }
 
-/// Ranges that do not overlap, by their first byte.
+/// Disjoint ranges, sorted by their first byte.
 #[derive(Clone, Debug)]
 pub struct Extents<S> {
     /// From the first byte to the length and the source.
@@ -25,7 +25,7 @@ impl<S> Default for Extents<S> {
 }
 
 impl<S: Source> Extents<S> {
-    /// Takes the range out.
+    /// Removes a range.
     pub fn remove(&mut self, start: u64, len: u64) {
         let end = start + len;
         let before = self.ranges.range(..start).next_back().map(|(at, range)| (*at, range.clone()));
@@ -46,8 +46,8 @@ impl<S: Source> Extents<S> {
         }
     }
 
-    /// Maps the range to a source, in place of what it was mapped to. A range that only continues its
-    /// neighbour becomes part of that.
+    /// Maps the range to a source, replacing earlier mappings. A range that continues its left neighbour is
+    /// merged with it.
     pub fn insert(&mut self, start: u64, len: u64, source: S) {
         if len == 0 {
             return;
@@ -63,7 +63,7 @@ impl<S: Source> Extents<S> {
         self.ranges.insert(start, (len, source));
     }
 
-    /// Changes where each range leads to.
+    /// Changes the source of each range.
     pub fn redirect(&mut self, change: impl Fn(&mut S)) {
         self.ranges.values_mut().for_each(|(_, source)| change(source));
     }
@@ -89,18 +89,18 @@ impl<S: Source> Extents<S> {
             .collect()
     }
 
-    /// Whether there is any of a range.
+    /// Whether any byte of a range is mapped.
     pub fn has_any(&self, start: u64, len: u64) -> bool {
         let last = self.ranges.range(..start + len).next_back();
         last.is_some_and(|(at, (len, _))| at + len > start)
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there is none.
+    /// Whether no range is mapped.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Following a volume that another program writes.
+//! Follows a volume that another program writes.
 //!
 //! ```text
 //!   at slot n: GET n + 1 ── none ─────────────▶ nothing is new
@@ -24,7 +24,7 @@ use crate::store::Store;
 /// How often the log is listed, though the next slot is empty.
 pub const LIST_EVERY: Duration = Duration::from_secs(3600);
 
-/// Reads on in the log of a volume.
+/// Reads new records of a volume's log.
 pub struct Follower {
     store: Arc<Store>,
     chunks: Arc<Chunks>,
@@ -48,7 +48,7 @@ impl Follower {
         Ok(Follower { store, chunks, history, listed: Instant::now() })
     }
 
-    /// Reads on; whether the device has changed.
+    /// Reads new records; returns whether the device has changed.
     ///
     /// # Errors
     ///
@@ -66,12 +66,13 @@ impl Follower {
         }
     }
 
-    /// A readable device with the state that was read last. It does not change.
+    /// A device with the state that was read last. It never changes.
     pub fn device(&self) -> LogDevice {
         LogDevice::to_read(Arc::clone(&self.store), Arc::clone(&self.chunks), self.history.clone())
     }
 
-    /// Reads records one by one; whether they change anything. Many are better found by a listing.
+    /// Reads records one by one; returns whether they change anything. Many records are better found by a
+    /// listing.
     fn read_records(&mut self) -> Result<bool, Error> {
         let mut is_changed = false;
         for _ in 0..AT_ONCE {
@@ -88,7 +89,7 @@ impl Follower {
         Ok(true)
     }
 
-    /// Lists the log, and reads what is new in it; from the newest map on if records are gone.
+    /// Lists the log and reads the new part; starts from the newest map if records were collected.
     fn reopen(&mut self, is_lost: bool) -> Result<bool, Error> {
         let slot = self.history.slot;
         let listed = if is_lost { None } else { self.history.read_on(&self.store).ok() };

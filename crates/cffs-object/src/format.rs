@@ -20,12 +20,12 @@
 //!  88 extents, 40 each: first byte, length, source, number, first byte there
 //! ```
 //!
-//! A source is the volume that made the object in its highest byte (0: this one, else one of the origins
-//! that `format` has), and below that the term of its writer, or 0 for a record; all ones are zeros.
+//! The highest byte of a source names the volume that made the object (0: this one, else one of the origins
+//! in `format`); the lower bytes are the term of its writer, or 0 for a record. All ones mean zeros.
 //!
-//! A map is the head of a record that changes everything, with the checksum of the record of its slot in
-//! the place of that of the one before, and a release's kind if that is one. That of a snapshot for a clone
-//! has the clone's prefix after it.
+//! A map is encoded as the head of a record that changes everything, with two differences: it has the
+//! checksum of its slot's record instead of that of the previous one, and that record's kind if it is a
+//! release. The map of a snapshot for a clone is followed by the clone's prefix.
 
 use crate::extents::{Extents, Source};
 
@@ -39,9 +39,9 @@ const EXTENT_BYTES: usize = 40;
 /// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
 
-/// The length of one read: as much as a store sends in about the time that it takes to answer.
+/// The length of one read: it takes about as long to transfer as a store takes to answer.
 pub const REQUEST_BYTES: u64 = 1 << 20;
-/// The pieces in which objects are read and kept.
+/// The unit in which objects are read and cached.
 pub const CHUNK_BYTES: u64 = 256 << 10;
 
 /// An object with bytes of the device.
@@ -49,7 +49,7 @@ pub const CHUNK_BYTES: u64 = 256 << 10;
 pub struct Object {
     /// The volume that made it and the term of its writer, as they are encoded.
     source: u64,
-    /// The slot of a record; else which of the writer's contents it is.
+    /// The slot of a record; otherwise the object's number among its writer's contents.
     number: u64,
 }
 
@@ -61,12 +61,12 @@ impl Object {
         Object { source: 0, number: slot }
     }
 
-    /// Contents that went ahead, by the term of their writer and their number in it.
+    /// Contents sent ahead of their record, by the term of their writer and their number in it.
     pub fn data(term: u64, number: u64) -> Object {
         Object { source: term, number }
     }
 
-    /// Which volume made it: 0 for this one, else the number of an origin, from 1 on.
+    /// The volume that made it: 0 for this one, else the number of an origin, from 1 on.
     pub fn origin(self) -> usize {
         (self.source >> TERM_BITS) as usize
     }
@@ -76,7 +76,7 @@ impl Object {
         Object { source: self.source + (1 << TERM_BITS), ..self }
     }
 
-    /// A key that no other object of the volume has.
+    /// A key unique to this object within the volume.
     pub fn key(self) -> (u64, u64) {
         (self.source, self.number)
     }
@@ -91,13 +91,13 @@ impl Object {
         self.source & ((1 << TERM_BITS) - 1)
     }
 
-    /// The slot of a record, or which of its writer's contents it is.
+    /// The slot of a record, or the number among its writer's contents.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// Its name below the prefix of its volume. Contents are spread over prefixes, by which stores limit
-    /// requests.
+    /// Its name below the prefix of its volume. Contents are spread over several prefixes, since stores limit
+    /// requests per prefix.
     pub fn name(self) -> String {
         match self.slot() {
             Some(slot) => record_name(slot),
@@ -108,7 +108,7 @@ impl Object {
         }
     }
 
-    /// The object of this volume that has that name.
+    /// The object of this volume with that name.
     pub fn of_name(name: &str) -> Option<Object> {
         let object = match name.strip_prefix("log/") {
             Some(slot) => Object::record(slot.parse().ok()?),
@@ -131,7 +131,7 @@ pub fn map_name(slot: u64, term: u64) -> String {
     format!("map/{slot:020}-{term:020}")
 }
 
-/// The slot of the map that has that name.
+/// The slot of the map with that name.
 pub fn slot_of_map(name: &str) -> Option<u64> {
     name.strip_prefix("map/")?.split_once('-')?.0.parse().ok()
 }
@@ -141,12 +141,12 @@ pub fn snapshot_name(name: &str) -> String {
     format!("snapshots/{name}")
 }
 
-/// Where bytes lie in the store.
+/// The place of bytes in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// From a byte of an object on.
+    /// In an object, from this byte on.
     Stored(Object, u64),
-    /// Nowhere: they are zeros.
+    /// Nowhere: the bytes are zeros.
     Zeros,
 }
 
@@ -189,19 +189,19 @@ pub enum Kind {
 pub struct Record {
     /// The volume.
     pub uuid: [u8; 16],
-    /// Where the record lies.
+    /// Its slot.
     pub slot: u64,
     /// The slot of its writer's claim.
     pub term: u64,
-    /// Distinguishes this record from any other that might be in its slot.
+    /// Distinguishes this record from others sent for its slot.
     pub nonce: [u8; 16],
-    /// The checksum of the record in the slot before.
+    /// The checksum of the record in the previous slot.
     pub previous: u32,
     /// Its purpose.
     pub kind: Kind,
     /// Whether its writer has a staging directory, so that syncs may wait where no other machine sees them.
     pub is_staging: bool,
-    /// The device's size in bytes from here on.
+    /// The device's size in bytes after this record.
     pub size_bytes: u64,
     /// The ranges that it changes.
     pub extents: Extents<Place>,
@@ -213,7 +213,7 @@ impl Record {
         HEAD_BYTES + extents * EXTENT_BYTES
     }
 
-    /// Where everything lies after a slot, as a map has it.
+    /// A map of all extents after a slot.
     pub fn map(
         uuid: [u8; 16],
         (slot, term, previous): (u64, u64, u32),
@@ -246,7 +246,7 @@ impl Record {
         (out, checksum)
     }
 
-    /// How long the head is that begins with these bytes.
+    /// The length of the head that begins with these bytes.
     pub fn len_of(bytes: &[u8]) -> Result<usize, String> {
         let mut reader = Reader(bytes);
         if reader.array()? != RECORD_MAGIC {
@@ -340,9 +340,9 @@ fn decode_extents(
 pub struct Format {
     /// The volume's UUID in the store, which all its records repeat.
     pub uuid: [u8; 16],
-    /// The unit that counts as written whole.
+    /// The size of an atomic write, in bytes.
     pub sector_bytes: u32,
-    /// The prefixes of the volumes that it was cloned from, its parent first: objects of theirs are read.
+    /// The prefixes of the volumes that it was cloned from, its parent first. It reads objects of theirs.
     pub origins: Vec<String>,
 }
 
@@ -350,7 +350,7 @@ impl Format {
     /// The number of origins that an extent can distinguish.
     pub const ORIGINS_MAX: usize = 254;
 
-    /// The object.
+    /// Encodes the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = [&self.uuid[..], &self.sector_bytes.to_le_bytes()].concat();
         for origin in &self.origins {
@@ -378,12 +378,12 @@ impl Format {
     }
 }
 
-/// The hint at a map.
+/// Encodes the hint that names a map.
 pub fn encode_hint(slot: u64, term: u64) -> Vec<u8> {
     sealed(HINT_MAGIC, &[slot.to_le_bytes(), term.to_le_bytes()].concat())
 }
 
-/// The slot and the term of the map that a hint names, if it is one.
+/// The slot and the term of the map that a hint names, if it is valid.
 pub fn decode_hint(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut reader = Reader(opened(HINT_MAGIC, bytes).ok()?);
     Some((reader.u64().ok()?, reader.u64().ok()?))
@@ -410,7 +410,7 @@ fn opened(magic: [u8; 8], bytes: &[u8]) -> Result<&[u8], String> {
     }
 }
 
-/// The bytes that are left to decode.
+/// The rest of the bytes to decode.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -51,9 +51,9 @@ impl History {
         }
     }
 
-    /// Reads the state in the store: from a map on, if there is one, then record by record.
+    /// Reads the state in the store: from a map, if one exists, and then record by record.
     ///
-    /// A hint may be old and its objects collected. So a contradiction is an error only if there is no newer
+    /// A hint may be old and its objects collected. So an inconsistency is an error only if there is no newer
     /// map: nothing that the newest map or its successors need has been collected.
     pub fn read(store: &Store) -> Result<History, Error> {
         let format = read_format(store)?;
@@ -90,8 +90,8 @@ impl History {
         }
     }
 
-    /// The same for a program that is about to claim the volume. If the hint leads to a map of a volume that
-    /// was released, that is enough: the claim finds out whether more has happened since.
+    /// The same for a program that is about to claim the volume. If the hint names a map after a release,
+    /// that is enough: the claim detects later records.
     pub fn read_to_claim(store: &Store) -> Result<History, Error> {
         let format = read_format(store)?;
         match Self::from_hint(store, &format)? {
@@ -100,7 +100,7 @@ impl History {
         }
     }
 
-    /// A version that is kept.
+    /// The history of a kept version.
     pub fn of_snapshot(store: &Store, name: &str) -> Result<History, Error> {
         let format = read_format(store)?;
         let object = format::snapshot_name(name);
@@ -111,7 +111,7 @@ impl History {
         Self::from_map(&format, &bytes).map_err(damaged(store, &object))
     }
 
-    /// The history up to the map that the hint names, which never becomes stale.
+    /// The history up to the map that the hint names; that map never becomes stale.
     fn from_hint(store: &Store, format: &Format) -> Result<Option<History>, Error> {
         let hint = match store.get("head", None) {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -165,7 +165,7 @@ impl History {
         Record::map(self.format.uuid, last, self.size_bytes, self.extents.clone())
     }
 
-    /// Reads the records that follow, up to the first slot that is free.
+    /// Reads the following records, up to the first free slot.
     pub fn read_on(&mut self, store: &Store) -> Result<(), Error> {
         let after = format::record_name(self.slot);
         let names = store.list_after("log", &after)?;
@@ -185,7 +185,7 @@ impl History {
         Ok(())
     }
 
-    /// Continues with the record of the next slot, which was read with its checksum.
+    /// Applies the record of the next slot, given with its checksum.
     pub fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
         let (record, checksum) = read;
         let name = format::record_name(slot);
@@ -235,7 +235,7 @@ pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Byte
     Ok(Some((record, checksum, bytes)))
 }
 
-/// The head of a record of which the first bytes were read.
+/// Decodes the head of a record from its first bytes; reads more if the head is longer.
 fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32), Error> {
     let wrong = damaged(store, name);
     let len = Record::len_of(bytes).map_err(&wrong)?;

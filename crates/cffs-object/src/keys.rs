@@ -1,4 +1,4 @@
-//! Keys for S3 that change while a volume is open.
+//! S3 keys that change while a volume is open.
 //!
 //! ```text
 //!   a request ─▶ have the files of the profile changed, or did the store refuse the keys? ── no ─▶ as before
@@ -6,8 +6,8 @@
 //!                                      └─ fails: logged, and the old keys are used
 //! ```
 //!
-//! Keys from the environment of a process cannot change. Those that machines, containers and the other clouds
-//! give are renewed by the client.
+//! Keys in a process's environment cannot change. Keys provided by machines, containers and the other clouds
+//! are renewed by the client.
 
 use std::env;
 use std::io::Read;
@@ -24,24 +24,24 @@ use tokio::sync::Mutex;
 
 use crate::profile::{Files, Profile, Stamp};
 
-/// How long a program that gives keys may take.
+/// How long a program that prints keys may take.
 const PROCESS_TIME_MAX: Duration = Duration::from_secs(60);
 const PROCESS_LOOK: Duration = Duration::from_millis(10);
 
-/// Where keys come from.
+/// The source of the keys.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// The environment of this process: they never change.
+    /// The environment of this process: its keys never change.
     Environment,
     /// A profile in `~/.aws`.
     Renewed(Renewal),
-    /// The client has them, and renews them if they expire.
+    /// The client obtains them, and renews them if they expire.
     Client,
 }
 
 impl Keys {
-    /// Makes the next request look for other keys, since the store refuses these. Returns false if there
-    /// cannot be others.
+    /// Makes the next request look for new keys, since the store rejects these. Returns false if there cannot
+    /// be new ones.
     pub fn renew(&self) -> bool {
         if let Keys::Renewed(Renewal(is_due)) = self {
             is_due.store(true, Ordering::Release);
@@ -50,8 +50,8 @@ impl Keys {
     }
 }
 
-/// A client for S3 with what the environment says and, where it says nothing, the profile; the server, if it
-/// is named; and where the keys come from.
+/// An S3 client configured by the environment and, for missing values, by the profile; the server, if it is
+/// configured; and the source of the keys.
 ///
 /// # Errors
 ///
@@ -90,16 +90,16 @@ pub struct Renewal(Arc<AtomicBool>);
 pub struct ProfileKeys {
     files: Files,
     renewal: Renewal,
-    /// Locked while keys are looked for, so that requests at once wait for the same keys.
+    /// Locked during a renewal, so that concurrent requests wait for it.
     current: Mutex<(Stamp, Arc<AwsCredential>)>,
 }
 
 impl ProfileKeys {
-    /// The keys of a profile that was read from these files, if it has any.
+    /// The keys of a profile that was read from these files, if the profile has any.
     ///
     /// # Errors
     ///
-    /// The reason why the program that gives them failed.
+    /// The reason why the program that prints them failed.
     pub fn of(files: Files, profile: &Profile) -> Result<Option<(ProfileKeys, Renewal)>, String> {
         let stamp = files.stamp();
         let Some(keys) = keys_of(profile)? else { return Ok(None) };
@@ -123,7 +123,7 @@ impl CredentialProvider for ProfileKeys {
                 keys_of(&files.profile(false)?)?
                     .ok_or_else(|| String::from("the profile has no keys"))
             });
-            // Files that cannot be used now are read again when they change once more.
+            // Files that are invalid now are read again after their next change.
             current.0 = stamp;
             match reading.await? {
                 Ok(keys) => {
@@ -137,7 +137,7 @@ impl CredentialProvider for ProfileKeys {
     }
 }
 
-/// The keys that a profile has, or that its program gives.
+/// The keys in a profile, or those that its program prints.
 fn keys_of(profile: &Profile) -> Result<Option<AwsCredential>, String> {
     match (&profile.key, &profile.process) {
         (Some((id, secret, token)), _) => Ok(Some(AwsCredential {
@@ -153,7 +153,7 @@ fn keys_of(profile: &Profile) -> Result<Option<AwsCredential>, String> {
     }
 }
 
-/// Runs the program of a profile, whose output is JSON as Amazon's own tools expect it.
+/// Runs a profile's program, whose output is JSON in the format of Amazon's own tools.
 fn run(program: &str) -> Result<AwsCredential, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut command = Command::new("/bin/sh");

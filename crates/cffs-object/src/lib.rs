@@ -6,33 +6,33 @@
 //!
 //! | module | offers |
 //! | --- | --- |
-//! | `location` | URLs, and the clients that belong to them |
-//! | `profile` | credentials as Amazon's own tools keep them |
+//! | `location` | URLs, and the clients for them |
+//! | `profile` | credentials in the files of Amazon's own tools |
 //! | `keys` | credentials that change while a volume is open |
-//! | `answer` | what a store answered in words, and what to do about it |
-//! | `requests` | counting requests, where they are charged for |
-//! | `store` | requests that wait, and what failed of them in words |
-//! | `extents` | a map from ranges of the device to where their bytes lie |
+//! | `answer` | explanations of a store's errors, with advice |
+//! | `requests` | counts of requests by price category |
+//! | `store` | blocking requests, with explained errors |
+//! | `extents` | a map from ranges of the device to the sources of their bytes |
 //! | `format` | one codec per object |
-//! | `history` | what a log says: found from the hint on, checked slot by slot |
-//! | `commit` | a record in its slot, whatever becomes of the answers |
-//! | `cache` | chunks of objects on a local disk |
-//! | `chunks` | reading objects, of which some are kept in memory |
+//! | `history` | the state after the last record: found from the hint on, checked slot by slot |
+//! | `commit` | puts a record into its slot, even if answers are lost |
+//! | `cache` | a cache of chunks on a local disk |
+//! | `chunks` | reads of objects, with a cache in memory |
 //! | `staging` | records that wait on a local disk |
-//! | `upload` | a thread that sends these, in order |
-//! | `local` | directories with contents of files |
-//! | `state` | what is in the store, under way, or in memory alone |
+//! | `upload` | a thread that sends staged records, in order |
+//! | `local` | private directories, and making their files durable |
+//! | `state` | the places of the device's bytes: in the store, in flight, or in memory |
 //! | `collect` | finds dead objects, and ranges to compact |
 //! | `writer` | claiming, committing, collecting |
-//! | `device` | all of it as a device |
-//! | `follow` | the device as another program goes on to write it |
-//! | `versions` | versions that are kept, and clones of them |
+//! | `device` | the block device |
+//! | `follow` | the device while another program writes it |
+//! | `versions` | kept versions, and clones of them |
 //!
 //! Invariants:
 //!
 //! - The writes between two syncs are committed by one conditional PUT, so all or none of them are in the
 //!   volume.
-//! - A slot of the log is created once. A writer that finds another's record in its slot writes no more.
+//! - A slot of the log is created once. A writer that finds another's record in its slot stops writing.
 //! - Objects other than the hint never change, so their cached contents never become stale.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Directories of a local disk that have contents of files.
+//! Directories of a local disk that contain data of files.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -17,7 +17,7 @@ pub fn sync(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory for this user alone, or checks that the existing one is such.
+/// Creates a directory that only this user may enter, or checks that the existing one is private.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! URLs of volumes, and the clients that belong to them.
+//! URLs of volumes, and the clients for them.
 
 use std::fmt;
 use std::path::Path as HostPath;
@@ -20,27 +20,27 @@ use crate::requests::{Counter, CountingConnector};
 use crate::staging::Staging;
 use crate::store::{Client, Store};
 
-/// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
+/// How long the client itself repeats a request; after that, this crate checks the outcome first.
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
 /// A client.
 struct Built {
     store: Arc<dyn ObjectStore>,
-    /// The server, if it was named.
+    /// The server, if it was configured.
     endpoint: Option<String>,
     /// See [`Location::service`].
     service: String,
     keys: Keys,
 }
 
-/// A client, or what is wrong with the environment or the profile.
+/// A client, or the error in the environment or the profile.
 type Outcome = Result<Built, String>;
 
-/// Where a volume lies: a store and a prefix in it.
+/// The place of a volume: a store and a prefix in it.
 #[derive(Clone)]
 pub struct Location {
     name: String,
-    /// The store as a URL: the bucket, or the directory that has the volume's.
+    /// The store as a URL: the bucket, or the parent of the volume's directory.
     root: String,
     client: Client,
     prefix: Path,
@@ -54,17 +54,17 @@ impl Location {
         text.contains("://")
     }
 
-    /// The place that a URL names: `file:///directory` or, with the bucket, `s3://bucket/prefix`, `gs://` or
-    /// `az://`, and after an `@` in its last part a version of the volume there.
+    /// The place that a URL names: `file:///directory`, or, with the bucket, `s3://bucket/prefix`, `gs://` or
+    /// `az://`. An `@` in its last part is followed by the name of a version.
     ///
     /// Credentials, region and endpoint are taken from the environment, under the names that each store's own
-    /// tools use (of S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
+    /// tools use (for S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
     /// `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for one without TLS), and for S3 from the profile in
-    /// `~/.aws` that `AWS_PROFILE` names. A URL has none.
+    /// `~/.aws` that `AWS_PROFILE` names. A URL contains none.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] with what is wrong; nothing is sent yet.
+    /// [`Error::Url`] with the reason; nothing is sent yet.
     pub fn parse(text: &str) -> Result<Location, Error> {
         let (text, version) = split_version(text);
         let mut location = Self::parse_volume(text)?;
@@ -91,7 +91,7 @@ impl Location {
         }
     }
 
-    /// A place in a store that the caller has a client for.
+    /// A place in a store, given a client for it.
     pub fn new(name: &str, store: Arc<dyn ObjectStore>, prefix: &str) -> Location {
         let (prefix, version) = split_version(prefix);
         let version = version.map(str::to_owned);
@@ -100,7 +100,7 @@ impl Location {
         Location { name, root, client, prefix: Path::from(prefix), version, service: String::new() }
     }
 
-    /// Whether a place is in the same store.
+    /// Whether both places are in the same store.
     pub(crate) fn is_beside(&self, other: &Location) -> bool {
         self.root == other.root && self.prefix != other.prefix
     }
@@ -112,12 +112,12 @@ impl Location {
         location
     }
 
-    /// The volume, of which this may name a version.
+    /// The volume, without a version.
     pub fn volume(&self) -> Location {
         Location { version: None, ..self.clone() }
     }
 
-    /// The version that is named, if it is not the volume itself.
+    /// The name of the version, if the place has one.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
@@ -146,7 +146,7 @@ impl Location {
         let scheme = url.scheme();
         let bucket = url.host_str().filter(|bucket| !bucket.is_empty());
         let bucket = bucket.ok_or_else(|| wrong(text, format!("say {scheme}://bucket/prefix")))?;
-        // One that is installed already will do.
+        // If another provider is installed already, that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let counter = Counter::default();
         let built = match scheme {
@@ -164,9 +164,9 @@ impl Location {
         Ok(Location { name, root, client, prefix, version: None, service })
     }
 
-    /// The service in which a URL names a bucket, from the environment or the profile: its endpoint, if
-    /// that is not the default, and for `az://` the account. Two URLs name one volume only if this agrees
-    /// as well. Empty for `file://`.
+    /// The service in which a URL names a bucket, from the environment or the profile: its endpoint, if that
+    /// is not the default, and for `az://` the account. Two URLs name the same volume only if they have the
+    /// same service. Empty for `file://`.
     pub fn service(&self) -> &str {
         &self.service
     }
@@ -183,7 +183,7 @@ impl Location {
         self
     }
 
-    /// Makes requests possible.
+    /// A store that can send requests.
     pub(crate) fn connect(&self) -> Result<Store, Error> {
         Store::new(self.client.clone(), self.prefix.clone())
     }
@@ -225,7 +225,7 @@ fn azure(container: &str, counter: &Counter) -> Outcome {
         .with_container_name(container)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
-    // As Azure's own tools name them.
+    // The names that Azure's own tools use.
     for (name, key) in [
         ("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName),
         ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
@@ -241,7 +241,7 @@ fn azure(container: &str, counter: &Counter) -> Outcome {
     Ok(Built { store, endpoint: None, service, keys: Keys::Client })
 }
 
-/// A client of a store that is not reached by HTTP, which does not count its requests.
+/// A client without HTTP, which does not count its requests.
 fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
     let (url, bucket) = (url.to_owned(), bucket.to_owned());
     let place = Place { url, bucket, endpoint: None, keys: Keys::Client };
@@ -260,7 +260,7 @@ fn split_version(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A version's name is part of the name of an object, and of a URL.
+/// A version's name is part of an object's name and of a URL.
 fn check_version(name: &str) -> Result<(), String> {
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     match (1..=128).contains(&name.len()) && name.bytes().all(is_fit) && !name.starts_with('.') {

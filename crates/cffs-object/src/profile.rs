@@ -1,12 +1,12 @@
 //! Profiles in `~/.aws`, as Amazon's own tools read them.
 //!
-//! | file | or the one that is named by | its sections |
+//! | file | variable for another path | sections |
 //! | --- | --- | --- |
 //! | `~/.aws/credentials` | `AWS_SHARED_CREDENTIALS_FILE` | `[NAME]` |
 //! | `~/.aws/config` | `AWS_CONFIG_FILE` | `[default]`, `[profile NAME]`, `[services NAME]` |
 //!
-//! The profile is the one that `AWS_PROFILE` names, else `default`. The environment goes before both files,
-//! and the first before the second. A profile has its keys, or names a program that prints them
+//! `AWS_PROFILE` names the profile; the default is `default`. The environment takes precedence over both
+//! files, and the first file over the second. A profile contains keys, or names a program that prints them
 //! (`credential_process`).
 
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use std::{env, fmt, fs, io};
 
-/// Ways of a profile to get credentials that would take other services.
+/// Settings by which a profile gets credentials from services that this crate does not support.
 const ELSEWHERE: [&str; 4] = ["credential_source", "role_arn", "sso_session", "sso_start_url"];
 
-/// The values of a profile. It is not printed, since it has a secret.
+/// The values of a profile. It has no `Debug`, since it contains a secret.
 #[derive(Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Access key, secret, and the token of a session if there is one.
+    /// Access key, secret, and session token if there is one.
     pub key: Option<(String, String, Option<String>)>,
     /// The program that prints them.
     pub process: Option<String>,
@@ -40,16 +40,16 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Where a profile is kept.
+/// The place of a profile.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Its name, if it is named.
+    /// Its name, if `AWS_PROFILE` is set.
     name: Option<String>,
     credentials: Option<PathBuf>,
     config: Option<PathBuf>,
 }
 
-/// Changes when a file of a profile does: when each was written, and how long it is.
+/// The modification time and the length of each of a profile's files.
 pub type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Files {
@@ -72,7 +72,7 @@ impl Files {
         Files { name, credentials: Some(credentials), config: Some(config) }
     }
 
-    /// A value that changes with the files.
+    /// A value that changes when the files change.
     pub fn stamp(&self) -> Stamp {
         [&self.credentials, &self.config].map(|path| {
             let there = fs::metadata(path.as_deref()?).ok()?;
@@ -80,7 +80,8 @@ impl Files {
         })
     }
 
-    /// Reads the profile. One whose keys come from elsewhere is refused unless there are others.
+    /// Reads the profile. Refuses a profile with keys from an unsupported service, unless there are other
+    /// keys.
     pub fn profile(&self, has_key: bool) -> Result<Profile, String> {
         let read = |path: &Option<PathBuf>| {
             let Some(path) = path else { return Ok(String::new()) };
@@ -95,7 +96,7 @@ impl Files {
 }
 
 impl Profile {
-    /// The profile of that name, or the one that needs no name, as the two files have it.
+    /// The profile of that name, or the default one, from the two files.
     fn of_files(
         name: Option<&str>,
         credentials: &str,
@@ -142,7 +143,7 @@ impl Profile {
 
 type Section = BTreeMap<String, String>;
 
-/// The sections of a file. A line that is indented belongs to the key before it, and is `KEY.ITS_KEY`.
+/// The sections of a file. An indented line belongs to the key before it, and becomes `KEY.ITS_KEY`.
 fn sections(text: &str) -> BTreeMap<String, Section> {
     let mut all: BTreeMap<String, Section> = BTreeMap::new();
     let (mut section, mut outer) = (None, String::new());

@@ -1,7 +1,7 @@
-//! Counting requests by what a store charges for.
+//! Counts requests by what a store charges for.
 //!
-//! Those of S3 are counted where HTTP is spoken, below the client's own retries and page by page, since
-//! each is charged for. Those of another store are counted where this crate asks for them.
+//! Those of S3 are counted at the HTTP layer, below the client's own retries and page by page, since each is
+//! charged for. Those of other stores are counted where this crate makes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,28 +19,28 @@ pub struct Requests {
     pub puts: u64,
     /// Objects or ranges read.
     pub gets: u64,
-    /// Objects of which the size was asked for.
+    /// Queries of an object's size.
     pub heads: u64,
-    /// Listings: by HTTP each page of them, up to 1,000 objects.
+    /// Listings: with HTTP, each page of up to 1,000 objects.
     pub lists: u64,
-    /// Requests that delete, up to 1,000 objects each.
+    /// Delete requests, up to 1,000 objects each.
     pub deletes: u64,
     /// Bytes of objects that were sent.
     pub sent_bytes: u64,
-    /// Bytes of objects that came back.
+    /// Bytes of objects received.
     pub received_bytes: u64,
-    /// Chunks of objects that a cache on a local disk had.
+    /// Chunks found in the cache on a local disk.
     pub cache_hits: u64,
-    /// Chunks that it did not have.
+    /// Chunks not found there.
     pub cache_misses: u64,
-    /// Bytes of the chunks that it had.
+    /// Bytes of the chunks found.
     pub cache_read_bytes: u64,
-    /// Bytes that were added to it.
+    /// Bytes added to the cache.
     pub cache_written_bytes: u64,
 }
 
 impl Requests {
-    /// Each figure by its name.
+    /// Each figure with its name.
     pub fn by_name(&self) -> [(&'static str, u64); 11] {
         [
             ("puts", self.puts),
@@ -88,7 +88,7 @@ struct Counts {
 }
 
 impl Counter {
-    /// How many requests were made until now.
+    /// The requests up to now.
     pub fn requests(&self) -> Requests {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Requests {
@@ -118,12 +118,12 @@ impl Counter {
         counter.fetch_add(requests, Ordering::Relaxed);
     }
 
-    /// Counts what a request sends.
+    /// Counts the bytes that a request sends.
     pub(crate) fn sent(&self, bytes: u64) {
         self.0.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts what a cache on a local disk had, or did not have.
+    /// Counts a hit of the cache on a local disk, with its bytes, or a miss.
     pub(crate) fn cached(&self, bytes: Option<u64>) {
         match bytes {
             Some(bytes) => {
@@ -136,12 +136,12 @@ impl Counter {
         }
     }
 
-    /// Counts bytes that were added to it.
+    /// Counts bytes added to that cache.
     pub(crate) fn added(&self, bytes: u64) {
         self.0.cache_written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts what a request brought.
+    /// Counts the bytes of an answer.
     pub(crate) fn received(&self, bytes: u64) {
         self.0.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -185,7 +185,7 @@ impl HttpService for CountingService {
     }
 }
 
-/// Which kind of request this is charged as.
+/// The kind under which this request is charged.
 fn kind_of(method: &str, query: &str) -> Kind {
     let has = |name: &str| {
         query.split('&').any(|pair| pair.split_once('=').map_or(pair, |(key, _)| key) == name)
@@ -202,8 +202,8 @@ fn kind_of(method: &str, query: &str) -> Kind {
     }
 }
 
-/// Whether a host is one that gives credentials, which the client asks through the same connector and which
-/// charges nothing: that of a machine or container in the cloud, or the service for tokens.
+/// Whether a host provides credentials, of a cloud machine or container, or by the token service: the client
+/// asks it through the same connector, free of charge.
 fn is_for_credentials(host: &str) -> bool {
     let known = ["metadata.google.internal", "oauth2.googleapis.com", "login.microsoftonline.com"];
     host.starts_with("169.254.") || host.starts_with("sts.") || known.contains(&host)

@@ -5,7 +5,7 @@
 //!   DIR/claim           magic, checksum of the rest, UUID, term: the last claim that was made with it
 //!   DIR/<slot>          a record as it is sent, and its checksum, 4 bytes
 //!   DIR/rejected/<slot>-<nonce>
-//!                       such a record whose slot another program's has
+//!                       such a record, if another program's record has its slot
 //! ```
 //!
 //! Invariants:
@@ -68,14 +68,14 @@ impl Staging {
         Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
     }
 
-    /// The records that this program has put here and that are not in the store yet.
+    /// The records that this program has staged and that are not in the store yet.
     pub fn backlog(&self) -> Backlog {
         let waiting = self.waiting.lock();
         Backlog { records: waiting.len() as u64, bytes: waiting.values().sum() }
     }
 
-    /// Whether the last claim of a volume was made with this directory. Then that program has ended, since it
-    /// held the lock.
+    /// Whether the last claim of a volume was made with this directory. Then the program that made it has
+    /// ended, since it held the lock.
     pub fn has_claimed(&self, uuid: &[u8; 16], term: u64) -> bool {
         let bytes = fs::read(self.directory.join("claim")).unwrap_or_default();
         bytes == format::encode_staging_claim(uuid, term)
@@ -98,11 +98,11 @@ impl Staging {
         note().map_err(self.failed())
     }
 
-    /// Makes a record durable here.
+    /// Makes a record durable in this directory.
     ///
     /// # Errors
     ///
-    /// Those of the disk; then the record is not here.
+    /// Those of the disk; then the record is not staged.
     pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
         let write = || {
             let mut file = File::create(self.path(slot))?;
@@ -164,8 +164,8 @@ impl Staging {
         }
     }
 
-    /// Sets records aside, since the slot of the first has another program's record; returns the error that
-    /// says so.
+    /// Moves records to `rejected`, since another program's record has the slot of the first; returns the
+    /// error.
     pub fn reject(&self, slots: &[u64], slot: u64) -> Error {
         let aside = self.directory.join(REJECTED);
         let set_aside = || {
@@ -184,7 +184,7 @@ impl Staging {
         }
     }
 
-    /// Sets records aside, since the first is damaged; returns the error that says so.
+    /// Moves records to `rejected`, since the first is damaged; returns the error.
     pub fn damaged(&self, slots: &[u64], slot: u64) -> Error {
         match self.reject(slots, slot) {
             Error::Rejected { directory, records, .. } => self.wrong(format!(
@@ -200,17 +200,17 @@ impl Staging {
         |error| self.wrong(error.to_string())
     }
 
-    /// An error of this directory.
+    /// An error of this directory, with a reason.
     pub fn wrong(&self, why: impl Into<String>) -> Error {
         Error::Staging { directory: self.shown(), why: why.into() }
     }
 
-    /// The directory's name.
+    /// The directory's name, for messages.
     pub fn shown(&self) -> String {
         shown(&self.directory)
     }
 
-    /// The slots of the records that are here, in order.
+    /// The slots of the staged records, in order.
     ///
     /// # Errors
     ///

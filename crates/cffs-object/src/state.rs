@@ -5,10 +5,10 @@
 //!                           └── by a sync ─────────▲
 //! ```
 //!
-//! A read looks in this order, the newest first. Invariant: each of the four is older than those to its
-//! left, and only a holder of the writer's lock moves anything to the right. Where something will lie is
-//! staged when it is sent; until it is there, memory has it in flight, and covers that. Of several objects in
-//! flight the first one is the first to leave, so that none covers a newer one.
+//! A read looks in this order, newest first. Invariant: each of the four is older than those to its left, and
+//! only the holder of the writer's lock moves anything to the right. When bytes are sent, their future place
+//! is recorded as staged; until they have arrived, memory keeps them in flight, and overrides that place.
+//! Objects leave the in-flight queue in the order in which they were sent, so that none hides a newer one.
 
 use std::collections::VecDeque;
 use std::mem::take;

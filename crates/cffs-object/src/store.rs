@@ -1,4 +1,4 @@
-//! Requests to a store that wait for their answer.
+//! Blocking requests to a store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::error::Error;
 use crate::requests::{Counter, Kind};
 use crate::staging::Staging;
 
-/// An object as a listing has it.
+/// An object in a listing.
 pub struct Listed {
     /// Its name below the prefix.
     pub name: String,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
-    /// When it was made, by the clock of the store: to be shown.
+    /// Its time of creation by the store's clock, for display only.
     pub made: SystemTime,
 }
 
@@ -34,7 +34,7 @@ pub struct Store {
     runtime: Runtime,
 }
 
-/// A client of a store, and what counts its requests.
+/// A client of a store, with its counter.
 #[derive(Clone)]
 pub struct Client {
     /// The client.
@@ -45,17 +45,17 @@ pub struct Client {
     pub counts: bool,
     /// The cache of chunks on a local disk.
     pub cache: Option<Arc<DiskCache>>,
-    /// Where records wait on a local disk.
+    /// The directory of staged records.
     pub staging: Option<Arc<Staging>>,
-    /// Where it sends requests.
+    /// The destination of its requests.
     pub place: Place,
 }
 
-/// How many ranges are requested at once: more than saturate the connection of one machine.
+/// The number of ranges requested concurrently: more than saturate the connection of one machine.
 pub const PARALLEL: usize = 16;
-/// How many objects one request deletes.
+/// The number of objects that one request deletes.
 const DELETED_AT_ONCE: usize = 1000;
-/// Threads that drive requests; they wait for the network, so few do for many.
+/// The threads that drive requests; they wait for the network, so a few serve many requests.
 const THREADS: usize = 2;
 
 impl Store {
@@ -90,12 +90,12 @@ impl Store {
         self.client.cache.as_deref()
     }
 
-    /// Where records wait on a local disk, if that was asked for.
+    /// The directory of staged records, if staging was requested.
     pub fn staging(&self) -> Option<&Arc<Staging>> {
         self.client.staging.as_ref()
     }
 
-    /// The counter, unless the client counts by itself.
+    /// The counter, unless the client counts its own requests.
     fn uncounted(&self) -> Option<&Counter> {
         (!self.client.counts).then_some(&self.client.counter)
     }
@@ -106,7 +106,8 @@ impl Store {
         }
     }
 
-    /// Creates an object; fails with `AlreadyExists` if there is one, which may be this one.
+    /// Creates an object; fails with `AlreadyExists` if it exists, possibly from an earlier try of
+    /// this request.
     pub fn create(&self, name: &str, bytes: impl Into<PutPayload>) -> Result<(), Error> {
         self.put_as(name, bytes.into(), PutMode::Create)
     }
@@ -130,7 +131,7 @@ impl Store {
         self.runtime.block_on(self.with_new_keys(ask))
     }
 
-    /// Sends `tried` requests at once that create the object, and returns how many succeed.
+    /// Sends `tried` concurrent requests to create the object, and returns how many succeed.
     pub fn create_at_once(&self, name: &str, tried: usize) -> Result<usize, Error> {
         self.count(Kind::Put, tried as u64);
         let path = self.path(name);
@@ -149,7 +150,7 @@ impl Store {
         Ok(created)
     }
 
-    /// Deletes objects, of which some may be gone already.
+    /// Deletes objects, some of which may not exist.
     pub fn delete(&self, names: &[String]) -> Result<(), Error> {
         for names in names.chunks(DELETED_AT_ONCE) {
             self.count(Kind::Delete, 1);
@@ -168,12 +169,12 @@ impl Store {
         Ok(())
     }
 
-    /// An object's bytes, or those of a range that there are.
+    /// An object's bytes, or the existing ones of a range.
     pub fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.runtime.block_on(self.fetch(self.path(name), range))
     }
 
-    /// Ranges of objects of this volume or another, asked for at once.
+    /// Ranges of objects of this volume or another, requested concurrently.
     pub fn get_many(&self, wanted: &[(Path, Range<u64>)]) -> Result<Vec<Bytes>, Error> {
         let fetches =
             wanted.iter().map(|(path, range)| self.fetch(path.clone(), Some(range.clone())));
@@ -203,7 +204,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Shows the objects below `folder`, or those of them that come after `after`, in any order.
+    /// Passes the objects below `folder`, or those after `after`, to a function, in any order.
     pub fn list(
         &self,
         folder: &str,
@@ -221,7 +222,7 @@ impl Store {
                 let meta = meta.map_err(self.failed(&folder))?;
                 let Some(parts) = meta.location.prefix_match(&self.prefix) else { continue };
                 let name = Path::from_iter(parts).to_string();
-                // A server that does not know where to begin lists all.
+                // A server that ignores the offset lists everything.
                 if after.is_some_and(|after| name.as_str() <= after) {
                     continue;
                 }
@@ -232,7 +233,7 @@ impl Store {
         self.runtime.block_on(listing)
     }
 
-    /// Asks, and once more if the store refuses keys in whose place there may be new ones.
+    /// Sends a request, and repeats it once if the store rejects the keys and new ones may exist.
     async fn with_new_keys<T, F: Future<Output = Result<T, Error>>>(
         &self,
         ask: impl Fn() -> F,
@@ -243,7 +244,7 @@ impl Store {
         }
     }
 
-    /// Converts the client's error for an object to one of this crate.
+    /// Converts the client's error for an object to this crate's.
     fn failed(&self, object: &Path) -> impl Fn(object_store::Error) -> Error + '_ {
         let object = object.to_string();
         move |cause| {

@@ -23,7 +23,7 @@ use crate::store::Store;
 /// A record that waits for this long shows that the store cannot be reached.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// Sends the records that wait since the directory was last used.
+/// Sends the records that are staged from an earlier use of the directory.
 ///
 /// A record whose slot lies in the past and is empty was sent and has been collected since. Another program's
 /// records in these slots would begin with a claim, and claims are never deleted.
@@ -92,7 +92,7 @@ pub fn send_rest(
     Ok(())
 }
 
-/// Sends records to the store that are already acknowledged.
+/// Sends staged records to the store; their syncs were acknowledged already.
 pub struct Uploader(Arc<Shared>);
 
 struct Shared {
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// The next record, when there is one.
+    /// The next record, once there is one.
     fn next(&self) -> Option<Waiting> {
         let mut queue = self.queue.lock();
         while queue.waiting.is_empty() && !queue.is_over {
@@ -264,7 +264,7 @@ impl Shared {
         turns.settle(&self.store, slot, nonce, &record, self.patience)
     }
 
-    /// From now on no sync succeeds. Without an error of the store, the reason is another program's record in
+    /// Makes all later syncs fail. Without an error of the store, the reason is another program's record in
     /// the slot.
     fn fail(&self, slot: u64, error: Option<Error>) {
         let mut queue = self.queue.lock();

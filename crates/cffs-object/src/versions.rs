@@ -64,7 +64,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
     Err(Error::Collecting { name: name.to_owned() })
 }
 
-/// The versions that are kept, by name.
+/// The kept versions, by name.
 ///
 /// # Errors
 ///

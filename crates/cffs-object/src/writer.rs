@@ -81,7 +81,7 @@ pub struct Writer {
     plan: VecDeque<(u64, u64)>,
 }
 
-/// A volume that is claimed.
+/// A claimed volume.
 pub struct Claimed {
     history: History,
     slot: u64,
@@ -353,12 +353,12 @@ impl Writer {
         self.bytes_since_mark += bytes;
     }
 
-    /// Writes the map of all bytes after the last record, and the hint by which an opening finds it.
+    /// Writes the map of all bytes after the last record, and the hint that names it.
     fn write_map(&mut self) -> Result<(), Error> {
         self.write_map_of(Kind::Epoch)
     }
 
-    /// The same after a last record of this kind.
+    /// The same if the last record has this kind.
     fn write_map_of(&mut self, kind: Kind) -> Result<(), Error> {
         // A map may only refer to records that are in the store.
         self.drain()?;

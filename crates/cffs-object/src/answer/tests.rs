@@ -1,4 +1,4 @@
-//! Explanations of answers, as servers and the client word them.
+//! Explanations of real error texts of servers and the client.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn place(url: &str, endpoint: Option<&str>, keys: Keys) -> Place {
     Place { url: url.into(), bucket: "bucket".into(), endpoint, keys }
 }
 
-/// As the client words an answer with that status and body.
+/// The client's text for a response with that status and body.
 fn answered(status: &str, body: &str) -> String {
     format!(
         "Error performing GET http://127.0.0.1:7070/bucket/tree/format in 2.1ms - Server returned non-2xx \
@@ -30,7 +30,7 @@ fn generic(text: String) -> StoreError {
     StoreError::Generic { store: "S3", source: text.into() }
 }
 
-/// Each 404 was read as "no volume", or of a PUT as "no such bucket".
+/// Regression: each 404 was read as "no volume", or for a PUT as "no such bucket".
 #[test]
 fn a_404_means_what_its_code_says() {
     assert!(lacks_object(&not_found(&xml("NoSuchKey", "x"))));
@@ -88,7 +88,7 @@ fn a_refusal_says_what_to_do() {
     assert_eq!(slow, "the store answers 503 Service Unavailable");
 }
 
-/// The client's own text of a connection that fails was all that was shown.
+/// Regression: only the client's own text of a failed connection was shown.
 #[test]
 fn a_server_that_cannot_be_reached_is_named() {
     let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);

@@ -1,4 +1,4 @@
-//! Keys that change while a volume is open.
+//! Tests of keys that change while a volume is open.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn id(keys: &ProfileKeys) -> String {
     runtime.block_on(keys.get_credential()).expect("given").key_id.clone()
 }
 
-/// Keys that expired were asked for again and again, and read only once.
+/// Regression: expired keys were used again and again, since the file was read only once.
 #[test]
 fn a_file_that_changes_is_read_again() {
     let scratch = tempfile::tempdir().expect("made");
@@ -39,7 +39,7 @@ fn a_file_that_changes_is_read_again() {
     assert_eq!(id(&keys), "third");
 }
 
-/// A program that gives keys runs once, and again when the store refuses what it gave.
+/// The program runs once, and again after the store has rejected its keys.
 #[test]
 fn a_program_gives_keys_again_when_they_are_refused() {
     let scratch = tempfile::tempdir().expect("made");
@@ -61,7 +61,7 @@ fn a_program_gives_keys_again_when_they_are_refused() {
 }
 
 #[test]
-fn a_program_that_gives_no_keys_says_why() {
+fn an_error_names_the_program_that_gives_no_keys() {
     let given = |program: &str| run(program).map(|keys| keys.key_id).expect_err("no keys");
     assert!(given("exit 3").contains("exit status: 3"));
     assert!(given("echo hello").contains("not JSON"));

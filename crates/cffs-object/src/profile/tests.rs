@@ -66,7 +66,7 @@ fn a_profile_is_read_from_both_files() {
 }
 
 #[test]
-fn a_profile_that_is_of_no_use_says_so() {
+fn a_profile_that_cannot_be_used_is_refused_with_advice() {
     let refused = |name: &str| profile(Some(name)).expect_err("refused");
     assert!(refused("none").contains("there is no profile none"));
     assert!(refused("half").contains("only one of aws_access_key_id"));
@@ -76,9 +76,9 @@ fn a_profile_that_is_of_no_use_says_so() {
     assert_eq!((has_key.key, has_key.region.as_deref()), (None, Some("eu-central-1")));
 }
 
-/// A profile is not printed with its secret.
+/// The debug output of a profile does not contain its secret.
 #[test]
-fn a_secret_is_not_shown() {
+fn a_secret_is_not_printed() {
     let shown = format!("{:?}", profile(Some("work")).expect("read"));
     assert!(shown.contains("us-west-2") && !shown.contains("second"), "{shown}");
     assert!(!shown.contains("token") && !shown.contains("two"), "{shown}");

@@ -1,4 +1,4 @@
-//! The kind as which each request is charged.
+//! The kind under which each request is charged.
 
 use super::*;
 

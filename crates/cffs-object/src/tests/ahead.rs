@@ -1,4 +1,4 @@
-//! Contents that set out ahead of their record, several objects at once.
+//! Contents sent ahead of their record, as several concurrent objects.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
@@ -13,7 +13,7 @@ use super::*;
 
 const PART: usize = 8192;
 
-/// Each part that is written sets out, and the one at the beginning waits until it is let go.
+/// A store in which the first part waits until it is released.
 struct Held {
     store: Arc<InMemory>,
     device: Arc<LogDevice>,
@@ -25,7 +25,7 @@ impl Held {
         Held::after(&[])
     }
 
-    /// The same after other parts have arrived.
+    /// The same, waiting until other parts have arrived.
     fn after(others: &[u64]) -> Held {
         let store = Arc::new(InMemory::new());
         let (paused, reached, let_go): (_, Receiver<bool>, _) = PausedStore::new(store.clone());
@@ -41,7 +41,7 @@ impl Held {
         held
     }
 
-    /// How many objects there are in a folder.
+    /// The number of objects in a folder.
     fn count(&self, folder: &str) -> usize {
         let folder = Path::from(format!("bucket/volume/{folder}"));
         let listed = self.store.list(Some(&folder)).try_collect::<Vec<_>>();
@@ -58,18 +58,18 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// Nor does a test that fails wait for ever.
+    /// A failing test must not wait forever.
     fn drop(&mut self) {
         let _ = self.let_go.send(());
     }
 }
 
-/// A read returns the last write, and a record is put after all contents that it places.
+/// A read returns the last write, and a record is put only after all contents that it refers to.
 #[test]
-fn contents_that_overtake_others() {
+fn contents_that_arrive_before_earlier_ones() {
     let held = Held::new();
     let device = &held.device;
-    // Half of it is over what waits.
+    // Half of it overwrites the waiting part.
     write(&**device, PART as u64 / 2, &[2; PART]);
     held.wait_for_contents(1);
     // Finished requests are recorded when the next one starts.
@@ -99,7 +99,7 @@ fn contents_that_overtake_others() {
 
 /// Contents that have arrived leave memory; contents sent after them stay.
 #[test]
-fn contents_that_are_on_their_way_while_others_arrive() {
+fn arrived_contents_leave_memory() {
     let held = Held::after(&[5, 6]);
     write(&*held.device, 8 * PART as u64, &[3; PART]);
     assert_eq!(read(&*held.device, 0, PART), [1; PART]);
@@ -113,7 +113,7 @@ fn contents_that_are_on_their_way_while_others_arrive() {
 
 /// Memory is bounded while an object does not arrive.
 #[test]
-fn few_contents_are_on_their_way() {
+fn contents_in_flight_are_bounded() {
     let held = Held::new();
     let writing = thread::spawn({
         let device = Arc::clone(&held.device);
@@ -129,9 +129,9 @@ fn few_contents_are_on_their_way() {
     assert_eq!(held.count("data"), 9);
 }
 
-/// After contents that did not arrive nothing is acknowledged.
+/// Nothing is acknowledged after contents that did not arrive.
 #[test]
-fn contents_that_do_not_arrive() {
+fn contents_that_do_not_arrive_end_all_writing() {
     let store = Arc::new(FaultStore::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     device.keep_at_most(PART as u64);

@@ -1,4 +1,4 @@
-//! The cache on a local disk: what it spares, how much room it takes, and what its damage leads to.
+//! The cache on a local disk: the requests it saves, its size, and damaged files.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -26,7 +26,7 @@ fn key(number: u64) -> (Object, u64) {
     (Object::data(3, number), number % 5)
 }
 
-/// The files of chunks, and the bytes that these and all other files take.
+/// The files of chunks, and the bytes of these and all other files.
 fn files_in(directory: &Path) -> (Vec<PathBuf>, u64) {
     let mut files = Vec::new();
     let mut bytes = 0;
@@ -40,7 +40,7 @@ fn files_in(directory: &Path) -> (Vec<PathBuf>, u64) {
             bytes += fs::metadata(path).map_or(0, |there| there.blocks() * 512);
         }
     }
-    // One may go meanwhile.
+    // A file may be removed meanwhile.
     bytes += files
         .iter()
         .map(|file| fs::metadata(file).map_or(0, |there| there.blocks() * 512))
@@ -48,7 +48,7 @@ fn files_in(directory: &Path) -> (Vec<PathBuf>, u64) {
     (files, bytes)
 }
 
-/// A volume with contents that lie in several objects.
+/// The contents of a volume, which occupy several objects.
 fn contents_of(seed: u64) -> Vec<u8> {
     (0..12 << 20).map(|at: u64| (at / 4096 * 5 + at % 253 + seed) as u8).collect()
 }
@@ -61,7 +61,7 @@ fn made(store: &Arc<dyn ObjectStore>, seed: u64) -> Location {
     location
 }
 
-/// Reads everything, and returns how many requests that took after the opening.
+/// Reads everything, and returns the number of requests after the opening.
 fn gets_to_read(location: Location, directory: &Path, expected: &[u8]) -> Requests {
     let location = location.with_cache(cache_in(directory, 64 << 20));
     let device = LogDevice::open(&location, READ_ONLY).expect("opened");
@@ -83,7 +83,7 @@ fn cut(file: &Path, to: impl Fn(u64) -> u64) {
     file.set_len(to(file.metadata().expect("there").len())).expect("cut");
 }
 
-/// A second opening reads nothing of the contents from the store, until files are damaged: then these.
+/// A second opening reads no contents from the store, until files are damaged: then only these.
 #[test]
 fn cached_chunks_are_not_requested_again() {
     let scratch = tempfile::tempdir().expect("made");
@@ -125,14 +125,14 @@ fn cached_chunks_are_not_requested_again() {
             "damage {number}"
         );
     }
-    // Files that have each other's names.
+    // Files whose names are swapped.
     let (mut files, _) = files_in(&directory);
     files.sort();
     fs::rename(&files[1], &files[2]).expect("renamed");
     let mended = gets_to_read(location.clone(), &directory, &expected);
     assert_eq!(mended.cache_misses, 2, "{mended:?}");
 
-    // Another volume in the same place, as its objects were removed and it was made again.
+    // Another volume in the same place, after its objects were removed and it was made again.
     let again: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let other = gets_to_read(made(&again, 2), &directory, &contents_of(2));
     assert_eq!(other.cache_hits, 0, "{other:?}");
@@ -144,7 +144,7 @@ fn cached_chunks_are_not_requested_again() {
     assert_eq!(device.requests().gets, before);
 }
 
-/// Reads everything, a piece after the other, with a cache that knows what is in the directory.
+/// Reads everything sequentially, piece by piece, with the cache in the directory.
 fn read_on(location: &Location, directory: &Path, expected: &[u8]) -> Requests {
     let location = location.clone().with_cache(cache_in(directory, 64 << 20));
     let device = LogDevice::open(&location, READ_ONLY).expect("opened");
@@ -157,8 +157,8 @@ fn read_on(location: &Location, directory: &Path, expected: &[u8]) -> Requests {
     Requests { gets, received_bytes: after.received_bytes - before.received_bytes, ..after }
 }
 
-/// Where an object is read on, what comes with a request is kept, too; and no more is asked for than up to
-/// the next chunk that is there.
+/// When an object is read sequentially, all chunks of a request are cached, and a request ends at the next
+/// cached chunk.
 #[test]
 fn read_ahead_fetches_and_keeps_the_missing_chunks() {
     let scratch = tempfile::tempdir().expect("made");
@@ -179,7 +179,7 @@ fn read_ahead_fetches_and_keeps_the_missing_chunks() {
     assert_eq!((third.gets, third.received_bytes), (1, CHUNK as u64));
 }
 
-/// A chunk that the store cut short is an error once, and is asked for again.
+/// A chunk that the store truncated is an error once, and is requested again.
 #[test]
 fn a_chunk_that_is_too_short_is_forgotten() {
     let scratch = tempfile::tempdir().expect("made");
@@ -206,9 +206,9 @@ fn a_chunk_that_is_too_short_is_forgotten() {
     assert_eq!(gets_to_read(location, &directory, &expected).gets, 1);
 }
 
-/// A local disk that fails, or is emptied, is as good as none.
+/// A failing or emptied local disk has no effect but more requests.
 #[test]
-fn a_local_disk_that_fails_is_passed_over() {
+fn a_failing_local_disk_is_ignored() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -226,9 +226,9 @@ fn a_local_disk_that_fails_is_passed_over() {
     assert_eq!(gets_to_read(location, &directory, &expected).gets, 0);
 }
 
-/// Several programs that add at once take no more than the size together, nor does one that follows a crash.
+/// Several programs that add at the same time do not exceed the size together, nor does one after a crash.
 #[test]
-fn a_cache_takes_no_more_than_its_size() {
+fn a_cache_does_not_exceed_its_size() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let is_done = std::sync::atomic::AtomicBool::new(false);
@@ -268,7 +268,7 @@ fn a_cache_takes_no_more_than_its_size() {
     assert!(most <= SIZE_BYTES_MIN && bytes <= SIZE_BYTES_MIN, "{most} {bytes}");
     assert!(files.len() >= 40, "{}", files.len());
 
-    // A crash: a file that was being added, files that are in no count, and an old count.
+    // A crash: a file that was being added, files that are not counted, and an old count.
     for number in 0..32 {
         let path = files[0].with_file_name(format!("{:016x}-{number:016x}-{:08x}", 9, 0));
         fs::write(path, vec![0; CHUNK]).expect("written");
@@ -302,7 +302,7 @@ fn the_least_recently_used_goes_first() {
     }
     assert!(cache.get(&VOLUME, key(1)).is_none());
     assert!(cache.get(&VOLUME, key(239)).is_some());
-    // What is not the cache's own stays, too.
+    // Files that do not belong to the cache stay as well.
     fs::write(directory.join("note"), b"mine").expect("written");
     fs::create_dir(directory.join("folder")).expect("made");
     fs::write(directory.join("folder/note"), b"mine").expect("written");
@@ -312,7 +312,7 @@ fn the_least_recently_used_goes_first() {
     assert!(directory.join("note").exists() && directory.join("folder/note").exists());
 }
 
-/// The lock of another program that was stopped is not waited for.
+/// A stopped program that holds the lock does not block others.
 #[test]
 fn a_program_that_keeps_the_lock_does_not_stop_others() {
     let scratch = tempfile::tempdir().expect("made");
@@ -327,7 +327,7 @@ fn a_program_that_keeps_the_lock_does_not_stop_others() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_a_cache_is_refused() {
+fn a_directory_that_cannot_be_used_as_a_cache_is_refused() {
     let scratch = tempfile::tempdir().expect("made");
     let refused = |path: &Path, size_bytes| {
         DiskCache::open(path, size_bytes).expect_err("refused").to_string()

@@ -1,4 +1,4 @@
-//! Dead objects are deleted, and no others.
+//! Dead objects are deleted, and no other objects.
 
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
@@ -32,7 +32,7 @@ fn bytes_in(store: &dyn ObjectStore) -> u64 {
     objects(store).iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Rewrites 4 MiB of the device repeatedly, a piece at a time, and does the same to a model.
+/// Rewrites 4 MiB of the device repeatedly, piece by piece, and the same of a model.
 fn churn(device: &LogDevice, model: &MemoryDevice, numbers: &mut Numbers, syncs: u64) {
     for number in 0..syncs {
         let offset = numbers.below((4 << 20) - 70_000) & !4095;
@@ -54,7 +54,7 @@ struct Left {
     live: u64,
     /// Objects without live bytes.
     dead: u64,
-    /// Objects of which half or more is live.
+    /// Objects that are at least half live.
     of_full: u64,
     /// Dead bytes of the others.
     spared: u64,
@@ -81,7 +81,7 @@ impl Left {
     }
 }
 
-/// A volume that is rewritten for long takes a few times what it has; its claims stay.
+/// A volume that is rewritten for long needs at most a few times its live bytes; its claims stay.
 #[test]
 fn a_volume_that_is_rewritten_stays_small() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -93,7 +93,7 @@ fn a_volume_that_is_rewritten_stays_small() {
         churn(&device, &model, &mut numbers, 400);
         assert!(same(&device, &model));
     }
-    // Some 40 MB were written, of which 4 are live.
+    // Some 40 MB were written, of which 4 MB are live.
     assert!(bytes_in(&*store) < 20 << 20, "{} bytes", bytes_in(&*store));
     let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
     assert!(same(&device, &model));
@@ -103,7 +103,8 @@ fn a_volume_that_is_rewritten_stays_small() {
     println!("{left:?}");
     assert!(left.live <= 4 << 20 && left.dead == 0, "{left:?}");
     assert!(left.spared < DEAD_BYTES_MIN, "{left:?}");
-    // An object stays as long as half of it is read. Which do depends on when earlier sweeps were made.
+    // An object stays while at least half of it is live. Which ones do depends on the times of earlier
+    // sweeps.
     let bytes = bytes_in(&*store);
     assert!(bytes < 2 * left.live + DEAD_BYTES_MIN, "{bytes} bytes, {left:?}");
     assert!(same(&device, &model));
@@ -115,7 +116,7 @@ fn a_volume_that_is_rewritten_stays_small() {
     assert_eq!(bare, 10, "five claims and their releases");
 }
 
-/// A store that lists slowly does not fill up either: the writer waits for the sweep.
+/// A store that lists slowly does not fill up either: the writer waits for sweeps.
 #[test]
 fn a_slow_store_keeps_a_volume_small() {
     let wait_list_per_call = Duration::from_millis(100);
@@ -129,7 +130,7 @@ fn a_slow_store_keeps_a_volume_small() {
     assert!(same(&device, &model));
 }
 
-/// The machine may stop before and after each PUT and each delete; all synced data survives.
+/// The machine may stop before or after each PUT and each delete; all synced data survives.
 #[test]
 fn a_crash_amid_collection_loses_nothing() {
     let store = Arc::new(FaultStore::new());
@@ -152,8 +153,8 @@ fn a_crash_amid_collection_loses_nothing() {
     }
 }
 
-/// A release gathers the beginning of the device. The machine may stop before and after each of its PUTs;
-/// synced data is found, and so is an earlier version, also after dead objects were deleted.
+/// A release compacts the beginning of the device. The machine may stop before or after each of its PUTs:
+/// synced data is intact, and so is an earlier version, even after dead objects were deleted.
 #[test]
 fn a_crash_amid_a_release_loses_nothing() {
     let store = Arc::new(FaultStore::new());
@@ -188,9 +189,9 @@ fn a_crash_amid_a_release_loses_nothing() {
     assert!(read(&version, 0, 8 << 20) == kept);
 }
 
-/// After a change that no sync has committed a release writes nothing of the volume.
+/// After an uncommitted change, a release writes nothing of the volume.
 #[test]
-fn a_release_gives_up_what_was_not_synced() {
+fn a_release_drops_unsynced_writes() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
@@ -203,9 +204,9 @@ fn a_release_gives_up_what_was_not_synced() {
     assert!(same(&device, &model));
 }
 
-/// A writer that was taken over gathers nothing.
+/// A writer that was taken over compacts nothing.
 #[test]
-fn a_release_that_comes_too_late_changes_nothing() {
+fn a_release_after_a_takeover_changes_nothing() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let first = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
@@ -219,7 +220,7 @@ fn a_release_that_comes_too_late_changes_nothing() {
     assert!(same(&second, &model));
 }
 
-/// The map stays small also where every other block is rewritten.
+/// The map stays small even if every other block is rewritten.
 #[test]
 fn the_map_is_bounded() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -241,7 +242,7 @@ fn the_map_is_bounded() {
     assert!(read(&device, 0, SIZE_BYTES as usize) == read(&model, 0, SIZE_BYTES as usize));
 }
 
-/// A program that has an old version open, and no snapshot of it, is told what to do.
+/// A program with an old version open, without a snapshot of it, gets an error with advice.
 #[test]
 fn a_reader_of_what_was_collected_is_told() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -257,9 +258,9 @@ fn a_reader_of_what_was_collected_is_told() {
     assert_eq!(read(&device, 0, 4096), [2; 4096]);
 }
 
-/// Nothing is deleted before the grace is over, or before much was written.
+/// Nothing is deleted before the end of the grace period, or before enough was written.
 #[test]
-fn a_grace_is_kept() {
+fn the_grace_period_is_kept() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     let mut options = AT_ONCE;
@@ -273,7 +274,7 @@ fn a_grace_is_kept() {
     assert_eq!(device.requests().deletes, 0);
 }
 
-/// A writer that was paused long enough for all its slots to be collected writes no more.
+/// A writer that was paused until all its slots were collected stops writing.
 #[test]
 fn a_writer_that_slept_through_a_collection_is_fenced() {
     let store = Arc::new(FaultStore::new());
@@ -291,9 +292,9 @@ fn a_writer_that_slept_through_a_collection_is_fenced() {
     assert!(same(&second, &model));
 }
 
-/// The space of removed files is discarded by itself, and therefore collected.
+/// The space of removed files is discarded without a trim, and therefore collected.
 #[test]
-fn files_that_were_removed_take_no_room() {
+fn removed_files_take_no_space() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -327,7 +328,7 @@ fn the_ranges_with_the_most_extents_are_chosen() {
 }
 
 #[test]
-fn a_beginning_is_gathered_as_far_as_it_lies_in_many_objects() {
+fn a_beginning_is_compacted_as_far_as_it_spans_many_objects() {
     let mut extents = Extents::default();
     let place = |number| Place::Stored(Object::record(number), 0);
     for number in 0..8 {
@@ -349,10 +350,10 @@ fn a_beginning_is_gathered_as_far_as_it_lies_in_many_objects() {
     assert_eq!(scattered_beginning(&extents), Some((0, WINDOW_BYTES)));
 }
 
-/// A collection deletes what is older than its map, and nothing else: not the last record, on which the next
-/// one stands, and not contents that went ahead of a record that is yet to come.
+/// A collection deletes only objects older than its map: not the last record, which the next one refers to,
+/// and not contents sent ahead of a future record.
 #[test]
-fn a_collection_spares_what_its_map_cannot_know() {
+fn a_collection_deletes_nothing_newer_than_its_map() {
     let store = Arc::new(InMemory::new());
     let volume = at(store.clone()).connect().expect("connected");
     let (slot, term, data_count) = (7, 5, 3);

@@ -1,8 +1,8 @@
-//! The core's crash explorer on volumes in a store: the machine stops at any change of the store, and any
-//! program goes on with what is there.
+//! The core's crash explorer on volumes in a store: the machine stops at any change of the store, and another
+//! program continues with the remains.
 //!
 //! The workloads, their promises, and `CFFS_CRASH`, `CFFS_CRASH_SEED` and `CFFS_CRASH_STATES` are those of
-//! the core's own (`crates/cffs/tests/crash`).
+//! the core's explorer (`crates/cffs/tests/crash`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,16 +29,16 @@ use random::Random;
 
 /// States to try by default.
 const STATES: u64 = 10_000;
-/// Workloads in which a mutant must be caught.
+/// The number of workloads within which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 100;
-/// Added to a kind: little is kept in memory until a sync, so that most of an epoch goes ahead of it.
+/// Added to a kind: little is kept in memory until a sync, so that most of an epoch is sent ahead.
 const AHEAD: u64 = KINDS;
 const AHEAD_BYTES: u64 = 8 << 10;
 
-/// Faults of a device that the test must notice.
+/// Faults of a device that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
-    /// Each other sync is acknowledged without a record; the next one has it all.
+    /// Every other sync is acknowledged without a record; the next sync commits everything.
     AcknowledgedEarly,
     /// The first write after a sync becomes part of the record after the next.
     OutOfOrder,
@@ -62,7 +62,7 @@ impl Clone for Left {
     }
 }
 
-/// The volumes that were made so far, by their kinds.
+/// The volumes made so far, by their kinds.
 static STARTS: Mutex<BTreeMap<u64, Left>> = Mutex::new(BTreeMap::new());
 
 impl Medium for Stores {
@@ -144,7 +144,7 @@ impl Record<Left> for Images {
     }
 }
 
-/// A device with something wrong.
+/// A device with a fault.
 struct Mutated {
     inner: LogDevice,
     mutant: Mutant,
@@ -155,9 +155,9 @@ struct Mutated {
 
 /// The first write after a sync.
 enum Held {
-    /// There was none yet.
+    /// It has not come yet.
     Open,
-    /// It is not on the device.
+    /// It is held back.
     Write(u64, Vec<u8>),
     /// It is on the device.
     Passed,
@@ -239,7 +239,7 @@ impl BlockDevice for Mutated {
     }
 }
 
-/// Pairs of calls and long workloads, in turn, on volumes of which little goes ahead, or most.
+/// Alternates pairs of calls and long workloads, on volumes that send little or most of an epoch ahead.
 fn nth(nth: u64, calls: u64) -> Workload {
     let workload = match nth % 4 {
         3 => Workload::nth_long(nth / 4),
@@ -249,7 +249,7 @@ fn nth(nth: u64, calls: u64) -> Workload {
 }
 
 #[test]
-fn every_crash_of_a_volume_in_a_store_leaves_a_state_that_was() {
+fn every_crash_of_a_volume_in_a_store_leaves_a_valid_state() {
     Explorer::new(Stores::default()).explore(nth, STATES);
 }
 
@@ -258,9 +258,9 @@ fn every_online_operation_on_every_kind_of_volume_in_a_store() {
     matrix::explore(&Explorer::new(Stores::default()), &[("in a store", 0)]);
 }
 
-/// A sync that is acknowledged before its PUT is found, and so is what comes in another order.
+/// Detects a sync that is acknowledged before its PUT, and writes in another order.
 #[test]
-fn a_device_that_breaks_its_word_is_caught() {
+fn a_faulty_device_is_caught() {
     for mutant in [Mutant::AcknowledgedEarly, Mutant::OutOfOrder] {
         let explorer = Explorer::new(Stores { mutant: Some(mutant) });
         let mut pairs = explorer.pairs().take(MUTANT_WORKLOADS);

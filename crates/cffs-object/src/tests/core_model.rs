@@ -1,7 +1,7 @@
 //! Compares the core's random operations on a volume in a store with its reference: requests fail, and the
-//! next opening finds the volume as it was closed.
+//! next opening must find the volume as it was closed.
 //!
-//! `PROPTEST_CASES` says how many runs there are.
+//! `PROPTEST_CASES` sets the number of runs.
 
 use proptest::prelude::*;
 
@@ -22,13 +22,13 @@ use operations::op;
 use runner::{Medium, Runner, Setup};
 use setups::{config, setup};
 
-/// As many PUTs as may fail: more than a run has.
+/// The number of PUTs that may fail: more than a run has.
 const PUTS: usize = 400;
 
 /// A volume in a store.
 struct InStore {
     location: Location,
-    /// So much is kept in memory until a sync.
+    /// The bytes kept in memory until a sync.
     pending_bytes_max: u64,
 }
 

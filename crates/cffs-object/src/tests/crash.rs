@@ -1,8 +1,9 @@
-//! The machine stops at each change of the store, amid files, syncs, versions, clones and collection.
+//! The machine stops at each change of the store, during file operations, syncs, versions, clones and
+//! collection.
 //!
-//! The oracle: each such store opens as a volume without a problem, with the files of one moment since the
-//! last sync that returned; and with all versions and clones that were acknowledged. With a staging directory
-//! that holds of the two together, and the store alone has a moment since all was sent the last time.
+//! The oracle: each resulting store opens as a volume without problems, with the files of one moment since
+//! the last sync that returned, and with all acknowledged versions and clones. With a staging directory, this
+//! holds for both together, and the store alone has the files of a moment since everything was last sent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,9 +26,9 @@ const PATHS: u64 = 12;
 /// The possible states of another volume in the store.
 #[derive(Clone)]
 enum Neighbour {
-    /// There, with these files.
+    /// It exists, with these files.
     Acknowledged(Rc<Tree>),
-    /// There with these files, or not.
+    /// It exists with these files, or does not exist.
     UnderWay(Rc<Tree>),
 }
 
@@ -35,7 +36,7 @@ enum Neighbour {
 #[derive(Clone)]
 struct Expected {
     trees: Vec<Rc<Tree>>,
-    /// The same without the records on the local disk.
+    /// The same without the staged records.
     sent: Vec<Rc<Tree>>,
     neighbours: BTreeMap<String, Neighbour>,
 }
@@ -45,11 +46,11 @@ struct Workload {
     store: Arc<FaultStore>,
     device: Arc<LogDevice>,
     files: Files,
-    /// Where syncs wait, if they do.
+    /// The staging directory, if there is one.
     staging: Option<Arc<Staging>>,
     tree: Tree,
     expected: Expected,
-    /// Versions by their numbers.
+    /// Kept versions, by number.
     kept: Vec<(u64, Rc<Tree>)>,
     names: u64,
 }
@@ -58,7 +59,7 @@ fn location(store: Arc<dyn ObjectStore>, name: &str) -> Location {
     Location::new("test", store, &format!("bucket/{name}"))
 }
 
-/// The files of a volume in an image, which has no problem.
+/// The files of a volume in an image, after checking that it has no problems.
 fn tree_of(image: &InMemory, name: &str) -> Result<Tree, Error> {
     let options = if name.contains('@') { READ_ONLY } else { TAKE_OVER };
     tree_at(&location(Arc::new(image.fork()), name), options)
@@ -92,7 +93,7 @@ fn tree_at(location: &Location, options: OpenOptions) -> Result<Tree, Error> {
 }
 
 impl Workload {
-    /// A new volume, whose syncs wait in a directory, if there is one.
+    /// A new volume, with a staging directory if one is given.
     fn new(seed: u64, directory: Option<&Path>) -> Workload {
         let store = Arc::new(FaultStore::new());
         let mut device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
@@ -104,7 +105,7 @@ impl Workload {
             device = LogDevice::open(&location, OpenOptions::default()).expect("opened");
         }
         let device = Arc::new(device);
-        // Nothing happens but what the steps say.
+        // Nothing happens apart from the steps.
         let never = Duration::from_secs(1 << 20);
         let options = cffs::vfs::types::OpenOptions {
             epoch_interval: never,
@@ -128,7 +129,8 @@ impl Workload {
         work
     }
 
-    /// Has all that waits be sent; before and after that the store takes no record, if syncs wait.
+    /// Sends all staged records; before and after, the store accepts no record if there is a staging
+    /// directory.
     fn send(&mut self) -> Expected {
         self.while_it_is_sent(|_| {});
         let sent = self.expected.trees.clone();
@@ -145,7 +147,7 @@ impl Workload {
         self.store.let_pass(Some(0));
     }
 
-    /// Has some of what waits be sent.
+    /// Sends some of the staged records.
     fn send_some(&mut self) -> Expected {
         let Some(staging) = &self.staging else { return self.expected.clone() };
         let waiting = staging.backlog().records;
@@ -157,8 +159,8 @@ impl Workload {
         self.expected.clone()
     }
 
-    /// Does something; what may be found after a crash amid it is in `expected` then, and what after it, is
-    /// the result.
+    /// Does a step. `expected` is then what a crash during the step may leave; the result is what a crash
+    /// after it may leave.
     fn step(&mut self) -> Expected {
         match self.numbers.below(100) {
             0..45 => self.write(),
@@ -187,12 +189,12 @@ impl Workload {
 
     fn write(&mut self) -> Expected {
         let (path, value) = (self.path(), self.numbers.below(256) as u8);
-        // Now and then more than is kept in memory until a sync.
+        // Sometimes more than memory keeps until a sync.
         let len = match self.numbers.below(12) {
             0 => 9 << 20,
             _ => 1 + self.numbers.below(40_000) as usize,
         };
-        // As a new file, since that is one change.
+        // As a new file, so that it is one change.
         if self.tree.remove(&path).is_some() {
             self.files.remove_file(format!("/{path}")).expect("removed");
             self.changed();
@@ -239,7 +241,7 @@ impl Workload {
         let tree = Rc::new(self.tree.clone());
         self.names += 1;
         let name = format!("volume@v{}", self.names);
-        // A version is of what is in the store.
+        // A version contains the store's state.
         self.while_it_is_sent(|work| {
             versions::create(&location(work.store.clone(), &name)).expect("kept");
         });
@@ -260,7 +262,7 @@ impl Workload {
         self.names += 1;
         let name = format!("clone{}", self.names);
         let version = location(self.store.clone(), &format!("volume@v{number}"));
-        // A clone is in the directory of its origin.
+        // A clone is made in the directory of its origin.
         versions::clone(&version, &version.sibling(&format!("bucket/{name}"))).expect("cloned");
         let mut after = self.expected.clone();
         after.neighbours.insert(name.clone(), Neighbour::Acknowledged(tree.clone()));
@@ -280,7 +282,7 @@ impl Workload {
 }
 
 impl Drop for Workload {
-    /// Also of a test that fails: a release waits until all is sent.
+    /// Also after a failing test: a release waits until everything is sent.
     fn drop(&mut self) {
         self.store.let_pass(None);
     }
@@ -328,7 +330,7 @@ fn check_trees(image: &InMemory, found: &Tree, expected: &Expected) {
     }
 }
 
-/// Works, and checks what each crash leaves; how many there were.
+/// Runs a workload, and checks the remains of each crash; returns the number of crashes.
 fn crash(seed: u64, directory: Option<&Path>) -> usize {
     let mut work = Workload::new(seed, directory);
     let mut checked = 0;
@@ -340,7 +342,7 @@ fn crash(seed: u64, directory: Option<&Path>) -> usize {
             work.store.keep_image();
         }
         for (number, image) in work.store.images_from(checked).iter().enumerate() {
-            // What a step does last is a change of the store, or of the directory.
+            // The last effect of a step is a change of the store, or of the directory.
             let last = images.len().saturating_sub(usize::from(work.staging.is_none()));
             let is_over = number >= last;
             println!("seed {seed}, step {step}, change {number} of the store");
@@ -359,10 +361,10 @@ fn a_crash_at_any_request_leaves_a_moment_since_the_last_sync() {
     assert!(states > 100, "{states} states");
 }
 
-/// The same while syncs wait on a local disk: with each change of the store, any of the requests that are
-/// under way then, and after each step.
+/// The same with a staging directory: at each change of the store, with any subset of the requests in flight,
+/// and after each step.
 #[test]
-fn a_crash_while_syncs_wait_on_a_local_disk() {
+fn a_crash_with_staged_syncs_leaves_a_moment_since_the_last_sync() {
     let scratch = tempfile::tempdir().expect("made");
     let states = crash(5, Some(&scratch.path().join("staging")));
     println!("{states} states of store and directory");

@@ -1,8 +1,8 @@
 //! Compares random operations in a store with random faults to a model.
 //!
-//! The oracle: the next writer finds what a sync acknowledged, or that and the epoch whose sync failed; and a
-//! writer that was taken over acknowledges nothing. `CFFS_STORE_SEED` repeats one seed,
-//! `CFFS_STORE_SEEDS` says how many are tried.
+//! The oracle: the next writer finds the state that a sync acknowledged, possibly with the epoch whose sync
+//! failed; and a writer that was taken over acknowledges nothing. `CFFS_STORE_SEED` repeats one seed,
+//! `CFFS_STORE_SEEDS` sets the number of seeds.
 
 use std::collections::BTreeMap;
 use std::{io, thread};
@@ -11,12 +11,12 @@ use super::*;
 use crate::versions;
 
 const BLOCK_BYTES: usize = 4096;
-/// The device's first blocks, each of one value; of the first after them, much is written at once.
+/// The device's first blocks, each filled with one value. Large writes go to the first block after them.
 const BLOCKS: usize = 48;
-/// More than waits for a sync in memory.
+/// More than memory keeps until a sync.
 const MUCH_BYTES: usize = 9 << 20;
 const STEPS: u64 = 90;
-/// So often it is asked again what a fault spoiled.
+/// How often a request that met a fault is repeated.
 const TRIES: usize = 200;
 
 /// The value of each block.
@@ -27,15 +27,15 @@ struct Trial {
     store: Arc<FaultStore>,
     is_lagging: bool,
     writer: LogDevice,
-    /// The values that were acknowledged.
+    /// The acknowledged values.
     synced: Values,
     /// The values that the writer reads.
     written: Values,
     /// Writers that were taken over.
     asleep: Vec<LogDevice>,
-    /// Versions that were acknowledged.
+    /// Acknowledged versions.
     kept: Vec<(Location, Values)>,
-    /// How many syncs were acknowledged, and how many failed.
+    /// The numbers of acknowledged and failed syncs.
     outcomes: (u64, u64),
 }
 
@@ -46,7 +46,7 @@ fn clear(error: &dyn std::error::Error) {
     assert!(!text.contains("checksum"), "sound objects are said to be damaged: {text}");
 }
 
-/// Asks until there is an answer.
+/// Repeats a request until it succeeds.
 fn persist<T, E: std::error::Error>(mut ask: impl FnMut() -> Result<T, E>) -> T {
     for attempt in 1.. {
         match ask() {
@@ -75,7 +75,8 @@ impl Trial {
         let store = Arc::new(FaultStore::new());
         let is_lagging = seed % 4 == 3;
         store.set_chance(seed, 3 + seed % 8);
-        // A making that failed may have claimed the volume, or left a format that says to remove it.
+        // A failed attempt to make the volume may have claimed it, or left a format whose error says to
+        // remove it.
         let options = OpenOptions { patience: None, ..TAKE_OVER };
         let writer = persist(|| match LogDevice::create(&at(store.clone()), GEOMETRY) {
             Err(Error::Exists { .. }) => {
@@ -104,7 +105,7 @@ impl Trial {
             48..72 => self.sync(),
             72..82 => self.take_over(),
             82..85 => self.reopen(),
-            // Versions and collection stand on listings that have all.
+            // Versions and collection rely on complete listings.
             85..90 if !self.is_lagging => self.collect(),
             90..93 if !self.is_lagging => self.keep(),
             93..98 => self.wake(),
@@ -124,7 +125,7 @@ impl Trial {
         let offset = (BLOCKS * BLOCK_BYTES) as u64;
         self.written[BLOCKS] = value;
         if let Err(error) = self.writer.write_at(offset, &[IoSlice::new(&data)]) {
-            // It went ahead in vain, so nothing of it is there.
+            // Contents sent ahead without a record are not part of the volume.
             self.written = self.synced.clone();
             self.give_up(error);
         }
@@ -153,7 +154,7 @@ impl Trial {
         self.outcomes.0 += 1;
     }
 
-    /// After an error nothing is acknowledged any more, until the volume is opened again.
+    /// After an error nothing more is acknowledged until the volume is opened again.
     fn give_up(&mut self, error: io::Error) {
         clear(&error);
         self.outcomes.1 += 1;
@@ -162,7 +163,7 @@ impl Trial {
         self.take_over();
     }
 
-    /// Another program goes on, while this one is paused or gone.
+    /// Another program continues, while this one is paused or has ended.
     fn take_over(&mut self) {
         let patience = (self.numbers.below(3) == 0).then_some(Duration::ZERO);
         let options = OpenOptions { patience, ..TAKE_OVER };
@@ -175,14 +176,14 @@ impl Trial {
         self.synced = found;
     }
 
-    /// The volume is closed and opened as one that was.
+    /// Closes the volume and opens it as a new one.
     fn reopen(&mut self) {
         if let Err(error) = self.writer.release() {
             clear(&error);
             return self.take_over();
         }
         let options = OpenOptions { patience: None, ..OpenOptions::default() };
-        // A claim of a try that failed is not released.
+        // The claim of a failed attempt is not released.
         let again = OpenOptions { patience: None, ..TAKE_OVER };
         let first = LogDevice::open(&at(self.store.clone()), options);
         let is_claimed = matches!(first, Err(Error::Claimed { .. }));
@@ -198,7 +199,7 @@ impl Trial {
         let location = Location::new("test", self.store.clone(), &name);
         match versions::create(&location) {
             Ok(()) => self.kept.push((location, self.synced.clone())),
-            // It may be there or not; the name is not used again.
+            // It may exist or not; the name is not used again.
             Err(error) => {
                 clear(&error);
                 let unused = at(self.store.clone());
@@ -207,7 +208,7 @@ impl Trial {
         }
     }
 
-    /// A writer that was taken over goes on, and fails.
+    /// A writer that was taken over continues, and fails.
     fn wake(&mut self) {
         if self.asleep.is_empty() {
             return;
@@ -217,7 +218,7 @@ impl Trial {
         clear(&sleeper.sync().expect_err("two writers commit"));
     }
 
-    /// The values that readers find when all faults are over.
+    /// The values that readers find after all faults are over.
     fn end(mut self) -> (BTreeMap<Fault, u64>, (u64, u64)) {
         let happened = self.store.mend();
         while !self.asleep.is_empty() {
@@ -252,7 +253,7 @@ fn nothing_acknowledged_is_lost_whatever_becomes_of_requests() {
     let mut happened: BTreeMap<Fault, u64> = BTreeMap::new();
     let mut outcomes = (0, 0);
     for seeds in seeds.chunks(12) {
-        // They mostly wait before they ask again, so they do not wait for each other.
+        // They mostly sleep between tries, so run them in parallel.
         let ended = thread::scope(|scope| {
             let trials: Vec<_> =
                 seeds.iter().map(|seed| (seed, scope.spawn(move || run(*seed)))).collect();
@@ -276,8 +277,8 @@ fn nothing_acknowledged_is_lost_whatever_becomes_of_requests() {
     }
 }
 
-/// A program that makes a volume may stop, or lose an answer, at any PUT: what it leaves is a volume, or
-/// says what to do.
+/// A program that makes a volume may stop, or lose an answer, at any PUT: it leaves a volume, or one whose
+/// error says what to do.
 #[test]
 fn a_making_that_stops_says_what_to_do() {
     let store = Arc::new(FaultStore::new());
@@ -295,7 +296,7 @@ fn a_making_that_stops_says_what_to_do() {
         }
     }
     assert_eq!(unfinished, 1, "between the format and the claim");
-    // The 16 requests that try the store, and the format, whose answer is lost.
+    // The 16 requests that probe the store, and the format, whose answer is lost.
     let store = Arc::new(FaultStore::new());
     let format = 16;
     store.set_faults((0..=format).map(|put| (put == format).then_some(Fault::AnswerLost)));

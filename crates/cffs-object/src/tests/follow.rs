@@ -1,10 +1,10 @@
-//! Followers: what they see of a volume that another program writes, and what that costs.
+//! Followers: the states that they see of a volume that another program writes, and their requests.
 
 use super::*;
 use crate::Follower;
 use crate::follow::LIST_EVERY;
 
-/// The files as a device has them.
+/// The files on a device.
 fn files_to_read(device: LogDevice) -> Files {
     let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
     let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options).expect("opened");
@@ -15,7 +15,7 @@ fn contents(files: &Files, path: &str) -> Option<Vec<u8>> {
     files.read(path).ok()
 }
 
-/// The device after the next call, at which there has to be something new.
+/// The device after the next call, which must find a new state.
 fn newer(follower: &mut Follower) -> LogDevice {
     assert!(follower.read_on().expect("asked"), "the volume went on");
     follower.device()
@@ -32,7 +32,7 @@ fn made(store: &Arc<InMemory>) -> Files {
     files_on(Arc::new(device))
 }
 
-/// One request while nothing happens, and one for each epoch, which brings what a small one has.
+/// One request while nothing happens, and one for each epoch, which includes the contents of a small one.
 #[test]
 fn requests_of_a_follower() {
     let store = Arc::new(InMemory::new());
@@ -71,7 +71,7 @@ fn requests_of_a_follower() {
     files.close().expect("closed");
 }
 
-/// A release and a claim change nothing that is read, and the writer after them is followed.
+/// A release and a claim change nothing that is read, and the next writer is followed.
 #[test]
 fn the_next_writer_is_followed() {
     let store = Arc::new(InMemory::new());
@@ -87,8 +87,8 @@ fn the_next_writer_is_followed() {
     assert_eq!(contents(&files_to_read(device), "/by-the-next").expect("there"), b"next");
 }
 
-/// An immediate collection empties the next slot although the log continues. The old device's objects are
-/// gone, and the follower recovers.
+/// An immediate collection empties the next slot although the log continues. The old device's objects no
+/// longer exist, and the follower recovers.
 #[test]
 fn a_follower_that_was_left_behind_finds_the_log_again() {
     let store = Arc::new(InMemory::new());
@@ -111,7 +111,7 @@ fn a_follower_that_was_left_behind_finds_the_log_again() {
     assert_eq!(contents(&files_to_read(device), "/file").expect("there"), vec![5; 3_000_000]);
 }
 
-/// A volume grows by a record that changes nothing else.
+/// A record that only enlarges the volume is followed.
 #[test]
 fn a_volume_that_grows_is_followed() {
     let store = Arc::new(InMemory::new());
@@ -124,7 +124,7 @@ fn a_volume_that_grows_is_followed() {
     assert_eq!(newer(&mut follower).geometry().size_bytes, 2 * SIZE_BYTES);
 }
 
-/// A writer that rewrites the first block, and has what that was collected.
+/// A writer that rewrites the first block, and collects the old one.
 fn rewrite_and_collect(store: &Arc<InMemory>, value: u8) {
     let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
     for value in [0, value] {
@@ -134,10 +134,10 @@ fn rewrite_and_collect(store: &Arc<InMemory>, value: u8) {
     assert!(device.collect().expect("collected").objects > 0);
 }
 
-/// The slots that come next are collected, and nothing is read that is gone: a listing shows the log's end,
-/// which is asked for each hour.
+/// The next slots are collected, and no deleted object is read: the end of the log is found by the hourly
+/// listing.
 #[test]
-fn the_log_is_listed_now_and_then() {
+fn the_log_is_listed_hourly() {
     let store = Arc::new(InMemory::new());
     drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     let mut follower = Follower::open(&at(store.clone())).expect("opened");
@@ -149,7 +149,7 @@ fn the_log_is_listed_now_and_then() {
 
 /// Enough records follow for the log to be listed, and a slot among them is collected.
 #[test]
-fn a_gap_in_a_long_log_is_passed() {
+fn a_gap_in_a_long_log_is_skipped() {
     let store = Arc::new(InMemory::new());
     drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     let mut follower = Follower::open(&at(store.clone())).expect("opened");
@@ -161,7 +161,7 @@ fn a_gap_in_a_long_log_is_passed() {
 }
 
 #[test]
-fn a_version_is_not_followed() {
+fn a_version_is_refused_by_followers() {
     let location = Location::new("test", Arc::new(InMemory::new()), "bucket/volume@monday");
     let error = Follower::open(&location).err().expect("refused").to_string();
     assert_eq!(

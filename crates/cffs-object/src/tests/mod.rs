@@ -71,7 +71,7 @@ fn files_on(device: Arc<dyn BlockDevice>) -> Files {
     Files::new(Arc::new(volume))
 }
 
-/// Numbers that look random and are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -81,8 +81,8 @@ impl Numbers {
     }
 }
 
-/// Does requests of any offset and length, and the same on a device in memory. Reads are equal, before and
-/// after each sync, and after the next opening.
+/// Makes requests of any offset and length, and the same on a device in memory. Reads agree, before and after
+/// each sync, and after the next opening.
 #[test]
 fn reads_are_those_of_a_device_in_memory() {
     for seed in 0..8 {
@@ -95,7 +95,7 @@ fn reads_are_those_of_a_device_in_memory() {
             let len = 1 + numbers.below(if step % 16 == 0 { 1 << 20 } else { 9000 });
             match numbers.below(10) {
                 0 => {
-                    // Discarded ranges read as zeros here, so the model has zeros.
+                    // Discarded ranges read as zeros on this device, so the model writes zeros.
                     device.discard(offset, len).expect("discarded");
                     write(&model, offset, &vec![0; len as usize]);
                 }
@@ -124,8 +124,8 @@ fn reads_are_those_of_a_device_in_memory() {
     }
 }
 
-/// At every PUT of a volume at work the machine may stop: before it, or after it was applied. Each such
-/// store opens as a volume without a problem, and has every file whose fsync had returned.
+/// The machine may stop at every PUT: before it, or after it was applied. The resulting store opens as a
+/// volume without problems, and contains every file whose fsync has returned.
 #[test]
 fn every_put_leaves_a_volume_with_all_that_was_synced() {
     let store = Arc::new(FaultStore::new());
@@ -163,7 +163,7 @@ fn every_put_leaves_a_volume_with_all_that_was_synced() {
     }
 }
 
-/// Of what no sync has committed nothing is there, also where it was so much that it went ahead.
+/// No uncommitted data survives, even if it was sent ahead of its record.
 #[test]
 fn unsynced_writes_are_lost() {
     let store = Arc::new(InMemory::new());
@@ -181,7 +181,7 @@ fn unsynced_writes_are_lost() {
 }
 
 #[test]
-fn a_size_that_grew_is_there_after_a_sync() {
+fn a_new_size_is_durable_after_a_sync() {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     device.control().grow(SIZE_BYTES * 2).expect("grown");
@@ -195,7 +195,7 @@ fn a_size_that_grew_is_there_after_a_sync() {
 }
 
 #[test]
-fn a_request_that_leaves_the_device_is_refused() {
+fn a_request_beyond_the_device_is_refused() {
     let device = LogDevice::create(&at(Arc::new(InMemory::new())), GEOMETRY).expect("made");
     for outcome in [
         device.read_at(SIZE_BYTES - 1, &mut [0; 2]),
@@ -206,10 +206,10 @@ fn a_request_that_leaves_the_device_is_refused() {
     }
 }
 
-/// An object by its name, and what it has from now on, if it is to be there.
+/// An object's name, and its new contents, or `None` to remove it.
 type Change = (String, Option<Vec<u8>>);
 
-/// The log is a chain: a record that is not the one that followed is refused by name.
+/// The log is a chain: a record that does not follow the previous one is refused by name.
 #[test]
 fn a_log_that_was_tampered_with_is_refused() {
     let run = |act: &dyn Fn(&InMemory) -> Vec<Change>| {
@@ -260,7 +260,7 @@ fn a_log_that_was_tampered_with_is_refused() {
     refused(run(&flipped), 4, "checksum");
 }
 
-/// A hint that is lost or wrong costs requests and no more.
+/// A missing or wrong hint only costs requests.
 #[test]
 fn the_hint_is_not_needed() {
     let store = Arc::new(InMemory::new());
@@ -284,7 +284,7 @@ fn the_hint_is_not_needed() {
     }
 }
 
-/// A directory is a store like any other, with files for objects.
+/// A directory is a store like the others, with files as objects.
 #[test]
 fn a_volume_in_a_directory() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -309,7 +309,7 @@ fn a_volume_in_a_directory() {
 }
 
 #[test]
-fn a_url_that_names_no_store_says_what_to_write() {
+fn an_invalid_url_is_refused_with_advice() {
     for (url, part) in [
         ("ftp://a/b", "there is no store ftp://; there are s3://, gs://, az:// and file://"),
         ("gs:///prefix", "say gs://bucket/prefix"),

@@ -1,10 +1,10 @@
 //! A model of the protocol, which tries every interleaving of a few steps: a writer that commits, writes maps
 //! and deletes dead objects; a second writer that takes the volume over, does the same, and may in turn be
-//! taken for dead by the first; a program that keeps a version; and requests that arrive again, arbitrarily
-//! late. Each rule of the protocol can be left out, and the model then finds a violation.
+//! taken over by the first, which assumes it dead; a program that keeps a version; and requests that arrive
+//! again, arbitrarily late. Without any one of the protocol's rules, the model finds a violation.
 //!
-//! Every epoch overwrites the one block of the device. So of a version its last epoch is live, and what
-//! came before is dead.
+//! Every epoch overwrites the one block of the device. So in a version only its last epoch is live, and the
+//! earlier ones are dead.
 
 use std::collections::HashSet;
 
@@ -15,15 +15,15 @@ const SLOTS: usize = 5;
 struct Rules {
     /// Claims are never deleted.
     claims_stay: bool,
-    /// A claim counts only if there is no record after it.
+    /// A claim counts only if no record follows it.
     claims_are_verified: bool,
-    /// A version that is kept counts only if there is no map after it.
+    /// A kept version counts only if there is no newer map.
     snapshots_are_verified: bool,
-    /// Snapshots are looked for after the map was written.
+    /// Snapshots are listed after the map was written.
     snapshots_come_after_the_map: bool,
-    /// Of what is not before the map's slot nothing is deleted.
+    /// Nothing at or after the map's slot is deleted.
     deletes_stop_at_the_map: bool,
-    /// A history that does not fit together is read again, from the newest map.
+    /// An inconsistent history is read again, from the newest map.
     gaps_are_noticed: bool,
 }
 
@@ -41,7 +41,7 @@ struct Record {
     by: u8,
     is_claim: bool,
     slot: u8,
-    /// Whose record its maker had read in the slot before.
+    /// The writer of the record that its maker had read in the previous slot.
     after: u8,
 }
 
@@ -54,22 +54,21 @@ fn live(history: &[Record]) -> Option<Record> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
-    /// Nothing is read yet.
+    /// Nothing has been read yet.
     Start,
     /// A map was read.
     Mapped(History),
     /// The next step claims the next slot.
     Claiming(History),
-    /// The last of this is the own claim, which may be one of a slot that was collected.
+    /// The last record is its own claim, possibly in a slot that was collected.
     Verifying(History),
-    /// The volume is this one's to write.
+    /// It is the writer of the volume.
     Writing(History),
-    /// The same, and the records that snapshots kept at the last look, before a map is written.
+    /// The same, with the records found in snapshots before a map is written.
     Looked(History, Vec<Record>),
-    /// The same after a map was written, with the records that snapshots kept at the last look, if there was
-    /// one.
+    /// The same after a map was written, with the records found in snapshots, if they were listed.
     Collecting(History, Option<Vec<Record>>, u8),
-    /// It writes no more.
+    /// It has stopped writing.
     Done,
 }
 
@@ -87,7 +86,7 @@ struct World {
     log: [Option<Record>; SLOTS],
     maps: Vec<History>,
     snapshot: Option<History>,
-    /// All that was ever sent to create a record, and may arrive again.
+    /// All record-creating requests ever sent, which may arrive again.
     sent: Vec<Record>,
     acknowledged: [Option<Record>; SLOTS],
     writers: [Step; 2],
@@ -98,8 +97,8 @@ struct World {
 }
 
 impl World {
-    /// A writer that has claimed, with the number of epochs for it and the second one, and maybe a program
-    /// that keeps a version.
+    /// A writer that has claimed the volume, with the numbers of epochs for it and the second one, and
+    /// optionally a program that keeps a version.
     fn new(epochs: [u8; 2], keeps: bool) -> World {
         let claim = Record { by: 0, is_claim: true, slot: 1, after: 9 };
         let mut log = [None; SLOTS];
@@ -120,7 +119,7 @@ impl World {
         }
     }
 
-    /// The records after a history, as a LIST and GETs show them; `None` if they do not fit together.
+    /// The history continued by the records that a LIST and GETs show; `None` if they are inconsistent.
     fn read_on(&self, mut history: History, rules: Rules) -> Option<History> {
         let first = history.len();
         for slot in first..SLOTS {
@@ -149,7 +148,7 @@ impl World {
         *place.get_or_insert(record) == record
     }
 
-    /// Every world that may be next.
+    /// Every possible next world.
     fn next(&self, rules: Rules) -> Vec<World> {
         let mut all = Vec::new();
         for record in &self.sent {
@@ -181,7 +180,7 @@ impl World {
         };
         match &self.writers[me] {
             Step::Start => {
-                // The hint may lead to any map.
+                // The hint may name any map.
                 for map in self.maps.iter().cloned().chain([self.newest_map()]) {
                     then(&mut |_| Step::Mapped(map.clone()));
                 }
@@ -306,7 +305,7 @@ impl World {
         all.push(world);
     }
 
-    /// The rule that this world breaks.
+    /// Checks this world; names the rule that it breaks.
     fn check(&self, rules: Rules) -> Result<(), &'static str> {
         if self.is_split {
             return Err("two records of one slot were acknowledged");
@@ -325,7 +324,7 @@ impl World {
             return Err("the volume cannot be read");
         }
         for map in &self.maps {
-            // An old hint leads to the same version, or to a detectable error.
+            // An old hint yields the same version, or a detectable error.
             if self.read_on(map.clone(), rules).is_some_and(|history| history != now) {
                 return Err("an old map leads elsewhere");
             }
@@ -338,7 +337,7 @@ impl World {
 }
 
 /// Visits every reachable world: of two writers, and of a writer and a program that keeps a version. Returns
-/// how many there are.
+/// their number.
 fn explore(rules: Rules) -> Result<usize, String> {
     let mut count = 0;
     for first in [World::new([3, 1], false), World::new([3, 0], true)] {

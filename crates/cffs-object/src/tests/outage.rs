@@ -1,4 +1,4 @@
-//! Volumes in a store that does not answer, or refuses.
+//! Volumes in a store that does not answer, or refuses requests.
 
 use cffs::device::{Failure, Patient};
 use cffs::error;
@@ -18,7 +18,7 @@ fn opened(store: &Arc<FaultStore>) -> (Arc<LogDevice>, Volume) {
     (device.clone(), cffs::open(device, Arc::new(SystemClock), options).expect("opened"))
 }
 
-/// A volume with so much in it that an opening does not bring it all.
+/// A volume with more contents than an opening reads.
 fn made(store: &Arc<FaultStore>) {
     let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -33,9 +33,9 @@ fn made(store: &Arc<FaultStore>) {
     files.close().expect("closed");
 }
 
-/// An outage met by a read of metadata was recorded as damage: with `errors=remount-ro` every change failed
-/// from then on, though nothing was damaged. A single GET that was refused did the same, and read(2) returned
-/// EACCES.
+/// Regression: an outage during a read of metadata was recorded as damage: with `errors=remount-ro` every
+/// later change failed, though nothing was damaged. A single refused GET had the same effect, and read(2)
+/// returned EACCES.
 #[test]
 fn a_store_that_does_not_answer_is_not_damaged() {
     for fault in [Fault::RequestLost, Fault::Forbidden] {
@@ -65,8 +65,8 @@ fn a_store_that_does_not_answer_is_not_damaged() {
     }
 }
 
-/// A caller's read fails after a while, and the caller may try again. A read for an epoch that failed cost
-/// the changes of all callers, where a commit would have waited.
+/// A caller's read fails after a while, and the caller may retry. Regression: the failure of an epoch's read
+/// cost the changes of all callers, where a commit would have waited.
 #[test]
 fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
     let store = Arc::new(FaultStore::new());
@@ -92,9 +92,9 @@ fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
     });
 }
 
-/// An object that is gone is damage to the program that writes the volume: nothing else may delete it.
+/// A missing object is damage to the program that writes the volume: no other program may delete it.
 #[test]
-fn an_object_that_is_gone_is_damage() {
+fn a_missing_object_is_damage() {
     let store = Arc::new(FaultStore::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &vec![7; 2 << 20]);

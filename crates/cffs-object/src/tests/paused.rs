@@ -1,4 +1,4 @@
-//! A program is paused before each of its requests in turn, while another writes and collects.
+//! Pauses a program before each of its requests in turn, while another one writes and collects.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub struct PausedStore {
 }
 
 impl PausedStore {
-    /// A store that does not wait yet, what hears that it does, and what lets it go on.
+    /// A store that does not pause yet, a receiver that is told about the pause, and the sender that ends it.
     pub fn new(
         inner: Arc<dyn ObjectStore>,
     ) -> (PausedStore, mpsc::Receiver<bool>, mpsc::Sender<()>) {
@@ -35,7 +35,7 @@ impl PausedStore {
         (PausedStore { inner, left, reached, go_on }, is_reached, let_go)
     }
 
-    /// Has the next request wait.
+    /// Makes the next request wait.
     pub fn pause(&self) {
         self.left.store(1, Ordering::SeqCst);
     }
@@ -102,7 +102,7 @@ impl ObjectStore for PausedStore {
     }
 }
 
-/// A volume of which a good part of the log is collected, its writer, and the number in its first block.
+/// A volume with a mostly collected log, its writer, and the number in its first block.
 fn begun() -> (Arc<InMemory>, LogDevice) {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
@@ -125,8 +125,8 @@ fn number(device: &LogDevice) -> std::io::Result<u64> {
     device.read_at(0, &mut buf).map(|()| u64::from_le_bytes(buf))
 }
 
-/// Does something on a store that pauses before one of its requests, each in turn; meanwhile the writer
-/// commits and collects. Shows the outcome beside the store and the writer; how many requests there were.
+/// Runs a function on a store that pauses before its n-th request, for each n; meanwhile the writer commits
+/// and collects. Passes the outcome, the store and the writer to a check; returns the number of requests.
 fn at_each_request<T: Send + 'static>(
     version: &str,
     act: fn(&Location) -> T,
@@ -135,8 +135,8 @@ fn at_each_request<T: Send + 'static>(
     at_each_request_with(version, act, |_| (), check)
 }
 
-/// The same, where something else is done, too, while the program is paused; with the version `KEPT` of the
-/// volume if that is named.
+/// The same, with another function that runs during the pause; with the version `KEPT` of the volume if it
+/// exists.
 fn at_each_request_with<T: Send + 'static>(
     version: &str,
     act: fn(&Location) -> T,
@@ -186,7 +186,7 @@ fn at_each_request_with<T: Send + 'static>(
     0
 }
 
-/// A claim is of the log's end, however old what it stands on.
+/// A claim applies to the end of the log, however old the history that it was made from.
 #[test]
 fn a_claim_that_was_paused() {
     let claim = |location: &Location| LogDevice::open(location, TAKE_OVER).expect("claimed");
@@ -202,7 +202,7 @@ fn a_claim_that_was_paused() {
     assert!(requests >= 6, "{requests}");
 }
 
-/// An opening to read finds a version that there was, or it is said that that was collected.
+/// An opening for reading finds an actual version, or reports that the version was collected.
 #[test]
 fn a_reader_that_was_paused() {
     let open = |location: &Location| LogDevice::open(location, READ_ONLY).expect("opened");
@@ -213,7 +213,7 @@ fn a_reader_that_was_paused() {
     assert!(requests >= 5, "{requests}");
 }
 
-/// A version that was kept can be read, however long that took.
+/// A kept version can be read, however long keeping it took.
 #[test]
 fn a_snapshot_that_was_paused() {
     let requests = at_each_request("@v1", versions::create, |kept, store, writer| {
@@ -241,7 +241,7 @@ fn clone_of_it(store: Arc<dyn ObjectStore>) -> Location {
     Location::new("test", store, "bucket/clone")
 }
 
-/// A clone that was made has all that it shares, however often the volume is collected.
+/// A clone contains all shared data, however often the volume is collected.
 fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
     for number in 11..14 {
         put(writer, number);
@@ -251,12 +251,12 @@ fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
     assert_eq!(number(&clone).expect("all of it is there"), 5);
 }
 
-/// The version is removed while it is cloned: either the clone is whole, or cloning fails.
+/// The version is removed while it is being cloned: either the clone is complete, or cloning fails.
 #[test]
-fn a_clone_that_was_paused() {
+fn a_paused_clone() {
     let clone = |from: &Location| versions::clone(from, &from.sibling("bucket/clone"));
     let remove = |store: &Arc<InMemory>| {
-        // It may say that clones keep it.
+        // This may fail because clones need the version.
         let _ = versions::remove(&kept(store));
     };
     let made = std::cell::Cell::new((0, 0));
@@ -277,7 +277,7 @@ fn a_clone_that_was_paused() {
     assert!(requests >= 6 && whole > 1 && failed > 1, "{requests} {whole} {failed}");
 }
 
-/// A program on a store that waits before the request of that number.
+/// A program on a store that pauses before its n-th request.
 struct Started<T> {
     thread: std::thread::JoinHandle<T>,
     is_paused: bool,
@@ -285,7 +285,7 @@ struct Started<T> {
 }
 
 impl<T: Send + 'static> Started<T> {
-    /// Runs it until it waits, or to its end.
+    /// Runs it until the pause, or to its end.
     fn run(
         store: &Arc<InMemory>,
         request: usize,
@@ -308,10 +308,10 @@ impl<T: Send + 'static> Started<T> {
     }
 }
 
-/// The version is removed while it is cloned, each paused before each of its requests: the clone looks
-/// whether what it needs is still kept, and the removal whether a clone was completed meanwhile.
+/// The version is removed while it is being cloned, with each program paused before each of its requests: the
+/// clone checks whether the version is still kept, and the removal whether a clone was completed meanwhile.
 #[test]
-fn a_removal_that_was_paused_amid_a_clone() {
+fn a_paused_removal_during_a_clone() {
     fn kept_in(store: Arc<dyn ObjectStore>) -> Location {
         Location::new("test", store, "bucket/volume@kept")
     }
@@ -326,7 +326,7 @@ fn a_removal_that_was_paused_amid_a_clone() {
         let removing = Started::run(&store, second, remove);
         let is_last = (!cloning.is_paused, !removing.is_paused);
         let cloned = cloning.end();
-        // It may say that a clone keeps the version.
+        // This may fail because a clone needs the version.
         let _ = removing.end();
         if cloned.is_ok() {
             is_whole(&store, &writer);

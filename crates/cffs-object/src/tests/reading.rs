@@ -1,4 +1,4 @@
-//! Requests of reads: how much is fetched around a read, and how often.
+//! Requests for reads: how much around a read is fetched, and how often.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use super::*;
 
 /// The length of one read.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Contents that go ahead lie in objects of this length.
+/// The length of the objects of contents sent ahead.
 const OBJECT_BYTES: u64 = 8 << 20;
 const PIECES: u64 = OBJECT_BYTES / PIECE_BYTES;
 
@@ -32,7 +32,7 @@ fn contents(piece: u64) -> Vec<u8> {
     vec![(piece * 5 + piece / PIECES) as u8; PIECE_BYTES as usize]
 }
 
-/// A device of which nothing was read.
+/// A device from which nothing has been read.
 struct Cold {
     device: LogDevice,
     opened: Requests,
@@ -49,14 +49,14 @@ impl Cold {
         assert!(found == contents(piece), "piece {piece}");
     }
 
-    /// The requests since the opening, and what they brought.
+    /// The requests since the opening, and the bytes received.
     fn asked_for(&self) -> (u64, u64) {
         let now = self.device.requests();
         (now.gets - self.opened.gets, now.received_bytes - self.opened.received_bytes)
     }
 }
 
-/// Wherever a program begins to read, what lies a little before and further on comes with the first request.
+/// Wherever a program begins to read, the first request also fetches the bytes shortly before and after.
 #[test]
 fn neighbouring_chunks_are_fetched_by_one_request() {
     const BEFORE: u64 = (256 << 10) / PIECE_BYTES;
@@ -74,9 +74,9 @@ fn neighbouring_chunks_are_fetched_by_one_request() {
     }
 }
 
-/// Readers wait for the requests of others, also for those ahead.
+/// Readers wait for requests of other readers, including their read-ahead.
 #[test]
-fn readers_at_once_bring_nothing_twice() {
+fn concurrent_readers_fetch_nothing_twice() {
     const READERS: u64 = 8;
     let location = written(2);
     // Each reads every eighth piece, or an eighth of the object.
@@ -105,8 +105,8 @@ fn readers_at_once_bring_nothing_twice() {
     }
 }
 
-/// Readers that continue in objects of their own take two requests for each, also after the cache was filled
-/// by earlier reads: read-ahead stays until it is used.
+/// Sequential readers of different objects take two requests for each object, even after earlier reads have
+/// filled the cache: read-ahead stays until it is used.
 #[test]
 fn chunks_read_ahead_stay_until_they_are_read() {
     const READERS: u64 = 4;
@@ -123,7 +123,7 @@ fn chunks_read_ahead_stay_until_they_are_read() {
 }
 
 /// A small read that spans many objects fetches no more of each object than a read of a single object does,
-/// even where it touches an object's beginning.
+/// even at an object's beginning.
 #[test]
 fn a_small_read_of_many_objects_does_not_read_ahead() {
     const OBJECTS: u64 = 8;

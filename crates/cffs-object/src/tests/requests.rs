@@ -1,4 +1,4 @@
-//! How many requests things take: what an object store charges for, and what it makes one wait for.
+//! Numbers of requests: a store charges for each, and each takes a round trip.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +84,7 @@ fn requests_of_small_files() {
 const DIRS: usize = 20;
 const FILES: usize = 1000;
 
-/// A store with a volume of many files that was left clean.
+/// A store with a volume of many files that was closed cleanly.
 fn with_many_files() -> Arc<InMemory> {
     static MADE: OnceLock<InMemory> = OnceLock::new();
     let made = MADE.get_or_init(|| {
@@ -127,7 +127,7 @@ fn requests_of_a_mount() {
     files.close().expect("closed");
 }
 
-/// A store with a volume that was made by many epochs and left clean.
+/// A store with a volume that was made by many epochs and closed cleanly.
 fn made_by_many_epochs() -> Arc<InMemory> {
     const EPOCHS: usize = 120;
     let store = Arc::new(InMemory::new());
@@ -142,20 +142,21 @@ fn made_by_many_epochs() -> Arc<InMemory> {
             let file = files.create(format!("/e{epoch}/f{number}")).expect("created");
             file.write_all_at(0, &[number as u8; 4096]).expect("written");
         }
-        // A name more changes an inode that lies in the root.
+        // An additional name changes an inode that is embedded in the root directory.
         files.create(format!("/e{}/late{epoch}", epoch / 2)).expect("created");
         files.volume().sync().expect("synced");
     }
     counted.since();
     files.close().expect("closed");
     let closing = counted.since();
-    // Records, a map that is due, the compacted record, the release, its map and the hint.
+    // The records, a map that is due, the compacted record, the release, its map and the hint.
     assert!(closing.puts <= 9 && closing.gets <= 128, "{closing:?} to close");
     store
 }
 
 /// Opening a volume takes few requests, however many epochs wrote it, since the data of each epoch is in one
-/// object. It was 13 for the mount, 120 for the first file in the root, and 26 for the thousand.
+/// object. Regression: it took 13 requests for the mount, 120 for the first file in the root, and 26 for the
+/// thousand.
 #[test]
 fn requests_after_many_epochs() {
     let store = made_by_many_epochs();
@@ -190,8 +191,8 @@ fn requests_after_many_epochs() {
     assert!(read.gets <= 12, "{read:?} to open and read the thousand");
 }
 
-/// Wherever a file lies, a mount reads it cold by path with three requests in a row: for its directory's
-/// name, the directory, whatever of that lies apart, and the contents.
+/// A mount reads any file by its path with three sequential requests in cold state: for its directory's name,
+/// for the directory with any separate parts, and for the contents.
 #[test]
 fn requests_of_any_one_file() {
     const READERS: u64 = 4;
@@ -212,7 +213,7 @@ fn requests_of_any_one_file() {
         readers.into_iter().flat_map(|reader| reader.join().expect("read")).collect::<Vec<_>>()
     });
     println!("in a row: {rows:?}");
-    // The first of the three came with the opening.
+    // The opening made the first of the three.
     assert!(rows.iter().all(|row| (1..=2).contains(row)), "{rows:?}");
 }
 
@@ -227,7 +228,7 @@ fn gets_in_a_row(path: &str) -> u64 {
     store.gets_in_a_row() - before
 }
 
-/// Reads all files with several threads, each some files in sequence.
+/// Reads all files with several threads, each some consecutive files.
 fn scan(files: &Files, readers: usize) {
     const ROW: usize = 200;
     let next = AtomicUsize::new(0);
@@ -250,8 +251,8 @@ fn scan(files: &Files, readers: usize) {
     });
 }
 
-/// A scan by several programs at once brings little more than the contents and the names, also when that is
-/// more than is kept of objects.
+/// A scan by several concurrent programs fetches little more than the contents and the names, even if that
+/// exceeds the cache.
 #[test]
 fn requests_of_a_scan() {
     let config = ThrottleConfig {
@@ -268,15 +269,15 @@ fn requests_of_a_scan() {
     let bytes = counted.device.requests().received_bytes - before;
     let contents = (DIRS * FILES * 4096) as u64;
     println!("{read:?}, {:.2} x the contents", bytes as f64 / contents as f64);
-    // How many there are depends on how the readers fall; what they bring hardly does.
+    // The number of requests depends on the readers' timing; the number of bytes hardly does.
     assert!(read.gets <= 42, "{read:?}");
     assert!(bytes * 100 <= contents * 120, "{bytes} bytes for {contents}");
 }
 
-/// Readers in order wait for few requests: while they read, several are under way, of one file and of the
+/// Sequential readers wait for few requests, since several run at a time: for one file, and for the
 /// directories of a walk.
 #[test]
-fn requests_in_a_row_of_a_reader_in_order() {
+fn sequential_requests_of_a_reader_in_order() {
     const LONG: usize = 64 << 20;
     let store = with_many_files();
     let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
@@ -301,14 +302,14 @@ fn requests_in_a_row_of_a_reader_in_order() {
     assert!(of_walk <= 18, "{of_walk} of a walk");
 }
 
-/// The files of a volume that is only read.
+/// The files of a volume that is open read-only.
 fn read_only(device: Arc<LogDevice>) -> Files {
     let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
     let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
     Files::new(Arc::new(volume))
 }
 
-/// The files as a mount has them, with the writer's mark in the volume.
+/// The files as a mount opens them, with the writer's mark in the superblock.
 fn as_mounted(device: Arc<LogDevice>) -> Files {
     let host: Arc<dyn cffs::host::Host> = Arc::new(cffs::host::SystemHost);
     let options = cffs::vfs::types::OpenOptions { host: Some(host), ..Default::default() };

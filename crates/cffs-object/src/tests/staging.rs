@@ -1,4 +1,4 @@
-//! Syncs that wait on a local disk: what a crash, another writer and a bad disk leave of them.
+//! Staged syncs: what remains of them after a crash, another writer, and failures of the disk.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +14,7 @@ use crate::local::synced;
 use crate::{Backlog, Staging};
 
 const BLOCKS: u64 = 7;
-/// More than there are between two maps.
+/// More syncs than between two maps.
 const SYNCS: u64 = 80;
 const WITH_PATIENCE: OpenOptions = OpenOptions { patience: None, ..TAKE_OVER };
 
@@ -27,7 +27,7 @@ fn made(store: Arc<dyn ObjectStore>) {
     put(&LogDevice::create(&at(store), GEOMETRY).expect("made"), 0);
 }
 
-/// Opens the volume as a mount does that is not asked to take it over.
+/// Opens the volume like a mount without `-o takeover`.
 fn open(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<LogDevice, Error> {
     LogDevice::open(&staged(store, directory)?, OpenOptions::default())
 }
@@ -37,7 +37,7 @@ fn put(device: &LogDevice, number: u64) {
     device.sync().expect("synced");
 }
 
-/// The last number that was put; all before it are there, too.
+/// The last number that was put; checks that all earlier ones exist.
 fn last(device: &LogDevice) -> u64 {
     let number = |block: u64| {
         u64::from_le_bytes(read(device, block * 4096, 8).try_into().expect("eight bytes"))
@@ -70,7 +70,7 @@ fn records(directory: &Path) -> Vec<PathBuf> {
     records
 }
 
-/// A volume with waiting syncs, and its remains when the machine stops: the store and the directory.
+/// A volume with staged syncs, as a machine that stops leaves it: the store and the directory.
 fn stopped(syncs: u64, waiting: u64, scratch: &Path) -> (Arc<InMemory>, PathBuf) {
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -98,8 +98,8 @@ fn stopped(syncs: u64, waiting: u64, scratch: &Path) -> (Arc<InMemory>, PathBuf)
     left
 }
 
-/// The machine stops after any sync, with any faults of requests before: with the directory all that was
-/// acknowledged is there, and without it some sync is the last one, whole.
+/// The machine stops after any sync, after any faults of requests: with the directory, all acknowledged syncs
+/// survive; without it, the volume has the complete state of some sync.
 #[test]
 fn a_crash_keeps_what_was_acknowledged() {
     let mut behind = 0;
@@ -135,9 +135,9 @@ fn a_crash_keeps_what_was_acknowledged() {
     assert!(behind > 0, "nothing waits");
 }
 
-/// A record that waits is read from the local disk, where memory does not have it.
+/// A staged record that memory no longer has is read from the local disk.
 #[test]
-fn waiting_records_can_be_read() {
+fn staged_records_can_be_read() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -166,7 +166,8 @@ fn waiting_records_can_be_read() {
     assert!(read(&device, 4096, contents.len()) == contents);
 }
 
-/// Another program takes the volume over while syncs wait: they are set aside, and no later one succeeds.
+/// Another program takes the volume over while syncs are staged: they are rejected, and no later one
+/// succeeds.
 #[test]
 fn records_from_before_a_takeover_are_rejected() {
     let scratch = tempfile::tempdir().expect("made");
@@ -187,7 +188,7 @@ fn records_from_before_a_takeover_are_rejected() {
     put(&other, 2);
     put(&other, 3);
     let_go.send(()).expect("it waits");
-    // What waits is not in the store before a collection.
+    // A collection first sends the staged records, which fails here.
     write(&device, 0, b"more");
     let error = device.collect().expect_err("taken over").to_string();
     let aside = directory.join("rejected");
@@ -198,7 +199,7 @@ fn records_from_before_a_takeover_are_rejected() {
     assert!(records(&aside).len() >= 3 && records(&directory).is_empty());
     drop(device);
 
-    // The same after a crash, and when what the other wrote is collected: claims stay.
+    // The same after a crash, and after the other program has collected its records: claims stay.
     other.collect().expect("collected");
     drop(other);
     let refused = open(store.clone(), &left).map(drop).expect_err("rejected");
@@ -208,9 +209,9 @@ fn records_from_before_a_takeover_are_rejected() {
     assert_eq!(last(&next), 3);
 }
 
-/// A listing may lack what was sent last: what waits behind that was not overtaken.
+/// A listing may lack the last records sent: records staged after them were not overtaken.
 #[test]
-fn listings_that_lag_reject_nothing() {
+fn lagging_listings_reject_nothing() {
     let mut lagged = 0;
     for seed in 0..8 {
         let scratch = tempfile::tempdir().expect("made");
@@ -242,7 +243,7 @@ fn listings_that_lag_reject_nothing() {
     assert!(lagged > 0, "all listings were whole");
 }
 
-/// A volume whose waiting records are not sent before `let_go`.
+/// A volume whose staged records are not sent before `let_go`.
 struct Waiting {
     store: Arc<FaultStore>,
     let_go: mpsc::Sender<()>,
@@ -272,13 +273,13 @@ fn waiting(scratch: &Path) -> Waiting {
     Waiting { store, let_go, device, directory }
 }
 
-/// The contents of the store while syncs wait and `act` runs: at its beginning, and after each change.
+/// The contents of the store while syncs are staged and `act` runs: at its beginning, and after each change.
 fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemory> {
     let Waiting { store, let_go, device, .. } = waiting;
     store.keep_images();
     thread::scope(|scope| {
         let acting = scope.spawn(|| act(device));
-        // What does not wait for the records before it is in the store by then.
+        // By then, anything that does not wait for earlier records has reached the store.
         let began = Instant::now();
         while store.images().len() == 1 && began.elapsed() < Duration::from_millis(500) {
             thread::sleep(Duration::from_millis(10));
@@ -289,11 +290,11 @@ fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemo
     store.images()
 }
 
-/// The machine stops amid a release or a collection, while syncs wait. Another machine finds some sync in the
-/// store, and learns that more may wait elsewhere; with the directory all is there, or what another has
-/// overtaken is named.
+/// The machine stops during a release or a collection, while syncs are staged. Another machine finds the
+/// state of some sync in the store, and is told that more may be staged elsewhere; with the directory
+/// everything is intact, or the error names the records that another program has overtaken.
 #[test]
-fn a_crash_while_syncs_wait() {
+fn a_crash_while_syncs_are_staged() {
     let release = |device: &LogDevice| device.release().expect("released");
     let collect = |device: &LogDevice| drop(device.collect().expect("collected"));
     for (is_release, act) in [(true, &release as &(dyn Fn(&LogDevice) + Sync)), (false, &collect)] {
@@ -336,14 +337,14 @@ fn a_crash_while_syncs_wait() {
 }
 
 #[test]
-fn a_directory_that_is_old_or_damaged() {
+fn an_old_or_damaged_directory() {
     let temporary = tempfile::tempdir().expect("made");
     let sub = |name: &str| {
         let path = temporary.path().join(name);
         fs::create_dir(&path).expect("made");
         path
     };
-    // Files whose removal was not durable, while the volume went on and was collected.
+    // Files whose removal was not durable, while the volume was changed further and collected.
     let scratch = sub("old");
     let (store, left) = stopped(5, 3, &scratch);
     let old = copied(&left, scratch.join("old"));
@@ -355,7 +356,7 @@ fn a_directory_that_is_old_or_damaged() {
     let device = open(store, &old).expect("opened");
     assert_eq!((last(&device), records(&old)), (29, Vec::new()));
 
-    // The last file was being written; one amid the others is damaged.
+    // The last file was being written; an earlier one is damaged.
     for (damaged, expected) in [(2, Some(7)), (0, None)] {
         let scratch = sub(&format!("damaged{damaged}"));
         let (store, left) = stopped(5, 3, &scratch);
@@ -374,7 +375,7 @@ fn a_directory_that_is_old_or_damaged() {
         }
     }
 
-    // It is of another volume: nothing of it is touched.
+    // A directory of another volume: nothing in it is changed.
     let (_, left) = stopped(1, 2, &sub("other"));
     let (store, _) = stopped(1, 0, &sub("this"));
     let error = open(store, &left).map(drop).expect_err("another volume").to_string();
@@ -382,9 +383,9 @@ fn a_directory_that_is_old_or_damaged() {
     assert_eq!(records(&left).len(), 2);
 }
 
-/// A record that the local disk does not take is in the store when the sync returns.
+/// A record that the local disk does not accept is in the store when the sync returns.
 #[test]
-fn a_local_disk_that_takes_nothing() {
+fn a_local_disk_that_accepts_nothing() {
     let scratch = tempfile::tempdir().expect("made");
     let (store, left) = stopped(2, 0, scratch.path());
     let device = open(store.clone(), &left).expect("opened");
@@ -411,8 +412,8 @@ fn a_directory_belongs_to_one_program_of_one_user() {
     assert!(error.contains("chmod 700"), "{error}");
 }
 
-/// When the local disk was full, the next sync went to the store at once, before the staged ones. If the
-/// program had ended then, the log would have had a gap.
+/// Regression: when the local disk was full, the next sync went to the store at once, before the staged ones.
+/// If the program had ended then, the log would have had a gap.
 #[test]
 fn a_full_local_disk_keeps_the_order() {
     let scratch = tempfile::tempdir().expect("made");
@@ -442,7 +443,7 @@ fn next_slot(store: &FaultStore) -> u64 {
     slots.max().map_or(1, |last: u64| last + 1)
 }
 
-/// A sync that is acknowledged has its record on the disk, and the directory that names it, in this order.
+/// An acknowledged sync has its record on the disk and then the directory entry, in this order.
 #[test]
 fn staged_records_are_durable() {
     let inode = |path: &Path| fs::metadata(path).expect("there").ino();
@@ -458,8 +459,8 @@ fn staged_records_are_durable() {
     assert_eq!(synced::take(), [inode(&directory.join("rejected")), inode(&directory)]);
 }
 
-/// A record that waits, and whose slot is free, does not follow the last one in the store: the directory is
-/// that of another past. It is set aside, and not sent.
+/// A staged record whose slot is free does not follow the last record in the store: the directory belongs to
+/// another history. The record is rejected, and not sent.
 #[test]
 fn a_record_that_does_not_follow_is_rejected() {
     let scratch = tempfile::tempdir().expect("made");

@@ -1,7 +1,7 @@
-//! A model of staging (decision 014). Tries every interleaving of a few steps: a program whose syncs wait in
-//! a directory, which may stop at any moment and begin again; another that takes the volume over without
-//! that directory; requests that arrive late; and files whose removal was not durable. Without any one of the
-//! rules, the model finds a fault.
+//! A model of staging (decision 014). Tries every interleaving of a few steps: a program whose syncs are
+//! staged in a directory, which may stop at any moment and restart; another program that takes the volume
+//! over without that directory; requests that arrive late; and files whose removal was not durable. Without
+//! any one of the rules, the model finds a violation.
 //!
 //! Every epoch overwrites the one block of the device, as in `model.rs`.
 
@@ -13,19 +13,19 @@ const SLOTS: usize = 6;
 struct Rules {
     /// A sync returns when its record is in the directory.
     syncs_wait_for_the_disk: bool,
-    /// A file is removed when its record is in the store.
+    /// A file is removed only when its record is in the store.
     files_outlast_requests: bool,
-    /// Records are sent one after the other.
+    /// Records are sent one after another.
     records_go_in_order: bool,
-    /// A map is written when all is sent.
+    /// A map is written only when all records are in the store.
     maps_wait: bool,
-    /// A release is sent when all else is.
+    /// A release is sent only when all other records are in the store.
     releases_wait: bool,
     /// Waiting records are sent before the volume is claimed again.
     the_rest_goes_first: bool,
-    /// A record whose slot is past and empty was sent, and collected.
+    /// An empty slot before the end of the log means that its record was sent, and then collected.
     past_and_empty_was_sent: bool,
-    /// A record whose slot another program has taken is no longer sent, nor are the records after it.
+    /// A record whose slot another program has taken is rejected, with all records after it.
     rejected_with_all_after: bool,
 }
 
@@ -52,7 +52,7 @@ struct Record {
     id: u8,
     kind: Kind,
     slot: u8,
-    /// The record in the slot before.
+    /// The writer of the record in the previous slot.
     after: u8,
 }
 
@@ -60,15 +60,15 @@ type History = Vec<Record>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
-    /// It does not run.
+    /// It is not running.
     Down,
-    /// It sends what waits, after what it read.
+    /// It sends the staged records, having read this history.
     Sending(History),
     /// The next step claims the next slot.
     Claiming(History),
-    /// The volume is this one's; what it committed, some of which may wait.
+    /// It is the writer, and has committed this history, some of which may be staged.
     Writing(History),
-    /// It found another's record, and acknowledges nothing any more.
+    /// It found another program's record, and acknowledges nothing more.
     Fenced,
 }
 
@@ -76,11 +76,11 @@ enum Step {
 struct World {
     log: [Option<Record>; SLOTS],
     map: History,
-    /// Records that were sent and may arrive late.
+    /// Sent records that may still arrive.
     sent: Vec<Record>,
     /// The staging directory, in order.
     files: Vec<Record>,
-    /// Files of which the removal may not be durable.
+    /// Removed files whose removal may not be durable.
     removed: Vec<Record>,
     acknowledged: Vec<Record>,
     stager: Step,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// The history of the map and the log; none if there is a gap.
+    /// The history of the map and the log; `None` if it has a gap.
     fn read(&self) -> Option<History> {
         let mut history = self.map.clone();
         for slot in history.len()..SLOTS {
@@ -139,7 +139,7 @@ impl World {
         Record { id: self.ids + 1, kind, slot: history.len() as u8 + 1, after }
     }
 
-    /// Creates a record in its slot; whether it is there.
+    /// Creates a record in its slot; returns whether it is there.
     fn create(&mut self, record: Record) -> bool {
         let is_there = *self.log[usize::from(record.slot) - 1].get_or_insert(record) == record;
         if is_there {
@@ -148,7 +148,7 @@ impl World {
         is_there
     }
 
-    /// Sends a record, which arrives at some time, or never.
+    /// Sends a record, which arrives at any later time, or never.
     fn send(&mut self, record: Record) {
         self.ids = self.ids.max(record.id);
         if !self.sent.contains(&record) {
@@ -173,7 +173,7 @@ impl World {
         all
     }
 
-    /// The program with the directory stops; a file may be there again.
+    /// The program with the directory stops; a removed file may reappear.
     fn stop(&self, all: &mut Vec<World>) {
         if self.stager == Step::Down || self.crashes_left == 0 {
             return;
@@ -189,7 +189,7 @@ impl World {
         all.push(world);
     }
 
-    /// The steps of the program with the directory: opening, syncs that wait in it, and sending them.
+    /// The steps of the program with the directory: opening, staging syncs, and sending them.
     fn stage(&self, rules: Rules, all: &mut Vec<World>) {
         let mut then = |change: &mut dyn FnMut(&mut World)| {
             let mut world = self.clone();
@@ -255,7 +255,7 @@ impl World {
         self.removed.clear();
     }
 
-    /// Handles the first file at an opening.
+    /// Handles the first staged file at an opening.
     fn send_rest(&mut self, mut history: History, rules: Rules) {
         let Some(record) = self.files.first().copied() else {
             self.stager = Step::Claiming(history);
@@ -287,7 +287,8 @@ impl World {
         self.stager = Step::Sending(history);
     }
 
-    /// The steps of both programs: claim, write maps and collect, and release; the other one commits, too.
+    /// The steps of both programs: claim, write maps and collect, and release; the other program also
+    /// commits.
     fn act(&self, is_other: bool, rules: Rules, all: &mut Vec<World>) {
         let mut then = |change: &mut dyn FnMut(&mut World) -> Step| {
             let mut world = self.clone();
@@ -299,7 +300,7 @@ impl World {
             Step::Down if is_other && !self.has_claimed_elsewhere => {
                 then(&mut |world| world.read().map_or(Step::Down, Step::Claiming));
             }
-            // It takes nothing over while the other writes.
+            // It does not take the volume over while the other program writes.
             Step::Claiming(history) if is_other || !matches!(self.other, Step::Writing(_)) => {
                 then(&mut |world| {
                     let claim = world.next_record(history, Kind::Claim);
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// The rule that this world breaks.
+    /// Checks this world; names the rule that it breaks.
     fn check(&self) -> Result<(), &'static str> {
         let now = self.read().ok_or("the history has a gap")?;
         if live(&now).is_some_and(|record| self.log[usize::from(record.slot) - 1] != Some(record)) {
@@ -391,7 +392,7 @@ impl World {
     }
 }
 
-/// Looks at every world that can come to be; how many there are.
+/// Visits every reachable world; returns their number.
 fn explore(rules: Rules) -> Result<usize, String> {
     let first = World::new();
     let mut seen = HashSet::from([first.clone()]);
@@ -408,7 +409,7 @@ fn explore(rules: Rules) -> Result<usize, String> {
 }
 
 #[test]
-fn every_interleaving_keeps_what_was_staged() {
+fn every_interleaving_keeps_acknowledged_syncs() {
     let worlds = explore(ALL).expect("right");
     println!("{worlds} worlds");
     assert!(worlds > 10_000, "{worlds} worlds are too few to show anything");

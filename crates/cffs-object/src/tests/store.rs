@@ -1,4 +1,4 @@
-//! A store in memory with faults, as a network and a server make them.
+//! A store in memory with the faults of networks and servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,25 +23,25 @@ use super::Numbers;
 /// The fault that a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// It is applied, and the answer is lost: so is a 500, 503 or 429 that comes after the effect.
+    /// It is applied, and the answer is lost: the same as a 500, 503 or 429 after the effect.
     AnswerLost,
-    /// It is lost: so is a 500, 503 or 429 that comes before the effect.
+    /// It is lost: the same as a 500, 503 or 429 before the effect.
     RequestLost,
-    /// It is answered with a conflict, and not applied: another request was under way.
+    /// It is answered with a conflict, and not applied: another request was running.
     Conflict,
     /// The client sends it twice, both are applied, and the second is answered.
     SentTwice,
-    /// It is given up, and arrives after requests that were made later.
+    /// The client gives it up, and it arrives after later requests.
     Late,
-    /// It takes longer than requests that were made later.
+    /// It takes longer than later requests.
     Slow,
-    /// The connection breaks amid the answer, or when the request was applied in part.
+    /// The connection breaks during the answer, or after the request was applied in part.
     CutShort,
-    /// A listing lacks the objects that were created last.
+    /// A listing lacks the newest objects.
     Lagging,
     /// It is not allowed.
     Forbidden,
-    /// There is no bucket for it.
+    /// The bucket does not exist.
     NoBucket,
 }
 
@@ -57,12 +57,12 @@ const OF_GETS: [Fault; 3] = [Fault::RequestLost, Fault::CutShort, Fault::Slow];
 const OF_LISTS: [Fault; 2] = [Fault::RequestLost, Fault::CutShort];
 const OF_DELETES: [Fault; 3] = [Fault::RequestLost, Fault::AnswerLost, Fault::CutShort];
 
-/// For this many objects of one request that deletes: each is once the only one deleted, and once the only
-/// one left.
+/// For a delete request of up to this many objects: each object is once the only one deleted, and once the
+/// only one left.
 const DELETED_APART: usize = 6;
-/// For this many PUTs under way, each subset is tried.
+/// For up to this many PUTs in flight, each subset is tried.
 const IN_FLIGHT_MAX: usize = 3;
-/// A record that was created so recently may be missing in a listing that lags.
+/// A lagging listing may lack the last this many records.
 const LAG: usize = 3;
 
 /// Faults by chance, the same for each seed.
@@ -70,7 +70,7 @@ struct Chance {
     numbers: Numbers,
     of_100: u64,
     is_lagging: bool,
-    /// PUTs that are on their way, and how many requests pass them.
+    /// PUTs in flight, and how many requests overtake them.
     late: Vec<(u64, Path, PutPayload, PutOptions)>,
     /// The created objects, in order.
     created: Vec<Path>,
@@ -79,7 +79,7 @@ struct Chance {
 
 impl Chance {
     fn draw(&mut self, faults: &[Fault]) -> Option<Fault> {
-        // An opening takes a hundred GETs, and no client is between that would repeat one.
+        // An opening takes a hundred GETs, and no client repeats failed ones here.
         let of = if faults == OF_GETS { 400 } else { 100 };
         if self.numbers.below(of) >= self.of_100 {
             return None;
@@ -95,19 +95,19 @@ impl Chance {
 enum Conditions {
     Kept,
     Ignored,
-    /// Looked at first, so that requests at once do not see each other.
+    /// Checked before the request, so that concurrent requests do not see each other.
     Racing,
 }
 
-/// The state in which a machine that stops leaves the store and the disk.
+/// The store and the disk as a machine that stops leaves them.
 pub struct Image {
-    /// In the store.
+    /// The store.
     pub store: InMemory,
-    /// On the local disk: the copy of a directory, if one is copied.
+    /// The local disk: the copy of a directory, if one is copied.
     pub local: Option<PathBuf>,
 }
 
-/// A directory that is copied with each image, where to, and how often that was done.
+/// A directory that is copied with each image, the target, and the number of copies.
 struct LocalCopies {
     directory: PathBuf,
     copies: PathBuf,
@@ -118,23 +118,23 @@ type Put = (Path, PutPayload, PutOptions);
 
 pub struct FaultStore {
     inner: InMemory,
-    /// The faults of the next PUTs, the last first.
+    /// The faults of the next PUTs, last one first.
     faults: Mutex<Vec<Option<Fault>>>,
     chance: Mutex<Option<Chance>>,
     images: Mutex<Option<Vec<Image>>>,
     local_copies: Mutex<Option<LocalCopies>>,
-    /// PUTs that were sent and are not answered, by numbers.
+    /// PUTs that were sent and not answered, by number.
     in_flight: Mutex<BTreeMap<u64, Put>>,
-    /// How many more records pass, if not all do.
+    /// How many more records may pass, if the number is limited.
     passes: Mutex<Option<u64>>,
-    /// How long an object is on its way.
+    /// The latency of a request.
     delay: Mutex<Duration>,
-    /// The longest row of GETs of which each began when the one before it was answered.
+    /// The longest chain of GETs that each began when the previous one was answered.
     gets_in_a_row: AtomicU64,
     conditions: Conditions,
-    /// The fault of all GETs, and how many met it.
+    /// The fault of all GETs, and how many have met it.
     gets_fail: Mutex<(Option<Fault>, u64)>,
-    /// The object of which that many more PUTs are lost.
+    /// The object whose next PUTs are lost, and how many more.
     lost_puts: Mutex<Option<(String, u64)>>,
 }
 
@@ -143,7 +143,7 @@ impl FaultStore {
         FaultStore::over(InMemory::new())
     }
 
-    /// A store with what this one has.
+    /// A store with the contents of another one.
     pub fn over(inner: InMemory) -> FaultStore {
         FaultStore {
             inner,
@@ -161,7 +161,7 @@ impl FaultStore {
         }
     }
 
-    /// A store that takes every PUT, conditional or not.
+    /// A store that accepts every PUT, conditional or not.
     pub fn without_conditions() -> FaultStore {
         FaultStore { conditions: Conditions::Ignored, ..FaultStore::new() }
     }
@@ -176,7 +176,7 @@ impl FaultStore {
         *self.faults.lock().expect("faults") = faults.rev().collect();
     }
 
-    /// From now on all GETs meet this fault, or none does. Returns how many did until now.
+    /// From now on all GETs meet this fault, or none does. Returns how many have met one.
     pub fn fail_gets(&self, fault: Option<Fault>) -> u64 {
         let (_, failed) = std::mem::replace(&mut *self.gets_fail.lock().expect("GETs"), (fault, 0));
         failed
@@ -214,15 +214,14 @@ impl FaultStore {
         });
     }
 
-    /// From now on listings lack the objects that were created last.
+    /// From now on listings lack the newest objects.
     pub fn have_listings_lag(&self) {
         if let Some(chance) = &mut *self.chance.lock().expect("chance") {
             chance.is_lagging = true;
         }
     }
 
-    /// From now on there are no faults by chance, and what is on its way arrives. How many of each kind
-    /// there were.
+    /// Ends random faults, and delivers PUTs in flight. Returns the number of each kind of fault.
     pub fn mend(&self) -> BTreeMap<Fault, u64> {
         let chance = self.chance.lock().expect("chance").take();
         let Some(chance) = chance else { return BTreeMap::new() };
@@ -230,8 +229,8 @@ impl FaultStore {
         chance.happened
     }
 
-    /// From now on keeps what is in the store: now, after each PUT with any of those that are under way, and
-    /// with each part of a request that deletes.
+    /// From now on keeps images of the store: now, after each PUT with each subset of those in flight, and
+    /// after each part of a delete request.
     pub fn keep_images(&self) {
         *self.images.lock().expect("images") = Some(Vec::new());
         self.keep_image();
@@ -254,20 +253,20 @@ impl FaultStore {
         self.images_from(0).into_iter().map(|image| image.store).collect()
     }
 
-    /// The images, which are not kept any longer.
+    /// The images; ends keeping them.
     pub fn take_images(&self) -> Vec<InMemory> {
         let mut images = self.images.lock().expect("images");
         images.iter_mut().flat_map(std::mem::take).map(|image| image.store).collect()
     }
 
-    /// The images but the first ones.
+    /// The images except the first ones.
     pub fn images_from(&self, first: usize) -> Vec<Image> {
         let images = self.images.lock().expect("images");
         let copy = |image: &Image| Image { store: image.store.fork(), local: image.local.clone() };
         images.iter().flatten().skip(first).map(copy).collect()
     }
 
-    /// Keeps what is there if the machine stops now.
+    /// Keeps an image of the current state.
     pub fn keep_image(&self) {
         let in_flight: Vec<Put> =
             self.in_flight.lock().expect("PUTs").values().take(IN_FLIGHT_MAX).cloned().collect();
@@ -285,7 +284,7 @@ impl FaultStore {
         }
     }
 
-    /// Keeps what a store has that was stopped amid deleting: they go in any order.
+    /// Keeps the images of a store that stops during a delete request, which deletes in any order.
     fn keep_images_amid(&self, deleted: &[Path]) {
         let Some(images) = &mut *self.images.lock().expect("images") else { return };
         let local = self.local_copies.lock().expect("copies").as_mut().map(LocalCopies::copy);
@@ -300,17 +299,17 @@ impl FaultStore {
         }
     }
 
-    /// From now on objects are so long on their way.
+    /// Sets the latency of requests from now on.
     pub fn set_delay(&self, delay: Duration) {
         *self.delay.lock().expect("delay") = delay;
     }
 
-    /// How many GETs there were that each began when one before it was answered.
+    /// The length of the longest chain of GETs that each began when the previous one was answered.
     pub fn gets_in_a_row(&self) -> u64 {
         self.gets_in_a_row.load(Ordering::SeqCst)
     }
 
-    /// From now on, `count` more records pass, and those after them wait; without a number all pass.
+    /// From now on, `count` more records pass, and later ones wait; without a number all pass.
     pub fn let_pass(&self, count: Option<u64>) {
         *self.passes.lock().expect("passes") = count;
     }
@@ -326,12 +325,12 @@ impl FaultStore {
         }
     }
 
-    /// Removes an object, as an operator does.
+    /// Removes an object, as an operator might.
     pub fn remove(&self, at: &Path) {
         self.inner.delete(at).now_or_never().expect("memory answers at once").expect("deleted");
     }
 
-    /// The fault of the next request; a late request may arrive before it.
+    /// The fault of the next request; late requests may arrive before it.
     fn next(&self, faults: &[Fault]) -> Option<Fault> {
         let mut chance = self.chance.lock().expect("chance");
         let chance = chance.as_mut()?;
@@ -358,7 +357,7 @@ impl FaultStore {
         }
     }
 
-    /// The objects that a lagging listing lacks, and how many entries come before it breaks.
+    /// The objects that a lagging listing lacks, and the number of entries before a listing breaks.
     fn lacks(&self) -> (Vec<Path>, usize) {
         let mut chance = self.chance.lock().expect("chance");
         let Some(chance) = chance.as_mut() else { return (Vec::new(), 0) };
@@ -373,7 +372,7 @@ impl FaultStore {
         (chance.created[chance.created.len() - lag..].to_vec(), broken_after)
     }
 
-    /// Notes a PUT that is under way.
+    /// Records a PUT in flight.
     fn sent(&self, at: &Path, load: &PutPayload, how: &PutOptions) -> u64 {
         let mut in_flight = self.in_flight.lock().expect("PUTs");
         let number = in_flight.last_key_value().map_or(0, |(number, _)| number + 1);

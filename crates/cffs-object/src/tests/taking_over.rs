@@ -1,4 +1,4 @@
-//! Taking a volume over from a writer that goes on.
+//! Taking a volume over from a writer that continues.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,14 +21,14 @@ const SYNCS_MAX: u64 = RECORDS_PER_LOOK as u64 * 12;
 #[derive(Default)]
 struct Race {
     records: AtomicU64,
-    /// The writer has seen that it is asked to give way, or has ended.
+    /// Whether the writer has seen the request to give way, or has ended.
     gives_way: AtomicBool,
-    /// The other one is about to put its claim: the writer may put one record before.
+    /// Whether the other program is about to put its claim: the writer may put one record before.
     is_claiming: AtomicBool,
     is_over: AtomicBool,
 }
 
-/// The store as one of the two sees it.
+/// The store as one of the two programs sees it.
 struct Lane {
     inner: Arc<dyn ObjectStore>,
     race: Arc<Race>,
@@ -103,8 +103,8 @@ impl ObjectStore for Lane {
     }
 }
 
-/// Syncs each time that the other program is about to put its claim; how often that succeeded, and why it
-/// ended.
+/// Syncs each time that the other program is about to put its claim; returns how often that succeeded, and
+/// the error that ended it.
 fn sync_on(writer: &LogDevice, race: &Race) -> (u64, Option<std::io::Error>) {
     let mut outcome = (0, None);
     while outcome.0 < SYNCS_MAX {
@@ -126,9 +126,9 @@ fn sync_on(writer: &LogDevice, race: &Race) -> (u64, Option<std::io::Error>) {
     outcome
 }
 
-/// A writer that synced without pause had its next record in the slot before another program could claim it,
-/// which read the last record first: `-o takeover` waited for ever. It matters where a writer must be
-/// stopped.
+/// Regression: a writer that synced without pause put its next record into the slot before another program,
+/// which had to read the last record first, could claim it: `-o takeover` waited forever. It is needed
+/// exactly where a writer must be stopped.
 #[test]
 fn a_writer_that_syncs_without_pause_is_taken_over() {
     for is_staging in [false, true] {
@@ -167,7 +167,7 @@ fn a_writer_that_syncs_without_pause_is_taken_over() {
         write(&next, 0, b"taken");
         next.sync().expect("the volume is the other's");
         assert!(store_has_no_request(&*store), "the request went with the claim");
-        // Staged syncs that were not sent are set aside.
+        // Staged syncs that were not sent are rejected.
         let _ = writer.release();
     }
 }
@@ -176,9 +176,9 @@ fn store_has_no_request(store: &dyn ObjectStore) -> bool {
     super::collection::objects(store).iter().all(|(name, _)| !name.ends_with("/takeover"))
 }
 
-/// A program that asked for the volume and is gone holds the writer up once.
+/// A takeover request of a program that has ended delays the writer once.
 #[test]
-fn a_request_of_a_program_that_is_gone_is_forgotten() {
+fn a_takeover_request_of_an_ended_program_is_forgotten() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let writer = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     commit::ask_for_way(&at(store.clone()).connect().expect("connected")).expect("put");

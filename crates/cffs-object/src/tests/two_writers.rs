@@ -1,4 +1,4 @@
-//! Two programs that write one volume, and answers that do not arrive.
+//! Two programs that write one volume, and lost answers.
 
 use cffs::device::Failure;
 
@@ -25,7 +25,7 @@ fn a_volume_that_is_claimed_is_refused() {
 /// Closing a volume releases it even while the device is still referenced: a server holds it until its
 /// process ends, which may be after its caller got the answer. A release that fails is an error of the close.
 #[test]
-fn a_volume_that_was_closed_is_released() {
+fn a_closed_volume_is_released() {
     let store = Arc::new(FaultStore::new());
     let device = Arc::new(made(&store));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -39,7 +39,7 @@ fn a_volume_that_was_closed_is_released() {
     files.volume().sync().expect("the last to be synced");
     drop(files);
 
-    // What a close puts last is the release, the map and the hint.
+    // A close ends with the release, the map and the hint.
     let soft = OpenOptions { patience: Some(Duration::ZERO), ..OpenOptions::default() };
     let close_with = |fault: Option<usize>| {
         let device = Arc::new(LogDevice::open(&at(store.clone()), soft).expect("released"));
@@ -85,7 +85,7 @@ fn a_writer_that_was_taken_over_writes_no_more() {
     assert_eq!(read(&device, 0, 12), b"other\0\0\0more");
 }
 
-/// A commit that comes between what the second read and its claim is part of what it claims.
+/// A commit between the second program's read and its claim is part of the claimed state.
 #[test]
 fn writers_that_race_leave_one_history() {
     for _ in 0..20 {
@@ -111,7 +111,7 @@ fn writers_that_race_leave_one_history() {
     }
 }
 
-/// Whatever becomes of requests and answers, a sync that returns has committed, once.
+/// Whatever happens to requests and answers, a sync that returns has committed, exactly once.
 #[test]
 fn a_sync_that_returns_has_committed_whatever_was_lost() {
     let kinds = [None, Some(Fault::AnswerLost), Some(Fault::RequestLost), Some(Fault::Conflict)];
@@ -156,7 +156,7 @@ fn a_sync_that_fails_is_the_last() {
     assert_eq!(device.requests().puts, puts);
 }
 
-/// A bucket that is gone is not waited for; its volume does not come back with it.
+/// A sync to a missing bucket does not wait; recreating the bucket does not bring the volume back.
 #[test]
 fn a_sync_without_a_bucket_fails() {
     let store = Arc::new(FaultStore::new());
@@ -167,7 +167,7 @@ fn a_sync_without_a_bucket_fails() {
     assert!(error.contains("does not exist; create it first"), "{error}");
 }
 
-/// With a limit to its patience, a sync that cannot be told from an outage fails after it.
+/// A sync that cannot be distinguished from an outage fails once its patience is exceeded.
 #[test]
 fn a_sync_has_as_much_patience_as_it_is_given() {
     let store = Arc::new(FaultStore::new());

@@ -1,4 +1,4 @@
-//! Versions that are kept, and clones.
+//! Kept versions, and clones.
 
 use super::collection::objects;
 use super::*;
@@ -31,7 +31,7 @@ fn puts_of(store: &InMemory, act: impl FnOnce()) -> usize {
     objects(store).iter().filter(|object| !before.contains(object)).count()
 }
 
-/// A version reads as it was, whatever is written and collected since, until it is removed.
+/// A version does not change, whatever is written and collected later, until it is removed.
 #[test]
 fn a_version_stays_as_it_was() {
     let (store, device) = made();
@@ -46,7 +46,7 @@ fn a_version_stays_as_it_was() {
     write(&device, 0, &[2; 9000]);
     device.sync().expect("synced");
     device.collect().expect("collected");
-    // A place counts the requests of all that is opened there.
+    // A location counts the requests of everything opened through it.
     let read_only = LogDevice::open(&version(&store, "first"), READ_ONLY).expect("opened");
     assert_eq!(read(&read_only, 0, 9000), [1; 9000]);
     let received_bytes = read_only.requests().received_bytes;
@@ -64,7 +64,7 @@ fn a_version_stays_as_it_was() {
     assert_eq!(read(&device, 0, 9000), [2; 9000]);
 }
 
-/// A clone begins as the version, goes its own way, and keeps what it shares, also when the version is
+/// A clone begins as the version, changes independently, and keeps shared data, even when the version is
 /// removed and its origin rewritten; so does a clone of it.
 #[test]
 fn a_clone_goes_its_own_way() {
@@ -108,9 +108,9 @@ fn a_clone_goes_its_own_way() {
     assert_eq!(listed[0].clone.as_deref(), Some("bucket/clone"));
 }
 
-/// Objects kept for a clone are deleted when it is gone.
+/// Objects kept for a clone are deleted after the clone is removed.
 #[test]
-fn a_clone_that_is_gone_keeps_nothing() {
+fn a_removed_clone_keeps_nothing() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     device.sync().expect("synced");
@@ -125,9 +125,9 @@ fn a_clone_that_is_gone_keeps_nothing() {
     assert_eq!(versions::list(&at(store.clone())).expect("listed"), []);
 }
 
-/// A clone whose making stopped halfway says so, and is no volume of size 0.
+/// An interrupted clone reports that it is incomplete, and is no volume of size 0.
 #[test]
-fn a_clone_that_was_not_completed_is_refused() {
+fn an_incomplete_clone_is_refused() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     device.sync().expect("synced");
