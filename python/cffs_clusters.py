@@ -99,8 +99,8 @@ class Clusters:
                  for (start, _), count in self.references.items() if first <= start < first + length}
         if header.clusters != len(found):
             yield f"{what} counts {header.clusters} clusters, has {len(found)}"
-        if header.counts_checksum != (crc32c(counts) if header.clusters else 0):
+        if header.counts_checksum != crc32c(counts):
             yield f"{what}: wrong checksum of the counts of references"
-        for block, count in enumerate(counts if header.clusters else b""):
+        for block, count in enumerate(counts):
             if count != found.get(block, 0):
                 yield f"{what}: block {block} counts {count} references, has {found.get(block, 0)}"

@@ -3,6 +3,9 @@
 //!
 //! A change only notes that a reference came or went: the counts change when the epoch starts, and a run that
 //! no extent refers to any more is freed with that epoch, like all that the epoch frees.
+//!
+//! The counts on the device are those of the last clean point, and leave out files without a name: after a
+//! crash nothing points to these.
 
 use super::group::Group;
 use super::place::Request;
@@ -15,6 +18,17 @@ use crate::units::{FragNo, FragRun};
 pub(super) enum Reference {
     Added(FragRun),
     Removed(FragRun),
+}
+
+/// A cluster whose references changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedCluster {
+    /// Its run.
+    pub run: FragRun,
+    /// The references at the last clean point: 0 if no cluster began there.
+    pub before: u8,
+    /// The references now.
+    pub now: u8,
 }
 
 /// The clusters of an allocator's volume.
@@ -41,6 +55,9 @@ impl<'a> Clusters<'a> {
         let cg = alloc.layout.cg_of_fragment(run.start);
         let block = self.block_in_group(run.start);
         alloc.group(&mut state, cg)?.set_references(block, references);
+        // A cluster that began there at the clean point is gone, and the intent log says so.
+        state.references_before.insert(run.start, 0);
+        state.new_clusters.push(run);
         Ok(Some(run))
     }
 
@@ -59,17 +76,17 @@ impl<'a> Clusters<'a> {
     pub(super) fn count(&self, state: &mut State) -> Result<()> {
         for reference in std::mem::take(&mut state.references) {
             let (Reference::Added(run) | Reference::Removed(run)) = reference;
-            let cg = self.0.layout.cg_of_fragment(run.start);
-            let block = self.block_in_group(run.start);
-            let group = self.0.group(state, cg)?;
-            let count = group.references(block);
+            let count = self.references(state, run.start)?;
+            state.references_before.entry(run.start).or_insert(count);
             let changed = match reference {
                 Reference::Added(_) => count.checked_add(1),
                 Reference::Removed(_) => count.checked_sub(1),
             };
-            let bad = |what| Corruption::CgHeader { cg, what };
-            let changed = changed.ok_or(bad("the count of references to a cluster is wrong"))?;
-            group.set_references(block, changed);
+            let cg = self.0.layout.cg_of_fragment(run.start);
+            let what = "the count of references to a cluster is wrong";
+            let changed = changed.ok_or(Corruption::CgHeader { cg, what })?;
+            let block = self.block_in_group(run.start);
+            self.0.group(state, cg)?.set_references(block, changed);
             if changed == 0 {
                 state.freed.push(run);
             }
@@ -77,8 +94,56 @@ impl<'a> Clusters<'a> {
         Ok(())
     }
 
+    /// The new clusters, and those of `touched`, with their references. Their groups count as changed.
+    pub(super) fn take_changed(
+        &self,
+        state: &mut State,
+        touched: &[FragRun],
+    ) -> Result<Vec<ChangedCluster>> {
+        let mut runs = std::mem::take(&mut state.new_clusters);
+        runs.extend(touched);
+        runs.sort_unstable();
+        runs.dedup();
+        let changed = |run: FragRun| {
+            let now = self.references(state, run.start)?;
+            // Of files without a name, references that remain in memory do not count.
+            self.0.group(state, self.0.layout.cg_of_fragment(run.start))?.dirty = true;
+            let before = state.references_before.get(&run.start).copied().unwrap_or(now);
+            Ok(ChangedCluster { run, before, now })
+        };
+        runs.into_iter().map(changed).collect()
+    }
+
+    /// Begins to note changes since a clean point at which files without a name had these references.
+    /// Returns the clusters that only such files refer to.
+    pub(super) fn begin_generation(
+        &self,
+        state: &mut State,
+        nameless: &[FragRun],
+    ) -> Result<Vec<FragRun>> {
+        state.references_before.clear();
+        let mut unreferenced = Vec::new();
+        for run in nameless {
+            let count = self.references(state, run.start)?;
+            let before = state.references_before.entry(run.start).or_insert(count);
+            let cg = self.0.layout.cg_of_fragment(run.start);
+            let what = "the count of references to a cluster is wrong";
+            *before = before.checked_sub(1).ok_or(Corruption::CgHeader { cg, what })?;
+            if *before == 0 {
+                unreferenced.push(*run);
+            }
+        }
+        Ok(unreferenced)
+    }
+
+    fn references(&self, state: &mut State, start: FragNo) -> Result<u8> {
+        let cg = self.0.layout.cg_of_fragment(start);
+        let block = self.block_in_group(start);
+        Ok(self.0.group(state, cg)?.references(block))
+    }
+
     /// The block of its group in which a fragment lies.
-    fn block_in_group(&self, fragment: FragNo) -> u32 {
+    pub(super) fn block_in_group(&self, fragment: FragNo) -> u32 {
         let layout = &self.0.layout;
         self.0.in_group(layout.cg_of_fragment(fragment), fragment) / layout.block_fragments()
     }
@@ -99,21 +164,22 @@ impl Group {
         self.dirty = true;
     }
 
-    /// How many clusters begin in the group.
-    pub(super) fn clusters(&self) -> u32 {
-        self.references.iter().filter(|count| **count > 0).count() as u32
-    }
-
     /// Takes over the counts of references that the device has.
     pub(super) fn load_references(&mut self, counts: &[u8]) {
-        self.references = counts.to_vec();
+        if counts.iter().any(|count| *count > 0) {
+            self.references = counts.to_vec();
+        }
     }
 
-    /// The counts of references as they go to the device, in `bytes` bytes.
-    pub(super) fn save_references(&self, bytes: usize) -> Vec<u8> {
+    /// The counts of references as they go to the device, in `bytes` bytes. The blocks of `before` have
+    /// these counts there.
+    pub(super) fn save_references(&self, bytes: usize, before: &[(u32, u8)]) -> Vec<u8> {
         assert!(self.references.len() <= bytes, "a count for each block");
         let mut counts = self.references.clone();
         counts.resize(bytes, 0);
+        for (block, count) in before {
+            counts[*block as usize] = *count;
+        }
         counts
     }
 }

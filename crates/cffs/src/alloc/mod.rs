@@ -48,8 +48,8 @@ mod zone;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use clusters::Clusters;
 use clusters::Reference;
+pub use clusters::{ChangedCluster, Clusters};
 use foldhash::HashMap;
 pub use group::Group;
 use home::HomeExtents;
@@ -57,7 +57,7 @@ pub use owner::Owner;
 pub use place::{Kind, Request};
 pub use promise::Spender;
 use promise::WholeBlocks;
-pub use store::Changes;
+pub use store::{Changes, NamelessSpace};
 
 use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
@@ -101,6 +101,10 @@ struct State {
     freeing: Vec<FragRun>,
     /// References to clusters that came and went in the open epoch, in their order.
     references: Vec<Reference>,
+    /// The references at the last clean point to clusters whose references have changed since.
+    references_before: HashMap<FragNo, u8>,
+    /// Clusters that the intent log does not list yet.
+    new_clusters: Vec<FragRun>,
     reservations: HashMap<(Owner, Class), Reservation>,
     homes: HashMap<Owner, HomeExtents>,
     /// Blocks reserved for metadata.
@@ -159,6 +163,8 @@ impl Allocator {
                     freed: Vec::new(),
                     freeing: Vec::new(),
                     references: Vec::new(),
+                    references_before: HashMap::default(),
+                    new_clusters: Vec::new(),
                     reservations: HashMap::default(),
                     homes: HashMap::default(),
                     pool: Vec::new(),

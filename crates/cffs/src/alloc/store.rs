@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::group::Group;
-use super::{Allocator, State};
+use super::{Allocator, ChangedCluster, Clusters, State};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
-use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
+use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::units::{BlockNo, CgIndex, FragRun};
 
 /// Changes of space that the intent log must record.
@@ -18,6 +18,17 @@ pub struct Changes {
     pub groups: Vec<(CgIndex, u32)>,
     /// Runs that were in use at the clean point and become free.
     pub freed: Vec<FragRun>,
+    /// Clusters whose references changed.
+    pub clusters: Vec<ChangedCluster>,
+}
+
+/// What files without a name have. Nothing on the device points to it.
+#[derive(Debug, Default)]
+pub struct NamelessSpace {
+    /// Runs of their own.
+    pub runs: Vec<FragRun>,
+    /// The clusters that they refer to, once for each extent.
+    pub clusters: Vec<FragRun>,
 }
 
 impl Allocator {
@@ -53,7 +64,7 @@ impl Allocator {
     pub(super) fn read_group(&self, cg: CgIndex) -> Result<Group> {
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
-        let count_bytes = self.layout.count_blocks as usize * block_bytes;
+        let count_bytes = self.layout.count_bytes();
         let mut bytes = vec![0; block_bytes + bitmap_bytes + count_bytes];
         self.cache.read_uncached(self.layout.cg_header(cg), &mut bytes)?;
         let (header, rest) = bytes.split_at(block_bytes);
@@ -63,14 +74,11 @@ impl Allocator {
             return Err(Corruption::CgBitmap { cg }.into());
         }
         let mut group = Group::from_bitmap(&self.layout, cg, bitmap, header.rotor);
-        if header.clusters > 0 {
-            let bad = |what| Corruption::CgHeader { cg, what };
-            if bitmap_checksum(counts) != header.counts_checksum {
-                return Err(bad("checksum mismatch of the counts of references").into());
-            }
-            let counts = counts.get(..self.layout.cg_len_blocks(cg) as usize);
-            group.load_references(counts.ok_or(bad("clusters on a volume without counts"))?);
+        if bitmap_checksum(counts) != header.counts_checksum {
+            let what = "checksum mismatch of the counts of references";
+            return Err(Corruption::CgHeader { cg, what }.into());
         }
+        group.load_references(counts);
         if group.free_count() != header.free_fragments {
             return Err(Corruption::CgHeader { cg, what: "wrong count of free fragments" }.into());
         }
@@ -79,8 +87,9 @@ impl Allocator {
 
     /// Takes the changes of space for the intent log: groups that changed since the last call, and runs that
     /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
-    /// lost their last name. Call only while no change is in progress.
-    pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
+    /// lost their last name; and the clusters that are new, or in `touched`. Call only while no change is in
+    /// progress.
+    pub fn take_changes(&self, nameless: &[FragRun], touched: &[FragRun]) -> Result<Changes> {
         let mut state = self.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
         let mut freed = Vec::new();
@@ -93,12 +102,13 @@ impl Allocator {
             let run = |(start, len)| FragRun::new(self.of_group(cg, start), len);
             freed.extend(parts.into_iter().map(run));
         }
+        let clusters = Clusters::of(self).take_changed(&mut state, touched)?;
         let changed = state.groups.iter_mut().filter(|(_, group)| group.dirty && !group.marked);
         let mark = |(cg, group): (&CgIndex, &mut Group)| {
             group.marked = true;
             (*cg, group.free_before)
         };
-        Ok(Changes { groups: changed.map(mark).collect(), freed })
+        Ok(Changes { groups: changed.map(mark).collect(), freed, clusters })
     }
 
     /// Whether bitmaps in memory differ from the device.
@@ -107,16 +117,26 @@ impl Allocator {
     }
 
     /// Adds the changed groups to the writes of an epoch, and their counts to the superblock. The runs that
-    /// the epoch frees count as free, and so does the space of files without a name. Call with the gate
-    /// closed.
+    /// the epoch frees count as free, and so does the space of files without a name; their references to
+    /// clusters do not count. Call with the gate closed.
     pub fn save(
         &self,
         writes: &mut WriteSet,
         superblock: &mut Superblock,
-        nameless: &[FragRun],
+        nameless: &NamelessSpace,
     ) -> Result<()> {
         let mut state = self.lock();
-        let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
+        let unreferenced = Clusters::of(self).begin_generation(&mut state, &nameless.clusters)?;
+        let freeing = state.freeing.iter();
+        let runs: Vec<FragRun> =
+            freeing.chain(&nameless.runs).chain(&unreferenced).copied().collect();
+        let mut before: HashMap<CgIndex, Vec<(u32, u8)>> = HashMap::new();
+        for (start, count) in state.references_before.clone() {
+            let cg = self.layout.cg_of_fragment(start);
+            let block = Clusters::of(self).block_in_group(start);
+            before.entry(cg).or_default().push((block, count));
+            self.group(&mut state, cg)?.dirty = true;
+        }
         let mut also_free: HashMap<CgIndex, Vec<(u32, u32)>> = HashMap::new();
         for run in &runs {
             let cg = self.layout.cg_of_fragment(run.start);
@@ -125,7 +145,7 @@ impl Allocator {
         }
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
-        let count_bytes = self.layout.count_blocks as usize * block_bytes;
+        let count_bytes = self.layout.count_bytes();
         // Groups are made in order, without gaps.
         let last_used = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
         for cg in (state.cgs_made..last_used).map(CgIndex) {
@@ -137,12 +157,12 @@ impl Allocator {
             let runs = also_free.get(cg).map_or(&[][..], |runs| runs);
             let (bitmap, free_fragments) = group.save(bitmap_bytes, runs);
             free += u64::from(free_fragments - group.free_count());
-            let clusters = group.clusters();
-            let counts = if clusters > 0 { group.save_references(count_bytes) } else { Vec::new() };
+            let before = before.get(cg).map_or(&[][..], |before| before);
+            let counts = group.save_references(count_bytes, before);
             let header = CgHeader {
                 cg: *cg,
-                clusters,
-                counts_checksum: if clusters > 0 { bitmap_checksum(&counts) } else { 0 },
+                clusters: clusters_in(&counts),
+                counts_checksum: bitmap_checksum(&counts),
                 free_fragments,
                 rotor: group.rotor,
                 bitmap_checksum: bitmap_checksum(&bitmap),

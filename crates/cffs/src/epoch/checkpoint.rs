@@ -28,9 +28,9 @@ use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
-use crate::inode::space_of;
+use crate::inode::nameless_space;
 use crate::trace::OpKind;
-use crate::units::{EpochNo, FragRun};
+use crate::units::EpochNo;
 
 impl EpochWriter {
     /// Writes a clean point and marks the volume as clean, so that it needs no recovery unless it is changed.
@@ -242,10 +242,7 @@ impl EpochWriter {
         let inodes = &*self.inodes;
         let before = writes.is_empty();
         let nameless = inodes.nameless();
-        let space: Vec<FragRun> = nameless
-            .iter()
-            .flat_map(|vnode| space_of(&vnode.state.read(), &inodes.layout))
-            .collect();
+        let space = nameless_space(&nameless, &inodes.layout);
         next.generation = next.generation.wrapping_add(1);
         inodes.alloc.save(writes, next, &space)?;
         next.epoch = epoch.0;

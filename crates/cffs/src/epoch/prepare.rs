@@ -112,7 +112,8 @@ impl<'a> Preparation<'a> {
     /// Records all changes of the epoch in the intent log, ahead of them.
     fn log_intents(&mut self) -> Result<()> {
         let InodeCache { intent_log, alloc, .. } = self.inodes;
-        intent_log.space(alloc.take_changes(&intent_log.take_nameless())?);
+        let (nameless, touched) = (intent_log.take_nameless(), intent_log.touched_clusters());
+        intent_log.space(alloc.take_changes(&nameless, &touched)?);
         // A clean point that only writes bitmaps is recorded as well.
         let has_any =
             !self.write_back.writes.is_empty() || self.with_derived && alloc.has_changed_groups();

@@ -29,7 +29,7 @@ pub struct CgHeader {
     pub bitmap_checksum: u32,
     /// The volume's generation when the header was written.
     pub generation: u64,
-    /// How many clusters begin in the group. If there are none, the counts of references are not stored.
+    /// How many clusters begin in the group.
     pub clusters: u32,
     /// CRC-32C of the counts of references.
     pub counts_checksum: u32,
@@ -101,4 +101,9 @@ impl CgHeader {
 /// The checksum of a free bitmap, or of counts of references, all its blocks.
 pub fn bitmap_checksum(bitmap: &[u8]) -> u32 {
     crc32c::crc32c(bitmap)
+}
+
+/// How many clusters begin in a group with these counts of references.
+pub fn clusters_in(counts: &[u8]) -> u32 {
+    counts.iter().filter(|count| **count > 0).count() as u32
 }

@@ -78,6 +78,23 @@ pub enum Record {
     },
     /// A run that was in use becomes free.
     Freed(FragRun),
+    /// References to a cluster come or go.
+    Cluster {
+        /// Its run.
+        run: FragRun,
+        /// The references to it at the clean point. 0 if no cluster began there, or the one that did is
+        /// gone: then all references to it are of inodes whose containers the log lists.
+        references: u8,
+    },
+    /// A file refers to a cluster more or less often than at the clean point.
+    Referrer {
+        /// The first fragment of the cluster.
+        start: FragNo,
+        /// The file.
+        ino: InodeNo,
+        /// How many of its extents referred to the cluster at the clean point.
+        extents: u8,
+    },
     /// Derived state is being written for the next clean point: a listed bitmap or block of the
     /// locator table may be part old and part new.
     Settling,
@@ -93,6 +110,8 @@ impl Record {
             Record::Table { .. } => 4,
             Record::Group { .. } => 8,
             Record::External { .. } | Record::Freed(_) => 12,
+            Record::Cluster { .. } => 13,
+            Record::Referrer { .. } => 17,
             Record::Reference { .. } => 20,
             Record::Locator { .. } => 10,
             Record::Settling | Record::End => 0,
@@ -141,6 +160,18 @@ impl Record {
             }
             Record::Settling => 8,
             Record::End => 9,
+            Record::Cluster { run, references } => {
+                put(fields, 0, &run.start.0.to_le_bytes());
+                put(fields, 8, &run.len.to_le_bytes());
+                fields[12] = *references;
+                10
+            }
+            Record::Referrer { start, ino, extents } => {
+                put(fields, 0, &start.0.to_le_bytes());
+                put(fields, 8, &ino.0.to_le_bytes());
+                fields[16] = *extents;
+                11
+            }
         };
     }
 
@@ -164,6 +195,15 @@ impl Record {
             7 => Record::Freed(FragRun::new(FragNo(u64_at(0)?), u32_at(8)?)),
             8 => Record::Settling,
             9 => Record::End,
+            10 => Record::Cluster {
+                run: FragRun::new(FragNo(u64_at(0)?), u32_at(8)?),
+                references: *fields.get(12)?,
+            },
+            11 => Record::Referrer {
+                start: FragNo(u64_at(0)?),
+                ino: InodeNo(u64_at(8)?),
+                extents: *fields.get(16)?,
+            },
             _ => return None,
         };
         bytes.get(record.encoded_bytes()..).map(|rest| (record, rest))

@@ -190,6 +190,11 @@ impl Layout {
         BlockNo(self.cg_start(cg).0 + CG_HEAD_BLOCKS)
     }
 
+    /// The bytes of the counts of references to a group's clusters.
+    pub fn count_bytes(&self) -> usize {
+        (self.count_blocks * self.block_bytes) as usize
+    }
+
     /// The blocks of the free bitmap of a group.
     pub fn bitmap_blocks(&self) -> u32 {
         let bytes = (self.cg_blocks * self.block_fragments()).div_ceil(8);

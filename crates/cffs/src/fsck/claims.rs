@@ -12,7 +12,7 @@ use super::{CheckOptions, Code, Place, Progress};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{Layout, xattr};
-use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun, InodeNo};
 
 /// The largest position in a file that an extent can have, in fragments.
 const LOGICAL_MAX: u64 = 1 << 40;
@@ -74,6 +74,8 @@ pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
 /// The space that the walk has found in use, and the parts of files that must still be read.
 pub(super) struct Space {
     pub used: UsedMap,
+    /// In recovery: the extents of a file that refer to a cluster, by its first fragment.
+    pub referrers: HashMap<(FragNo, InodeNo), u32>,
     /// Runs that were found to have two users.
     pub contested: Vec<FragRun>,
     /// The users of watched runs.
@@ -93,6 +95,7 @@ impl Space {
     pub fn new(layout: Layout) -> Space {
         Space {
             used: UsedMap::new(layout),
+            referrers: HashMap::new(),
             contested: Vec::new(),
             sharers: Vec::new(),
             watched: Vec::new(),
@@ -205,7 +208,12 @@ impl Claims<'_, '_> {
             self.space.sharers.push(Sharer { ino, kind, run });
         }
         let is_free = match kind {
-            ClaimKind::Cluster => self.space.used.claim_cluster(run),
+            ClaimKind::Cluster => {
+                if self.meta.epoch_min.is_some() {
+                    *self.space.referrers.entry((run.start, ino)).or_default() += 1;
+                }
+                self.space.used.claim_cluster(run)
+            }
             ClaimKind::Fixed | ClaimKind::Data => self.space.used.claim(run),
         };
         if !is_free && !is_watched {
@@ -416,7 +424,12 @@ impl Claims<'_, '_> {
                 None => self.release(extent.run()),
                 // One that cannot be was not claimed.
                 Some(_) if extent.fault(&layout).is_some() => {}
-                Some(_) => self.space.used.release_cluster(extent.run()),
+                Some(_) => {
+                    self.space.used.release_cluster(extent.run());
+                    if let Some(extents) = self.space.referrers.get_mut(&(extent.start, ino)) {
+                        *extents = extents.saturating_sub(1);
+                    }
+                }
             }
         }
         if let Some(run) = record.inode.attribute_run() {

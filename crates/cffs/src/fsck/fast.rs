@@ -12,17 +12,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Code;
+use super::cluster_counts::ClusterCounts;
 use super::findings::Findings;
 use super::pass3::{Derived, LocatorTable};
 use super::report::FastReport;
 use super::walk::Walk;
 use crate::error::Result;
-use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
+use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::format::locator::{self, Entry};
 use crate::units::{CgIndex, FragRun, InodeNo};
 
-/// A group as it was at the clean point: its header and its bitmap.
-type Group = (CgHeader, Vec<u8>);
+/// A group as it was at the clean point.
+struct Group {
+    header: CgHeader,
+    bitmap: Vec<u8>,
+    /// The references to its clusters.
+    counts: Vec<u8>,
+}
 
 /// Recovers what the intent log lists, once the walk has found no reason for doubt.
 pub(super) struct FastRecovery<'a, 'c> {
@@ -43,12 +49,13 @@ impl FastRecovery<'_, '_> {
         self.complete_locator()?;
         // A table that grew has left the blocks of its extent tree.
         self.released.append(&mut self.walk.space.used.take_released());
+        let clusters = self.count_references();
         let groups = self.read_groups();
-        let before = |(header, _): &Group| (header.cg, header.free_fragments);
+        let before = |group: &Group| (group.header.cg, group.header.free_fragments);
         let before: Vec<(CgIndex, u32)> = groups.values().map(before).collect();
         let mut derived = Derived::new();
         let inodes = self.recover_locator(&mut derived);
-        let free = self.recover_bitmaps(groups, &mut derived);
+        let free = self.recover_bitmaps(groups, &clusters, &mut derived);
         if self.walk.meta.disk.is_changed() || !derived.is_empty() {
             self.log_recovery(&before);
         }
@@ -171,6 +178,21 @@ impl FastRecovery<'_, '_> {
         is_wrong
     }
 
+    /// Counts the references to the clusters that are listed. The runs of those without any are freed.
+    fn count_references(&mut self) -> ClusterCounts {
+        let Some(scope) = &self.walk.scope else { return ClusterCounts::default() };
+        match ClusterCounts::of(scope, &self.walk.space, &self.walk.meta.layout) {
+            Ok((counts, unreferenced)) => {
+                self.released.extend(unreferenced);
+                counts
+            }
+            Err(why) => {
+                self.walk.findings.doubt(why);
+                ClusterCounts::default()
+            }
+        }
+    }
+
     /// Reads the listed groups as they were at the clean point.
     fn read_groups(&mut self) -> BTreeMap<u32, Group> {
         let layout = self.walk.meta.layout;
@@ -207,28 +229,30 @@ impl FastRecovery<'_, '_> {
                 clusters: 0,
                 counts_checksum: 0,
             };
-            return Some((header, bitmap));
+            return Some(Group { header, bitmap, counts: vec![0; layout.count_bytes()] });
         }
-        let blocks = 1 + layout.bitmap_blocks();
+        let blocks = 1 + layout.bitmap_blocks() + layout.count_blocks;
         let offset = layout.block_offset(layout.cg_header(cg));
         let mut head = self.walk.meta.disk.read(offset, (blocks * layout.block_bytes) as usize);
-        let bitmap = head.split_off(layout.block_bytes as usize);
+        let mut bitmap = head.split_off(layout.block_bytes as usize);
+        let counts = bitmap.split_off((layout.bitmap_blocks() * layout.block_bytes) as usize);
         let (settling, before) = match &self.walk.scope {
             Some(scope) => (scope.settling, scope.groups.get(&cg.0).copied().flatten()),
             None => (false, None),
         };
         match CgHeader::decode(&head, cg, self.walk.meta.checksum) {
-            // A bitmap that was written after the clean point differs from it only in what the log lists;
-            // its count is no longer that of the clean point.
+            // A bitmap that was written after the clean point differs from it only in what the log lists,
+            // and so do counts of references; its count is no longer that of the clean point.
             Ok(mut header)
                 if (settling && before.is_some()
-                    || header.bitmap_checksum == bitmap_checksum(&bitmap))
+                    || header.bitmap_checksum == bitmap_checksum(&bitmap)
+                        && header.counts_checksum == bitmap_checksum(&counts))
                     && (before.is_some()
                         || header.generation <= self.walk.meta.superblock.generation) =>
             {
                 self.check_kept(&header, settling, before);
                 header.free_fragments = before.unwrap_or(header.free_fragments);
-                Some((header, bitmap))
+                Some(Group { header, bitmap, counts })
             }
             Ok(_) => {
                 self.walk
@@ -260,8 +284,14 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// Corrects the bitmaps of the listed groups; returns the count of free fragments.
-    fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>, derived: &mut Derived) -> u64 {
+    /// Corrects the bitmaps and the counts of references of the listed groups; returns the count of free
+    /// fragments.
+    fn recover_bitmaps(
+        &mut self,
+        mut groups: BTreeMap<u32, Group>,
+        clusters: &ClusterCounts,
+        derived: &mut Derived,
+    ) -> u64 {
         let layout = self.walk.meta.layout;
         let freed: Vec<_> = match &self.walk.scope {
             Some(scope) => scope.freed.iter().chain(&self.released).copied().collect(),
@@ -270,13 +300,13 @@ impl FastRecovery<'_, '_> {
         for run in freed {
             let cg = layout.cg_of_fragment(run.start);
             let first = layout.block_start(layout.cg_start(cg)).0;
-            let Some((_, bitmap)) = groups.get_mut(&cg.0) else { continue };
+            let Some(Group { bitmap, .. }) = groups.get_mut(&cg.0) else { continue };
             for bit in (run.start.0 - first) as usize..(run.end().0 - first) as usize {
                 bitmap[bit / 8] |= 1 << (bit % 8);
             }
         }
         let mut free = self.walk.meta.superblock.free_fragments;
-        for (cg, (mut header, mut bitmap)) in groups {
+        for (cg, Group { mut header, mut bitmap, mut counts }) in groups {
             let unclaimed = self.walk.space.used.free_bitmap(CgIndex(cg));
             bitmap.iter_mut().zip(&unclaimed).for_each(|(byte, free)| *byte &= free);
             let before = std::mem::replace(
@@ -286,15 +316,19 @@ impl FastRecovery<'_, '_> {
             free = (free + u64::from(header.free_fragments)).saturating_sub(before.into());
             let sum = bitmap_checksum(&bitmap);
             let is_torn = self.walk.scope.as_ref().is_some_and(|scope| scope.settling);
-            if sum == header.bitmap_checksum && !is_torn && cg < self.walk.meta.superblock.cgs_made
-            {
+            let has_counts = !clusters.apply(&layout, CgIndex(cg), &mut counts);
+            let is_made = cg < self.walk.meta.superblock.cgs_made;
+            if sum == header.bitmap_checksum && has_counts && !is_torn && is_made {
                 continue;
             }
             header.bitmap_checksum = sum;
+            header.clusters = clusters_in(&counts);
+            header.counts_checksum = bitmap_checksum(&counts);
             header.generation = self.walk.meta.superblock.generation.wrapping_add(1);
             let mut bytes = vec![0; layout.block_bytes as usize];
             header.encode_into(&mut bytes, self.walk.meta.checksum);
             bytes.extend_from_slice(&bitmap);
+            bytes.extend_from_slice(&counts);
             derived.push((layout.block_offset(layout.cg_header(CgIndex(cg))), bytes));
             *self.walk.findings.report.recovered.entry(Code::Bitmap).or_default() += 1;
             self.walk.meta.superblock.cgs_made = self.walk.meta.superblock.cgs_made.max(cg + 1);

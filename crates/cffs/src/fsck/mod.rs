@@ -39,6 +39,7 @@
 
 mod check;
 mod claims;
+mod cluster_counts;
 mod contents;
 mod copies;
 mod disk;
@@ -88,7 +89,7 @@ use self::scope::Scope;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::format::superblock::{Incompat, State};
+use crate::format::superblock::State;
 
 /// The repairs that a check may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -309,11 +310,6 @@ fn fast_check(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<std::result::Result<Report, Doubt>> {
-    if superblock.incompat.contains(Incompat::CLUSTERS) {
-        // The intent log does not say which clusters lost a reference.
-        let why = "references to clusters are counted".into();
-        return Ok(Err(Doubt { why, lost_writes: None }));
-    }
     let mut disk = Disk::new(device, options.threads);
     let scope = Scope::read(&mut disk, superblock);
     disk.check_reached()?;

@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::metadata::Metadata;
 use super::{Code, Phase, Place, Progress};
 use crate::error::Result;
-use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
+use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::units::CgIndex;
 
 /// Groups whose bitmaps are read at once.
@@ -61,7 +61,8 @@ impl Bitmaps<'_, '_> {
         let (head, rest) = bytes.split_at(layout.block_bytes as usize);
         let (disk_bitmap, disk_counts) =
             rest.split_at((layout.bitmap_blocks() * layout.block_bytes) as usize);
-        let (counts, clusters) = self.space.used.references(cg);
+        let counts = self.space.used.references(cg);
+        let clusters = clusters_in(&counts);
         let bitmap = self.space.used.free_bitmap(cg);
         let free = bitmap.iter().map(|byte| byte.count_ones()).sum();
         let mut header = CgHeader {
@@ -72,7 +73,7 @@ impl Bitmaps<'_, '_> {
             // Not of the clean point from which the intent log goes on.
             generation: self.meta.superblock.generation.wrapping_add(1),
             clusters,
-            counts_checksum: if clusters > 0 { bitmap_checksum(&counts) } else { 0 },
+            counts_checksum: bitmap_checksum(&counts),
         };
         let place = Place::Cg(cg);
         let mut is_wrong = !is_made;
@@ -93,7 +94,7 @@ impl Bitmaps<'_, '_> {
                 }
                 let has_counts = (old.clusters, old.counts_checksum)
                     == (clusters, header.counts_checksum)
-                    && (clusters == 0 || disk_counts == counts);
+                    && disk_counts == counts;
                 if is_made && !has_counts {
                     let message =
                         format!("the references to its {clusters} clusters are counted wrong");
@@ -111,9 +112,7 @@ impl Bitmaps<'_, '_> {
             let mut right = vec![0; head.len()];
             header.encode_into(&mut right, self.meta.checksum);
             right.extend_from_slice(&bitmap);
-            if clusters > 0 {
-                right.extend_from_slice(&counts);
-            }
+            right.extend_from_slice(&counts);
             right
         })
     }

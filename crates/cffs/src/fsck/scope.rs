@@ -10,7 +10,7 @@ use super::inventory::Found;
 use super::lost_writes;
 use crate::format::intent_log::{self, Position, Record};
 use crate::format::{Checksum, Layout, Superblock};
-use crate::units::{Container, FragRun, InodeNo};
+use crate::units::{Container, FragNo, FragRun, InodeNo};
 
 /// The length of one read of the log.
 const STEP_BYTES: u32 = 64 << 10;
@@ -29,6 +29,10 @@ pub(super) struct Scope {
     /// all that changed in them, that makes no difference.
     pub settling: bool,
     pub freed: Vec<FragRun>,
+    /// Clusters whose references changed, with those of the clean point; 0 if the cluster is new, or gone.
+    pub clusters: BTreeMap<FragNo, (FragRun, u8)>,
+    /// Files whose references to these clusters changed, with the extents that referred to them.
+    pub referrers: BTreeMap<(FragNo, InodeNo), u8>,
     /// Names that inodes of changed blocks of the external table had.
     names: HashMap<InodeNo, u32>,
     /// Names that were in changed blocks of directories, by inode.
@@ -122,6 +126,12 @@ impl Scope {
             }
             Record::Settling => self.settling = true,
             Record::Freed(run) => self.freed.push(run),
+            Record::Cluster { run, references } => {
+                self.clusters.insert(run.start, (run, references));
+            }
+            Record::Referrer { start, ino, extents } => {
+                self.referrers.entry((start, ino)).or_insert(extents);
+            }
             Record::End => {}
         }
     }

@@ -68,33 +68,37 @@ impl UsedMap {
         is_free
     }
 
-    /// Takes a reference to a cluster back; the run of the last one is free again.
+    /// Takes a reference to a cluster back; the run of the last one is free again. In a fast check there may
+    /// be others that the walk does not see, so the run is not among those released.
     pub fn release_cluster(&mut self, run: FragRun) {
         let found = self.clusters.get_mut(&run.start).filter(|(len, _)| *len == run.len);
         let Some((_, references)) = found else { return };
         *references -= 1;
         if *references == 0 {
             self.clusters.remove(&run.start);
-            self.release(run);
+            self.clear(run);
         }
     }
 
-    /// The counts of references to the clusters of a group as they should lie on the device, and the number
-    /// of these clusters.
-    pub fn references(&self, cg: CgIndex) -> (Vec<u8>, u32) {
+    /// The cluster that begins with this fragment, with the references to it.
+    pub fn cluster(&self, start: FragNo) -> Option<(FragRun, u32)> {
+        let (len, references) = self.clusters.get(&start)?;
+        Some((FragRun::new(start, *len), *references))
+    }
+
+    /// The counts of references to the clusters of a group as they should lie on the device.
+    pub fn references(&self, cg: CgIndex) -> Vec<u8> {
         let layout = &self.layout;
-        let mut counts = vec![0; (layout.count_blocks * layout.block_bytes) as usize];
+        let mut counts = vec![0; layout.count_bytes()];
         let start = layout.cg_start(cg);
         let first = layout.block_start(start);
         let end = FragNo(first.0 + u64::from(layout.cg_fragments(cg)));
-        let mut clusters = 0;
         for (at, (_, references)) in self.clusters.range(first..end) {
             let block = (layout.block_of(*at).0 - start.0) as usize;
             counts[block] =
                 u8::try_from(*references).expect("no more are counted than a byte holds");
-            clusters += 1;
         }
-        (counts, clusters)
+        counts
     }
 
     /// Marks an allocatable run as used if all of it is free, and nothing of it otherwise.
@@ -110,6 +114,10 @@ impl UsedMap {
     /// Marks a run as free again.
     pub fn release(&mut self, run: FragRun) {
         self.released.push(run);
+        self.clear(run);
+    }
+
+    fn clear(&mut self, run: FragRun) {
         self.apply(run, |word, mask| {
             let gone = mask & *word;
             *word &= !mask;

@@ -8,11 +8,11 @@
 //! state at the clean point. The notes of an epoch are written in its first phase, and the changes in a later
 //! one. A full log is marked as incomplete; after a crash, a full check recovers the volume.
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::VnodeState;
-use crate::alloc::Changes;
+use super::{ExtentMap, Vnode, VnodeState};
+use crate::alloc::{ChangedCluster, Changes, NamelessSpace};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::format::extent::Extent;
 use crate::format::inode::FileType;
@@ -20,7 +20,7 @@ use crate::format::intent_log::{self, Position, Record};
 use crate::format::sector::{Body, Sector};
 use crate::format::{Checksum, Layout, locator};
 use crate::lock::{Mutex, Rank};
-use crate::units::{BlockNo, FileBlock, FragRun, InodeNo};
+use crate::units::{BlockNo, FileBlock, FragNo, FragRun, InodeNo};
 
 #[derive(Default)]
 struct State {
@@ -30,6 +30,13 @@ struct State {
     locator: HashSet<u64>,
     /// Space of files that lost their last name, and may be in use.
     nameless: Vec<FragRun>,
+    /// Clusters with changed references: whether the one of the clean point remains.
+    clusters: HashMap<FragNo, bool>,
+    /// Clusters and files whose extents refer to them more or less often than at the clean point.
+    referrers: HashSet<(FragNo, InodeNo)>,
+    /// Changes of references that are not noted yet, with the extents of the file that referred to the
+    /// cluster before.
+    referred: Vec<(InodeNo, FragRun, u8)>,
     pending: Vec<Record>,
     /// The block of the log that is being filled, and its sectors that are.
     tail: Vec<u8>,
@@ -52,7 +59,12 @@ const NOTE_BYTES: u64 = 40;
 
 impl State {
     fn notes(&self) -> usize {
-        self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
+        self.directories.len()
+            + self.blocks.len()
+            + self.locator.len()
+            + self.clusters.len()
+            + self.referrers.len()
+            + self.pending.len()
     }
 
     /// Whether a note is useful. Once the log is incomplete, no note is, and earlier ones are dropped.
@@ -61,6 +73,7 @@ impl State {
         if self.overflown || self.incomplete {
             (self.directories, self.blocks) = Default::default();
             (self.locator, self.pending) = Default::default();
+            (self.clusters, self.referrers) = Default::default();
         }
         !self.overflown && !self.incomplete
     }
@@ -107,7 +120,9 @@ impl IntentLog {
     pub fn begin(&self, generation: u64) {
         let tail = vec![0; self.layout.block_bytes as usize];
         let position = Position { generation, ..Position::default() };
-        *self.state.lock() = State { position, tail, ..State::default() };
+        let state = &mut *self.state.lock();
+        assert!(state.referred.is_empty(), "changes of references go with an epoch");
+        *state = State { position, tail, ..State::default() };
     }
 
     /// How far the log is filled.
@@ -180,9 +195,27 @@ impl IntentLog {
 
     /// Notes that a file is about to lose its last name: after a crash its space is free.
     pub fn nameless(&self, file: &VnodeState) {
-        let space = space_of(file, &self.layout);
+        let space = own_space(file, &self.layout);
         if !space.is_empty() {
             self.state.lock().nameless.extend(space);
+        }
+        self.referred(file, file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default());
+    }
+
+    /// Notes that a file without a name got one: its references to clusters count from now on.
+    pub fn named(&self, file: &VnodeState) {
+        let mut clusters = file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default();
+        clusters.iter_mut().for_each(|(_, extents)| *extents = 0);
+        self.referred(file, clusters);
+    }
+
+    /// Notes that references of a file to clusters change, or will not count any more; each cluster with the
+    /// extents that refer to it before. References of files without a name do not count.
+    pub fn referred(&self, file: &VnodeState, clusters: Vec<(FragRun, u8)>) {
+        if !clusters.is_empty() && file.container.is_some() {
+            let ino = file.inode.ino;
+            let changes = clusters.into_iter().map(|(run, before)| (ino, run, before));
+            self.state.lock().referred.extend(changes);
         }
     }
 
@@ -191,12 +224,34 @@ impl IntentLog {
         std::mem::take(&mut self.state.lock().nameless)
     }
 
-    /// Notes which groups have changed and which runs become free.
+    /// The clusters whose references have changed since the last call of [`IntentLog::space`].
+    pub fn touched_clusters(&self) -> Vec<FragRun> {
+        self.state.lock().referred.iter().map(|(_, run, _)| *run).collect()
+    }
+
+    /// Notes which groups and clusters have changed and which runs become free.
     pub fn space(&self, changes: Changes) {
-        let Changes { groups, freed } = changes;
-        let mut state = self.state.lock();
+        let Changes { groups, freed, clusters } = changes;
+        let state = &mut *self.state.lock();
+        let referred = std::mem::take(&mut state.referred);
         if !state.takes_notes() {
             return;
+        }
+        for ChangedCluster { run, before, now } in clusters {
+            // Once a cluster is gone, what was noted of it does not matter any more.
+            let remains = before > 0 && now > 0;
+            let noted = state.clusters.get(&run.start);
+            if noted.is_none_or(|remained| *remained && !remains) {
+                state.clusters.insert(run.start, remains);
+                let references = if remains { before } else { 0 };
+                state.pending.push(Record::Cluster { run, references });
+            }
+        }
+        for (ino, run, extents) in referred {
+            let start = run.start;
+            if state.clusters.get(&start) == Some(&true) && state.referrers.insert((start, ino)) {
+                state.pending.push(Record::Referrer { start, ino, extents });
+            }
         }
         let group = |(cg, free)| Record::Group { cg, free };
         state.pending.extend(groups.into_iter().map(group));
@@ -255,6 +310,8 @@ impl IntentLog {
         };
         assert!(state.blocks.iter().all(is_listed), "the directory of a noted block is noted");
         assert!(state.nameless.iter().all(|run| run.len > 0), "an empty run is to become free");
+        let remains = |(start, _): &(FragNo, InodeNo)| state.clusters.contains_key(start);
+        assert!(state.referrers.iter().all(remains), "the cluster of a noted file is noted");
     }
 
     fn sector_at<'a>(&self, state: &'a mut State) -> &'a mut [u8] {
@@ -311,8 +368,21 @@ impl IntentLog {
     }
 }
 
+/// All space of files without a name.
+pub fn nameless_space(nameless: &[Arc<Vnode>], layout: &Layout) -> NamelessSpace {
+    let mut space = NamelessSpace::default();
+    for vnode in nameless {
+        let file = vnode.state.read();
+        space.runs.extend(own_space(&file, layout));
+        let clusters = file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default();
+        let each_extent = |(run, extents)| std::iter::repeat_n(run, usize::from(extents));
+        space.clusters.extend(clusters.into_iter().flat_map(each_extent));
+    }
+    space
+}
+
 /// All space that a file has for itself, without that of clusters.
-pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
+fn own_space(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
     let map = file.inode.map();
     let block = |number| FragRun::new(layout.block_start(number), layout.block_fragments());
     let own = |extent: &&Extent| extent.cluster.is_none();

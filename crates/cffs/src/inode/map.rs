@@ -48,6 +48,8 @@ pub struct Removed {
     pub released: Vec<FragRun>,
     /// Clusters that gained a reference, because a hole split an extent in two.
     pub shared: Vec<FragRun>,
+    /// These clusters, with the extents of the map that referred to each before.
+    pub referred: Vec<(FragRun, u8)>,
 }
 
 impl Removed {
@@ -303,6 +305,9 @@ impl ExtentMap {
         let touched: Vec<Extent> =
             self.extents.range(first..range.end).map(|kept| kept.extent).collect();
         let mut removed = Removed::default();
+        if touched.iter().any(|extent| extent.cluster.is_some()) {
+            removed.referred = self.clusters(touched.iter().map(Extent::run));
+        }
         for extent in touched {
             let from = extent.logical.max(range.start);
             let to = extent.logical_end().min(range.end);
@@ -321,6 +326,22 @@ impl ExtentMap {
             }
         }
         removed
+    }
+
+    /// Those of these runs that are clusters, with the number of extents that refer to each.
+    fn clusters(&self, runs: impl Iterator<Item = FragRun>) -> Vec<(FragRun, u8)> {
+        let mut found: BTreeMap<FragRun, u8> = runs.map(|run| (run, 0)).collect();
+        for extent in self.iter().filter(|extent| extent.cluster.is_some()) {
+            if let Some(count) = found.get_mut(&extent.run()) {
+                *count = count.saturating_add(1);
+            }
+        }
+        found.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The clusters that the map refers to, with the number of extents that refer to each.
+    pub fn all_clusters(&self) -> Vec<(FragRun, u8)> {
+        self.clusters(self.iter().map(Extent::run))
     }
 
     fn put(&mut self, extent: Extent, direct: bool) {

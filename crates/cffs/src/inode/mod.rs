@@ -46,7 +46,7 @@ pub use change::PageWriter;
 pub use clusters::{Cluster, ClusterPart};
 pub use containers::{Containers, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
-pub use intent_log::{Fill, IntentLog, space_of};
+pub use intent_log::{Fill, IntentLog, nameless_space};
 pub use locator::{Locator, LocatorTable};
 pub use map::{ExtentMap, Mapping, Removed};
 pub use read::{Contents, into_slice};

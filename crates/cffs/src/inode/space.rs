@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{ExtentMap, Features, InodeCache, Mapping, Removed, VnodeGuard, VnodeState};
+use super::{ExtentMap, Features, InodeCache, IntentLog, Mapping, Removed, VnodeGuard, VnodeState};
 use crate::alloc::{Allocator, Clusters, Kind, Owner, Request};
 use crate::error::{Error, Result};
 use crate::format::LiveLayout;
@@ -15,6 +15,7 @@ use crate::units::{FileBlock, FileFrag, FragRun};
 pub struct SpacePlan<'a> {
     pub(super) layout: &'a LiveLayout,
     pub(super) alloc: &'a Allocator,
+    intent_log: &'a IntentLog,
     features: &'a Features,
     placing: &'a Placing,
 }
@@ -24,6 +25,7 @@ impl<'a> SpacePlan<'a> {
         SpacePlan {
             layout: &inodes.layout,
             alloc: &inodes.alloc,
+            intent_log: &inodes.intent_log,
             features: &inodes.features,
             placing: &inodes.cache.tuning().placing,
         }
@@ -177,13 +179,15 @@ impl<'a> SpacePlan<'a> {
     /// Unmaps a range, and frees what it was mapped to.
     pub fn unmap(&self, file: &mut VnodeState, range: Range<FileFrag>) {
         if let Some(map) = file.inode.map_mut() {
-            self.free(map.remove(range));
+            let removed = map.remove(range);
+            self.free(file, removed);
         }
     }
 
-    /// Frees what a map gave up.
-    pub(super) fn free(&self, removed: Removed) {
-        let Removed { runs, released, shared } = removed;
+    /// Frees what the map of a file gave up.
+    pub(super) fn free(&self, file: &VnodeState, removed: Removed) {
+        let Removed { runs, released, shared, referred } = removed;
+        self.intent_log.referred(file, referred);
         runs.into_iter().for_each(|run| self.alloc.free(run));
         shared.into_iter().for_each(|run| Clusters::of(self.alloc).share(run));
         released.into_iter().for_each(|run| Clusters::of(self.alloc).release(run));

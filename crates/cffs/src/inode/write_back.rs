@@ -152,7 +152,7 @@ impl<'a> WriteBack<'a> {
         if !removed.is_empty() {
             file.changes.level = DirtyLevel::Anything;
         }
-        self.space.free(removed);
+        self.space.free(file, removed);
     }
 
     /// The dirty pages as runs of the file's fragments, up to its end.

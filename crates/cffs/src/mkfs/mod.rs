@@ -163,7 +163,7 @@ fn first_group(superblock: &Superblock) -> Vec<u8> {
         bitmap_checksum: bitmap_checksum(&bitmap),
         generation: superblock.generation,
         clusters: 0,
-        counts_checksum: 0,
+        counts_checksum: bitmap_checksum(&vec![0; layout.count_bytes()]),
     };
     let header_blocks = layout.cg_header(cg).0 as usize;
     let mut bytes = vec![0; layout.cg_reserved_blocks(cg) as usize * block_bytes];

@@ -123,6 +123,7 @@ impl Namespace {
         };
         self.inodes.locator_table().set(file.inode.ino, file.inode.generation, container)?;
         file.container = Some(container);
+        self.inodes.intent_log.named(&file);
         self.inodes.mark_dirty(&mut file);
         if subdir {
             dir.inode.nlink += 1;

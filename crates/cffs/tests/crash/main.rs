@@ -32,7 +32,7 @@ mod states;
 mod tree;
 
 use case::{COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
-use cffs::vfs::RenameMode;
+use cffs::vfs::{AllocateMode, RenameMode};
 use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
 use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
 use mutants::Mutant;
@@ -262,6 +262,72 @@ fn a_file_is_named_again_in_the_epoch_that_took_its_name() {
     }
     println!("{tried:?}");
     assert!(tried.states > 500);
+}
+
+/// Files of the cluster that compressed volumes begin with.
+const FILLED: [&str; 4] = [
+    "c/one of many files, number 0",
+    "c/one of many files, number 1",
+    "c/one of many files, number 2",
+    "c/one of many files, number 3",
+];
+
+/// Calls that change references to clusters: some files of a cluster are deleted, or all of them, or they
+/// lose their names while they are in use, before a clean point and after it.
+fn cluster_stories() -> Vec<Vec<Op>> {
+    use Op::*;
+    use RenameMode::Replace;
+    let [_, one, two, three] = FILLED;
+    vec![
+        vec![Empty("c", 2), Sync],
+        vec![Empty("c", 6), Sync],
+        vec![Empty("c", 6), Sync, Fill("c", 6, 3000), WriteEarly, Sync],
+        vec![Empty("c", 2), Sync, Unlink(two), Sync, CleanPoint, Unlink(three), Sync],
+        vec![Write(one, 100, 200), Truncate(two, 100), Append(three, 4000), Sync],
+        vec![Rename(one, "e/n", Replace), Sync, Unlink("e/n"), Sync],
+        vec![Rename(one, two, Replace), Rename("g", three, Replace), Sync],
+        vec![UnlinkInUse(one), Sync, CleanPoint, NameAgain("e/n"), Sync],
+        vec![UnlinkInUse(one), Empty("c", 1), Sync, Sync, NameAgain("e/n"), Sync],
+        vec![UnlinkInUse("big"), Sync, CleanPoint, Fill("c", 6, 3000), NameAgain("d/n"), Sync],
+        vec![Link(one, "e/n"), Sync, Unlink(one), Sync, Unlink("e/n"), Sync],
+        vec![Fill("d/s", 20, 3000), WriteEarly, Sync, Empty("d/s", 19), Sync],
+        vec![Truncate("big", 70_000), Sync, Write("big", 30_000, 9000), Sync, Unlink("big"), Sync],
+        vec![
+            Allocate("big", 8192, 16_384, AllocateMode::PunchHole),
+            Sync,
+            Fsync("big"),
+            Unlink("g"),
+            Sync,
+        ],
+    ]
+}
+
+#[test]
+fn references_to_clusters_are_right_after_any_crash() {
+    let explorer = explorer();
+    let mut tried = Tried::default();
+    for kind in (0..KINDS).map(|kind| COMPRESSED + kind) {
+        for calls in cluster_stories() {
+            match explorer.run_calls(kind, &calls) {
+                Ok(states) => tried.add(states),
+                Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
+            }
+        }
+    }
+    println!("{tried:?}");
+    assert!(tried.states > 2000);
+}
+
+/// Each record of clusters, and each order that they need, is missed by one of the stories.
+#[test]
+fn every_part_of_clusters_is_missed() {
+    for mutant in mutants::OF_CLUSTERS {
+        let explorer = explorer_of(mutant);
+        let mut stories = cluster_stories().into_iter();
+        let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
+        println!("{mutant:?} was caught by story {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} is not missed");
+    }
 }
 
 /// Moving files is a change like any other: before the crash or after it, each has the contents, the names

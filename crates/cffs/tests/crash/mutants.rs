@@ -62,6 +62,8 @@ pub enum Kind {
     Locator,
     Group,
     Freed,
+    Cluster,
+    Referrer,
     Settling,
     End,
 }
@@ -76,6 +78,8 @@ impl Kind {
             Record::Locator { .. } => Kind::Locator,
             Record::Group { .. } => Kind::Group,
             Record::Freed(_) => Kind::Freed,
+            Record::Cluster { .. } => Kind::Cluster,
+            Record::Referrer { .. } => Kind::Referrer,
             Record::Settling => Kind::Settling,
             Record::End => Kind::End,
         }
@@ -126,6 +130,19 @@ pub const OF_MOVING: [Mutant; 7] = [
     Mutant::NoPhase(0),
     Mutant::Late(0),
     Mutant::LateHalf,
+    Mutant::NoRecord(Kind::Group),
+    Mutant::NoRecord(Kind::Freed),
+    Mutant::EarlyDiscard,
+];
+
+/// Leaves out what clusters depend on: they are written before anything refers to them, their space is not
+/// used again before the last reference has left the device, and recovery learns of changed references.
+pub const OF_CLUSTERS: [Mutant; 8] = [
+    Mutant::NoBarrier(0),
+    Mutant::NoPhase(0),
+    Mutant::Late(0),
+    Mutant::NoRecord(Kind::Cluster),
+    Mutant::NoRecord(Kind::Referrer),
     Mutant::NoRecord(Kind::Group),
     Mutant::NoRecord(Kind::Freed),
     Mutant::EarlyDiscard,
