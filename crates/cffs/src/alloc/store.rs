@@ -22,7 +22,7 @@ pub struct Changes {
     pub clusters: Vec<ChangedCluster>,
 }
 
-/// What files without a name have. Nothing on the device points to it.
+/// The space of files without a name. Nothing on the device points to it.
 #[derive(Debug, Default)]
 pub struct NamelessSpace {
     /// Runs of their own.

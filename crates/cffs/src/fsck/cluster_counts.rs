@@ -19,8 +19,8 @@ const LAST: InodeNo = InodeNo(u64::MAX);
 pub(super) struct ClusterCounts(BTreeMap<FragNo, u8>);
 
 impl ClusterCounts {
-    /// Counts the references to the clusters that the log lists, and returns the clusters that lost their last
-    /// one as well; an error says why the log cannot be right.
+    /// Counts the references to the clusters that the log lists. Also returns those that lost their last one.
+    /// An error says why the log cannot be right.
     pub fn of(
         scope: &Scope,
         space: &Space,

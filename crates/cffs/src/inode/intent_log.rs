@@ -238,7 +238,7 @@ impl IntentLog {
             return;
         }
         for ChangedCluster { run, before, now } in clusters {
-            // Once a cluster is gone, what was noted of it does not matter any more.
+            // Once a cluster is gone, earlier records of it do not matter.
             let remains = before > 0 && now > 0;
             let noted = state.clusters.get(&run.start);
             if noted.is_none_or(|remained| *remained && !remains) {

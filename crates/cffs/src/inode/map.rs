@@ -341,7 +341,8 @@ impl ExtentMap {
 
     /// The clusters that the map refers to, with the number of extents that refer to each.
     pub fn all_clusters(&self) -> Vec<(FragRun, u8)> {
-        self.clusters(self.iter().map(Extent::run))
+        let in_clusters = self.iter().filter(|extent| extent.cluster.is_some());
+        self.clusters(in_clusters.map(Extent::run))
     }
 
     fn put(&mut self, extent: Extent, direct: bool) {
