@@ -58,7 +58,7 @@ impl ClusterCounts {
         Ok((ClusterCounts(counts), unreferenced))
     }
 
-    /// Sets the counts of a group to what was counted; true if any was different.
+    /// Sets the counts of a group; true if any was different.
     pub fn apply(&self, layout: &Layout, cg: CgIndex, counts: &mut [u8]) -> bool {
         let start = layout.cg_start(cg);
         let first = layout.block_start(start);
