@@ -103,7 +103,8 @@ impl Suspender {
     }
 
     /// Does the same. On io_uring it may fail, since it takes [requests](Suspender::fill) on all cores: then
-    /// the session continues, and `failed` is called with the reason.
+    /// the session continues, and `failed` is called with the reason. Make them when this returns: it waits
+    /// until all threads of the session have started, for five seconds at most.
     pub fn suspend_or(&self, failed: impl FnOnce(String) + Send + 'static) {
         let Some(suspension) = self.0.upgrade() else { return };
         if let Some(hold) = &suspension.hold {
@@ -165,7 +166,7 @@ impl Suspension {
     pub(super) fn new(transport: &Transport, workers: &[Worker]) -> Suspension {
         let (readers, hold) = match transport {
             Transport::Dev { readers, .. } => (*readers, None),
-            Transport::Uring { .. } => (0, Hold::new().ok()),
+            Transport::Uring { .. } => (0, Hold::new(workers.len()).ok()),
         };
         Suspension {
             asked: AtomicBool::new(false),

@@ -7,6 +7,10 @@
 //! under way, the rings can be closed, and a session that has the entries' memory at the same addresses can
 //! answer the requests on rings of its own.
 //!
+//! The kernel fills an entry when a request arrives or when an answer is committed, not when the entry is
+//! registered: requests that wait then keep waiting for the next answer. A session that holds its requests
+//! commits none. So it begins to hold them once all entries are registered.
+//!
 //! On an idle file system no request arrives. So the session's owner makes as many requests on each core as
 //! that has entries, by a process of its own, which waits for the next session
 //! ([`make_requests`](crate::make_requests)).
@@ -26,6 +30,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::entry::Held;
+
+/// How long threads may take to register their entries. A session that is not served does not keep its owner
+/// for longer.
+const START_MAX: Duration = Duration::from_secs(5);
 
 /// How long entries may take to be filled once no thread works on a request of before. Callers whose requests
 /// are held wait meanwhile.
@@ -47,6 +55,8 @@ struct State {
     attempt: Arc<Attempt>,
     /// Set while an attempt is under way.
     failed: Option<Failed>,
+    /// Threads that have not registered their entries yet.
+    starting: usize,
     /// Threads that know of the attempt: those that work on a request do not.
     asked: usize,
     /// Threads whose entries all have a request.
@@ -97,16 +107,25 @@ impl Attempt {
 }
 
 impl Hold {
-    pub(crate) fn new() -> io::Result<Hold> {
-        let attempt = Attempt::new()?;
-        let state =
-            State { attempt, failed: None, asked: 0, full: 0, held: Vec::new(), ended: false };
+    /// For a session of this many threads.
+    pub(crate) fn new(threads: usize) -> io::Result<Hold> {
+        let state = State {
+            attempt: Attempt::new()?,
+            failed: None,
+            starting: threads,
+            asked: 0,
+            full: 0,
+            held: Vec::new(),
+            ended: false,
+        };
         Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// From here on, requests are kept. If the session continues, `failed` is called with the reason.
+    ///
+    /// Waits until all entries are registered.
     pub(crate) fn begin(&self, failed: Failed) {
-        let mut state = self.lock();
+        let mut state = self.wait(self.lock(), START_MAX, |state| state.starting > 0);
         if state.failed.is_some() || state.ended {
             return;
         }
@@ -158,6 +177,12 @@ impl Hold {
         let waits = |state: &mut State| is_under_way(state) && !state.ended;
         let waited = self.changed.wait_timeout_while(state, limit, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// A thread has registered its entries.
+    pub(super) fn started(&self) {
+        self.lock().starting -= 1;
+        self.changed.notify_all();
     }
 
     /// The attempt that is under way, or comes next.

@@ -16,6 +16,7 @@
 //!
 //! - The kernel uses no queue before **all** have an entry, those of cores that are offline too;
 //!   until then every caller waits. [`plan`] assigns each queue to a thread.
+//! - An entry that is registered gets **none of the requests that wait** already. See [`hold`](super::hold).
 //! - The answer to `INIT` commits both sides. So rings and buffers are made before it
 //!   ([`Worker::new`]), and what can fail has failed by then.
 //! - Request and answer **share the payload buffer**. See [`Entry::serve`].
@@ -181,6 +182,9 @@ impl Worker {
         let mut attempt = hold.attempt();
         self.poll(attempt.begun(), BEGUN)?;
         let mut live = self.entries.len();
+        self.register(fd)?;
+        // A held request is served only then, since it may wait for all threads to have started.
+        hold.started();
         self.release(dispatcher, fd)?;
         let (mut is_asked, mut is_full) = (false, false);
         while live > 0 {
@@ -233,14 +237,22 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives all entries to the kernel that it does not have, with answers where they have requests.
+    /// Registers the entries that the kernel does not know, and returns once it knows them.
+    fn register(&mut self, fd: types::Fd) -> io::Result<()> {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if !std::mem::replace(&mut entry.is_registered, true) {
+                push(&mut self.ring, register(fd, entry, index as u64))?;
+            }
+        }
+        self.ring.submit().map(drop)
+    }
+
+    /// Returns the entries that have requests to the kernel, with answers.
     fn release<H: Handler>(&mut self, dispatcher: &Dispatcher<H>, fd: types::Fd) -> io::Result<()> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if std::mem::take(&mut entry.has_request) {
                 entry.serve(dispatcher)?;
                 push(&mut self.ring, commit(fd, entry, index as u64))?;
-            } else if !std::mem::replace(&mut entry.is_registered, true) {
-                push(&mut self.ring, register(fd, entry, index as u64))?;
             }
         }
         Ok(())

@@ -155,7 +155,7 @@ fn a_panic_is_an_error_of_the_session(setup: Setup) {
 fn suspend(suspender: &Suspender, path: &Path) -> std::thread::JoinHandle<std::io::Result<()>> {
     let (path, cores) = (path.to_owned(), suspender.fill());
     assert_eq!(suspender.obstacle(), None);
-    suspender.suspend();
+    suspender.suspend_or(|why| eprintln!("not suspended: {why}"));
     std::thread::spawn(move || make_requests(&path, &cores))
 }
 
@@ -243,6 +243,28 @@ fn a_session_without_callers_is_suspended(mut setup: Setup) {
         eventually(|| unmounter.unmount(Unmount::Now).is_ok());
         assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
     }
+}
+
+/// The kernel gives an entry that is registered none of the requests that wait already. So requests that were
+/// made too early did not fill all entries.
+#[test]
+fn a_session_is_suspended_while_it_starts() {
+    on_uring(|mut setup| {
+        setup.config.threads = NonZeroUsize::new(40);
+        let tree = Tree::default();
+        let (_directory, session) = setup.session(tree.clone());
+        let (path, suspender) = (session.path().to_owned(), session.suspender());
+        let fill = std::thread::spawn(move || suspend(&suspender, &path).join().unwrap());
+        // Requests that are made now wait for the first entries.
+        std::thread::sleep(Duration::from_millis(200));
+        let server = std::thread::spawn(move || session.serve());
+        let session = Session::resume(tree, suspended(server), &setup.config);
+        let unmounter = session.unmounter();
+        let server = std::thread::spawn(move || session.serve());
+        fill.join().unwrap().unwrap();
+        eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+        assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+    });
 }
 
 /// Without the requests that fill all entries, a session on rings goes on, says so, and loses nothing.
