@@ -214,7 +214,10 @@ impl Worker {
                     attempt = hold.attempt();
                     (is_asked, is_full) = (false, false);
                     self.poll(attempt.begun(), BEGUN)?;
-                    self.release(dispatcher, fd)?;
+                    // Requests that fill entries for the next attempt may be among the held ones.
+                    if !attempt.has_begun() {
+                        self.release(dispatcher, fd)?;
+                    }
                 }
                 index => {
                     let Some(entry) = self.entries.get_mut(index as usize) else { continue };
