@@ -28,9 +28,8 @@ LONGEST = ["cffs/crash", "cffs-cli/integration", "cffs-bench/place", "cffs-web/p
            "cffs-c/programs", "cffs-fuzz/seeded", "cffs/model", "cffs-serve/cffs_serve"]
 # These programs make mount namespaces. A namespace keeps every volume in use that is mounted when it is made,
 # so tests of another program would fail to unmount theirs. Running each program in a namespace does not help:
-# outside the first one, C-FFS does not mount volumes as block devices. fuse-ring/mounted suspends sessions
-# over io_uring with many callers, which may take longer than its limit while others fill the processors.
-ALONE = ["cffs-bench/place", "cffs-cli/namespaces", "cffs-place/program", "fuse-ring/mounted"]
+# outside the first one, C-FFS does not mount volumes as block devices.
+ALONE = ["cffs-bench/place", "cffs-cli/namespaces", "cffs-place/program"]
 TOTALS = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 # The exit code of a test program in which tests failed.
 TESTS_FAILED = 101
