@@ -1,7 +1,7 @@
 //! Access checks for protocols whose requests no kernel has checked.
 //!
-//! Offers the decision of POSIX.1e: owner, group and others by the mode, or by the access ACL where there is
-//! one, and root's privileges. It decides from its arguments, and reads nothing.
+//! Offers the decision of POSIX.1e: owner, group and others by the mode or, if the file has one, by its
+//! access ACL; and root's privileges. The decision depends on the arguments alone.
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
@@ -17,7 +17,7 @@ pub const WRITE: u32 = 2;
 /// Execute the file, or look up names in the directory.
 pub const EXECUTE: u32 = 1;
 
-/// The attribute with the access ACL.
+/// The name of the attribute that contains the access ACL.
 pub const ACL: &[u8] = b"system.posix_acl_access";
 
 const STICKY: u32 = 0o1000;
@@ -30,7 +30,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The user of a request.
+/// The user of a request, with groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user.
@@ -42,14 +42,14 @@ pub struct User {
 }
 
 impl User {
-    /// The user as the caller of a change, on a condition if one is given.
+    /// The user as the caller of a change, with a condition if one is given.
     pub fn caller<'a>(&'a self, condition: Option<&'a Condition<'a>>) -> Caller<'a> {
         let groups = if self.is_root() { Groups::All } else { Groups::Listed(&self.groups) };
-        // A request over the network names no process, and its permissions are those after the umask.
+        // A request from the network names no process, and its permissions already include the umask.
         Caller { uid: self.uid, gid: self.gid, groups, umask: 0, process: 0, condition }
     }
 
-    /// Whether nothing is refused for want of permissions.
+    /// Whether the user has root's privileges.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
@@ -59,12 +59,13 @@ impl User {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the user may do with the file what only its owner may.
+    /// Whether the user may do what only the file's owner may.
     pub fn owns(&self, attr: &Attr) -> bool {
         self.is_root() || self.uid == attr.uid
     }
 
-    /// The set-id bits that a file loses when the user changes it; `None` for root, whose changes keep them.
+    /// The set-id bits that a file loses when the user changes its contents; `None` for root, whose changes
+    /// keep them.
     pub fn unprivileged(&self, attr: &Attr) -> Option<Unprivileged> {
         if self.is_root() {
             return None;
@@ -73,8 +74,8 @@ impl User {
         Some(if is_member { Unprivileged::Member } else { Unprivileged::Stranger })
     }
 
-    /// Whether the user has all of the `wanted` permissions on a file with this access ACL, if it has
-    /// one. An ACL that cannot be read grants nothing.
+    /// Whether the user has all of the `wanted` permissions on a file with this access ACL, if it has one. An
+    /// invalid ACL grants nothing.
     pub fn may(&self, attr: &Attr, acl: Option<&[u8]>, wanted: u32) -> bool {
         if self.is_root() {
             let is_dir = attr.file_type == FileType::Directory;
@@ -115,7 +116,7 @@ impl User {
         !is_in_any && of(OTHER).is_some_and(has)
     }
 
-    /// The sticky bit's condition for removing a name of a file from a directory.
+    /// The sticky bit's condition for removing a name from a directory.
     pub fn may_take(&self) -> impl Fn(&Attr, Option<&Attr>) -> bool {
         |file, dir| {
             dir.is_none_or(|dir| dir.permissions & STICKY == 0 || self.owns(dir)) || self.owns(file)
@@ -130,7 +131,7 @@ struct Ace {
     id: u32,
 }
 
-/// The entries of an ACL as the kernel passes it: a version, then eight bytes for each.
+/// The entries of an ACL in the kernel's form: a version, then eight bytes for each.
 fn entries(acl: &[u8]) -> Option<Vec<Ace>> {
     const VERSION: u32 = 2;
     let (version, rest) = acl.split_first_chunk::<4>()?;

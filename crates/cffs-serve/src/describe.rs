@@ -1,4 +1,4 @@
-//! Descriptions of a volume as JSON: one form for the answers of servers and for commands.
+//! Descriptions of a volume as JSON, shared by servers and commands.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ fn damage(damage: &Damage) -> Value {
     })
 }
 
-/// Sixteen bytes as a UUID is written.
+/// The text form of a UUID.
 fn dashed(bytes: &[u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
@@ -121,8 +121,8 @@ pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     json!({ "server": server, "read_only_because": volume.writer().latched(), "superblock": shown })
 }
 
-/// The memory of the server: for its callers by kind, each with its limit if it has one, and
-/// the whole process as the kernel counts it.
+/// The memory of the server: of the volume by kind, with limits where they exist, and of the whole process
+/// according to the kernel.
 fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
     let mut shown = serde_json::Map::new();
     let [resident, resident_max] = resident_bytes();
@@ -153,7 +153,7 @@ fn resident_bytes() -> [Option<u64>; 2] {
     })
 }
 
-/// The counters of a volume since it was opened, values derived from them, and the kernel's requests.
+/// The counters of a volume since it was opened, derived values, and the kernel's requests.
 pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
     let asked = stats.cache_hits + stats.cache_misses;
     let mut shown = json!({
@@ -199,12 +199,12 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
     shown
 }
 
-/// A part of a whole in percent, if there is anything.
+/// A part as a percentage of the whole; `None` if the whole is zero.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
 }
 
-/// The cost of the journal, and its savings. Its memory is listed with the memory.
+/// The cost and the savings of the journal. Its memory is listed with the memory.
 fn journal(stats: &JournalStats) -> Value {
     let micros = |percent| {
         let duration = stats.commits.percentile(percent);
@@ -230,12 +230,12 @@ fn journal(stats: &JournalStats) -> Value {
     })
 }
 
-/// More neighbours than this are only counted, so that the answer stays short.
+/// The limit of neighbours listed; more are only counted, so that the answer stays short.
 const NEIGHBOURS_SHOWN_MAX: usize = 100;
-/// More pieces than this are only counted, and so are segments.
+/// The limit of pieces listed, and of segments; more are only counted.
 const PIECES_SHOWN_MAX: usize = 400;
 
-/// Where a file lies: blocks, fragments and segments are counted from the start of the volume.
+/// The placement of a file; blocks, fragments and segments are counted from the start of the volume.
 pub fn placement(placement: &Placement) -> Value {
     let pieces: Vec<Value> = placement
         .pieces
@@ -269,7 +269,7 @@ pub fn placement(placement: &Placement) -> Value {
     })
 }
 
-/// The work of a pass of a check, and the unit of its progress.
+/// The task of a check's pass, and the unit of its progress.
 pub fn phase(phase: Phase) -> (&'static str, &'static str) {
     match phase {
         Phase::Walk => ("pass 1: names and inodes", "inodes"),
@@ -281,14 +281,14 @@ pub fn phase(phase: Phase) -> (&'static str, &'static str) {
     }
 }
 
-/// The report of a check, as people and programs get it.
+/// The report of a check, in the form that commands print.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// How many problems there are.
+    /// The number of problems.
     pub problem_count: u64,
     /// The problems.
     pub problems: Vec<CheckProblem>,
-    /// Differences that a crash explains, and that were or would be corrected: how often, by code.
+    /// Differences that a crash explains, which were or would be corrected: their number by code.
     pub recovered: BTreeMap<String, u64>,
     /// The volume was clean and not checked.
     pub skipped: bool,
@@ -297,19 +297,19 @@ pub struct CheckReport {
     /// Whether a crash explains the recovery; otherwise damage does.
     #[serde(default)]
     pub crashed: bool,
-    /// The losses by the damage, or by its repair.
+    /// Losses caused by the damage or by its repair.
     #[serde(default)]
     pub losses: Vec<CheckLoss>,
-    /// How many losses of each kind there are.
+    /// The number of losses of each kind.
     #[serde(default)]
     pub loss_counts: BTreeMap<String, u64>,
-    /// Damage that was met while the volume was in use, in words.
+    /// Damage found while the volume was in use, in words.
     #[serde(default)]
     pub damage_seen: Option<String>,
-    /// It was enough to look at what the intent log lists, and this is how much.
+    /// The extent of a check that only had to examine the entries of the intent log.
     #[serde(default)]
     pub fast: Option<FastCheck>,
-    /// Why that was not enough, and everything was looked at.
+    /// Why the intent log was not enough, so that everything was examined.
     #[serde(default)]
     pub full_because: Option<String>,
     /// Whether anything was written.
@@ -326,9 +326,9 @@ pub struct CheckReport {
     pub used_fragments: u64,
     /// Free fragments.
     pub free_fragments: u64,
-    /// Bytes of a fragment.
+    /// The size of a fragment in bytes.
     pub fragment_bytes: u32,
-    /// How often the volume was walked.
+    /// The number of passes over the volume.
     pub rounds: u32,
     /// Requests that read.
     pub read_requests: u64,
@@ -362,10 +362,10 @@ pub struct FastCheck {
 pub struct CheckProblem {
     /// Its stable code.
     pub code: String,
-    /// Its kind in a few words.
+    /// Its kind, in a few words.
     #[serde(default)]
     pub title: String,
-    /// Where it lies.
+    /// Its location.
     pub place: String,
     /// The finding.
     pub message: String,
@@ -383,20 +383,20 @@ impl CheckProblem {
     }
 }
 
-/// A file that damage has cost something.
+/// A loss of a file, caused by damage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckLoss {
     /// The loss, in words.
     pub what: String,
-    /// Its path, with U+FFFD where it is not UTF-8. Of a file whose name is lost, that of its
-    /// directory, with a slash at its end; empty if not even that is known.
+    /// Its path, with U+FFFD for bytes that are not UTF-8. For a file whose name is lost, its directory's
+    /// path with a final slash; empty if that is unknown too.
     pub path: String,
     /// Its inode.
     pub inode: u64,
 }
 
 impl CheckReport {
-    /// The report in this form.
+    /// Converts the report to this form.
     pub fn new(report: &Report) -> CheckReport {
         let problem = |problem: &cffs::fsck::Problem| CheckProblem {
             code: problem.code.id().to_owned(),

@@ -1,30 +1,30 @@
-//! Where a tree lies, as servers and commands report it.
+//! The layout of a tree on the device, as servers and commands report it.
 
 use std::ops::Range;
 
 use cffs::files::layout::{DirectoryLayout, Layout};
 use serde::{Deserialize, Serialize};
 
-/// A tree as it lies on the device; see [`Layout`].
+/// The layout of a tree; see [`Layout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutReport {
     /// Bytes of the volume.
     pub volume_bytes: u64,
-    /// The longest gap that a reader reads rather than skips.
+    /// The longest gap that a reader reads instead of skipping.
     pub gap_bytes: u64,
     /// Read requests of a cold scan of the tree.
     pub requests: u64,
-    /// Bytes that they read.
+    /// The bytes of these requests.
     pub read_bytes: u64,
-    /// The directories, each before those in it.
+    /// The directories, each before its subdirectories.
     pub directories: Vec<DirectoryReport>,
-    /// Pairs of files that follow each other on the device.
+    /// Pairs of files that are adjacent on the device.
     pub neighbours: u64,
-    /// Those of them that are placed by one key.
+    /// Those of them with the same placement key.
     pub of_one_key: u64,
 }
 
-/// One directory of it; see [`DirectoryLayout`].
+/// The layout of one directory of the tree; see [`DirectoryLayout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryReport {
     /// The path from the root of the tree; bytes that are not UTF-8 are replaced.
@@ -35,17 +35,17 @@ pub struct DirectoryReport {
     pub inline_files: u64,
     /// Bytes of the files' contents.
     pub bytes: u64,
-    /// Places that are so far from each other that a reader goes to each.
+    /// The number of places that a reader must seek to.
     pub places: u64,
-    /// Files that lie alone, apart from all others of the directory.
+    /// Files far from all others of the directory.
     pub scattered_files: u64,
-    /// Requests that a cold scan of the tree makes while it is in the directory.
+    /// The requests of a cold scan of the tree within this directory.
     pub requests: u64,
-    /// Bytes that they read.
+    /// The bytes of these requests.
     pub read_bytes: u64,
-    /// The bytes of the device where contents lie, ascending.
+    /// The byte ranges of the device with contents, ascending.
     pub contents: Vec<Range<u64>>,
-    /// The bytes of the device where names and inodes lie, ascending.
+    /// The byte ranges of the device with names and inodes, ascending.
     pub names: Vec<Range<u64>>,
 }
 

@@ -1,9 +1,8 @@
 //! Front ends of C-FFS: each adapts a protocol to [`cffs::vfs::Volume`].
 //!
-//! They stand only on the facade. Requests of a protocol are translated here, and nothing is decided:
-//! permissions are checked by the party that the protocol makes responsible (for FUSE, the kernel; for NFS,
-//! [`access`]), semantics are the facade's, and errors become numbers through `cffs::vfs::errno`, or those
-//! that NFS has in place of errno.
+//! They use only the facade. They translate requests of a protocol and decide nothing: permissions are
+//! checked by the party that the protocol makes responsible (for FUSE the kernel, for NFS [`access`]), the
+//! facade determines semantics, and errors become numbers through `cffs::vfs::errno`, or NFS status codes.
 
 pub mod access;
 pub mod describe;

@@ -16,15 +16,15 @@ use parking_lot::RwLock;
 
 /// The interval of the volume's background writes.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Threads that read ahead: one waits for the device while the other handles the data that it read.
+/// The number of read-ahead threads: one waits for the device while the other processes data.
 const READ_AHEAD_THREADS: usize = 2;
 
-/// The served volume. It changes only on a mount that follows another program's changes.
+/// The current served volume. It changes only on a mount that follows another program's changes.
 #[derive(Clone)]
 pub struct Current(Arc<RwLock<(u64, Arc<Volume>)>>);
 
 impl Current {
-    /// This volume, until there is a newer version.
+    /// This volume, until it is replaced by a newer version.
     pub fn new(volume: Arc<Volume>) -> Current {
         Current(Arc::new(RwLock::new((0, volume))))
     }
@@ -34,40 +34,40 @@ impl Current {
         self.version().1
     }
 
-    /// The volume, and how many versions there were before.
+    /// The volume, and the number of earlier versions.
     pub fn version(&self) -> (u64, Arc<Volume>) {
         self.0.read().clone()
     }
 
-    /// This version comes next.
+    /// Replaces the volume by a newer version.
     pub fn set(&self, newer: Arc<Volume>) {
         let mut current = self.0.write();
         *current = (current.0 + 1, newer);
     }
 }
 
-/// A change by one front end of data that another may have cached.
+/// A change that one front end made to data that another may have cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// The attributes of a file.
     Attributes(InodeNo),
-    /// Contents of a file from an offset on, with a length or up to its end, and its attributes.
+    /// Contents of a file from an offset on, with a length or to the end, and the file's attributes.
     Contents(InodeNo, u64, Option<u64>),
-    /// A name in a directory, and so the directory's listing and attributes.
+    /// A name in a directory, and with it the directory's listing and attributes.
     Name(InodeNo, &'a [u8]),
 }
 
-/// A front end that caches data and must learn of changes by others.
+/// A front end that caches data and must be notified of changes by others.
 pub trait Observer: Send + Sync {
-    /// Reports a change. Called after the change and before its reply, with no lock held, by a thread that
-    /// this front end never waits for.
+    /// Called after a change and before its reply, with no lock held, by a thread that this front end never
+    /// waits for.
     fn changed(&self, change: Change<'_>);
 
     /// Stops all answers from the volume in memory, which can no longer be trusted.
     fn broken(&self);
 }
 
-/// For a front end that has the volume to itself.
+/// The observer of a volume with only one front end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -76,9 +76,9 @@ impl Observer for NoObserver {
     fn broken(&self) {}
 }
 
-/// The exports of a front end with clients of its own, for administration.
+/// The exports of a front end with its own clients, for administration.
 pub trait Exports: Send + Sync {
-    /// Counts of the calls that it served, by kind.
+    /// The numbers of calls served, by kind.
     fn calls(&self) -> serde_json::Value;
 
     /// The exports, and the connected clients.
@@ -88,7 +88,7 @@ pub trait Exports: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The fault of the text or of the directory.
+    /// The error in the text or with the directory.
     fn add(&self, text: &str) -> std::result::Result<(), String>;
 
     /// Ends an export: its handles become stale.
@@ -101,22 +101,22 @@ pub trait Exports: Send + Sync {
 
 /// A companion server: a front end that serves the volume while it is mounted.
 pub trait Companion: Send + Sync {
-    /// Finishes the calls under way, and takes no others until [`go_on`](Companion::go_on) or
+    /// Finishes the calls in progress, and takes no others until [`go_on`](Companion::go_on) or
     /// [`end`](Companion::end). Clients wait.
     ///
     /// # Errors
-    ///
+    /// The reason why it continues as before.
     /// Why it continues as before.
     fn pause(&self) -> std::result::Result<(), String>;
 
-    /// Goes on after a pause.
+    /// Continues after a pause.
     fn go_on(&self);
 
-    /// Finishes the calls under way, and ends. A second call does nothing.
+    /// Finishes the calls in progress, and ends. Further calls of this function do nothing.
     ///
     /// # Errors
     ///
-    /// Why the volume in memory cannot be trusted: it must not be closed.
+    /// The reason why the volume in memory cannot be trusted: it must not be closed.
     fn end(&self) -> std::result::Result<(), String>;
 
     /// Stops all answers from the volume in memory, which can no longer be trusted. Does not wait.
@@ -127,7 +127,7 @@ pub trait Companion: Send + Sync {
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for a path with `..` in it; those of looking names up.
+/// [`Error::Invalid`] for a path that contains `..`; errors from looking names up.
 pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
     let mut found = volume.attr(from)?;
     for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
@@ -140,16 +140,16 @@ pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
     Ok(found)
 }
 
-/// Does the work of front ends while threads do the background work of the volume: writing what is due,
-/// reading ahead.
+/// Runs front ends while other threads do the volume's background work: writing due epochs, and reading
+/// ahead.
 pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
     volume.with_prefetch(READ_AHEAD_THREADS, || {
         volume.writer().with_background(BACKGROUND_INTERVAL, failures_to_log(), work)
     })
 }
 
-/// A failure of the background is logged when it first shows, and again if another follows: the
-/// volume itself has latched read-only, and answers say so.
+/// Logs the first failure of the background work, and each different one after it: the volume itself has
+/// latched read-only, and its answers say so.
 fn failures_to_log() -> impl FnMut(Result<()>) + Send {
     let mut last = None;
     move |result| {

@@ -1,9 +1,9 @@
-//! The socket of a server without a mount: one question or request per connection. The socket's name is in no
-//! directory and ends with the server.
+//! The socket of a server without a mount: one query or request per connection. The socket's name is not in
+//! the file system and disappears with the server.
 //!
-//! The name contains the server's process number. A client takes the number from the lock on the image, and
-//! checks that the peer is that process, since any process may listen under any name. The server answers root
-//! and its own user alone.
+//! The name contains the server's process ID. A client takes that from the lock on the image, and checks that
+//! the peer is this process, since any process may listen under any name. The server answers only root and
+//! its own user.
 //!
 //! ```text
 //!   client ── {"name": "system.cffs.stats"} ──▶ server    the names and values are those of the
@@ -30,17 +30,17 @@ use crate::stopped;
 
 /// The longest message of a client.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// How long a client may take to send its message, and to read the answer.
+/// How long a client may take to send its message, and to read the reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Clients that are served at the same time; further ones are disconnected. A sync may take long.
+/// The most concurrent clients; further ones are disconnected. A sync may take long.
 const CLIENTS_MAX: usize = 16;
 
 /// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The attribute that it would read or set if the volume were mounted.
+    /// The attribute that the client would read or set on a mounted volume.
     pub name: String,
-    /// The value for the attribute.
+    /// The value to set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
@@ -51,22 +51,22 @@ pub struct Message {
 pub enum Reply {
     /// The answer; null for a request that succeeded.
     Answer(Value),
-    /// The reason of a failure.
+    /// The reason of the failure.
     Error(String),
 }
 
-/// Answers clients in threads, as long as the process lives.
+/// Answers clients in threads until the process ends.
 ///
 /// # Errors
 ///
-/// Those of making the socket and starting a thread.
+/// Errors from creating the socket and starting a thread.
 pub fn listen(answer: impl Fn(&Message) -> Reply + Send + Sync + 'static) -> io::Result<()> {
     let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
     let (answer, clients) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // For example, no free descriptor.
+                // For example, no file descriptor is available.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -108,7 +108,7 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
     stream.write_all(&serde_json::to_vec(&reply)?)
 }
 
-/// Sends a message to the server of an image that is not mounted; `None` if no server serves it.
+/// Sends a message to the server of an image that is not mounted; `None` if it has no server.
 ///
 /// # Errors
 ///
@@ -140,8 +140,8 @@ pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
     Ok(Some(serde_json::from_slice(&reply)?))
 }
 
-/// The process that has an image open. A block device is not opened for writing, since udev would notice
-/// that; so the server of a block device that is served read-only is not found.
+/// The process that has an image open. Does not find the server of a block device that is served read-only:
+/// this function does not open block devices for writing, since udev would notice that.
 fn server_of(image: &Path) -> Option<u32> {
     let file_type = std::fs::metadata(image).ok()?.file_type();
     if !file_type.is_file() && !file_type.is_block_device() {

@@ -1,4 +1,4 @@
-//! Servers that do not answer because their process is stopped.
+//! Detects servers that do not answer because their process is stopped.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub fn is_stopped(process: u32) -> bool {
     matches!(after_name.trim_ascii_start().first(), Some(b'T' | b't'))
 }
 
-/// Why a server does not answer whose process is stopped, and the remedy.
+/// Why a server with a stopped process does not answer, and the remedy.
 pub fn explain(process: u32) -> String {
     format!(
         "its server, process {process}, is stopped and does not answer; continue it with kill -CONT {process}"

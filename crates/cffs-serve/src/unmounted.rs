@@ -1,4 +1,4 @@
-//! The control interface of a server without a mount, over its socket.
+//! The control interface of a server without a mount, on its socket.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use crate::served::shutdown::{ShutdownReport, ShutdownReports};
 use crate::served::{Served, closing};
 use crate::socket::{self, Message, Reply};
 
-/// Answers commands about the volume while the process lives: its identity, counters and exports, and the
-/// state of a scrub. Commands can sync and scrub the volume, change its exports, and record what it does.
+/// Answers commands until the process ends. They can query the server's identity, counters and exports, and
+/// the status of a scrub; and they can sync and scrub the volume, change its exports, and record its
+/// operations.
 ///
 /// # Errors
 ///
@@ -34,12 +35,12 @@ pub fn listen(served: &Arc<Served>) -> io::Result<()> {
     })
 }
 
-/// Closes the volume, and reports the outcome to the commands that listen.
+/// Closes the volume, and reports the outcome to listening commands.
 ///
 /// # Errors
 ///
-/// Why the volume is not complete, what is lost, and the command that helps. The caller appends the volume's
-/// name, the argument of that command.
+/// The reason why the volume is incomplete, the losses, and the command that helps. The caller appends that
+/// command's argument, the volume's name.
 pub fn close(served: &Served) -> Result<(), String> {
     served.shutdown.send(&ShutdownReport::Closing);
     let volume = served.volume();
@@ -52,14 +53,14 @@ pub fn close(served: &Served) -> Result<(), String> {
     Err(failure)
 }
 
-/// Reports to the commands that listen that the volume is not closed, and why.
+/// Reports to listening commands why the volume is not closed.
 pub fn report_failure(served: &Served, why: &str) {
     served.shutdown.send(&ShutdownReport::Failed(why.to_owned()));
 }
 
 fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<Reply, Error> {
     const UNKNOWN: Error = Error::Invalid("a server without a mount does not do this");
-    // The socket answers its owner alone.
+    // The socket answers only its owner.
     let uid = rustix::process::geteuid().as_raw();
     let name = message.name.as_bytes();
     if let Some(ask) = Ask::made_by(name) {

@@ -41,7 +41,7 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 }
 
 #[test]
-fn the_first_class_that_fits_decides() {
+fn the_first_matching_class_decides() {
     let file = file(0o074);
     assert!(!user(10, 20, &[]).may(&file, None, READ), "the owner has nothing, the group all");
     assert!(user(11, 20, &[]).may(&file, None, READ | WRITE | EXECUTE));
@@ -51,7 +51,7 @@ fn the_first_class_that_fits_decides() {
 }
 
 #[test]
-fn root_executes_only_what_somebody_may() {
+fn root_executes_only_files_with_an_execute_bit() {
     let root = user(0, 0, &[]);
     assert!(root.may(&file(0), None, READ | WRITE));
     assert!(!root.may(&file(0o666), None, EXECUTE));
@@ -81,14 +81,14 @@ fn an_acl_names_users_and_groups_within_its_mask() {
 }
 
 #[test]
-fn an_acl_that_makes_no_sense_grants_nothing() {
+fn an_invalid_acl_grants_nothing() {
     for bad in [&b""[..], b"\x02\0\0\0short", &acl(&[(0x40, 7, 0)])] {
         assert!(!user(11, 1, &[]).may(&file(0o777), Some(bad), READ));
     }
 }
 
 #[test]
-fn the_sticky_bit_keeps_names_for_owners() {
+fn the_sticky_bit_protects_the_names_of_others() {
     let dir = Attr { file_type: FileType::Directory, uid: 1, ..file(0o1777) };
     let file = file(0o666);
     assert!(user(10, 1, &[]).may_take()(&file, Some(&dir)));

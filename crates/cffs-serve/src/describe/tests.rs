@@ -3,9 +3,9 @@ use cffs::vfs::Piece;
 
 use super::*;
 
-/// An attribute has 64 KiB at most, and a file as many pieces as it likes.
+/// An attribute's value has at most 64 KiB, and a file any number of pieces.
 #[test]
-fn where_a_large_file_lies_fits_into_an_answer() {
+fn the_placement_of_a_large_file_fits_into_an_answer() {
     const MANY: u64 = 1 << 20;
     let large = (1 << 48) - MANY;
     let pieces = (0..MANY).map(|piece| Piece {

@@ -1,9 +1,9 @@
 //! The adapter: one method per request of the kernel, each a call of the facade.
 //!
-//! The kernel's name for an inode is the inode's number, so no state is kept here per inode (except by a
-//! mount that follows another program), and file handles survive the kernel's forgetting. Opening a file
-//! needs no state either: the lookup that came before it already keeps the inode, names or not, until the
-//! kernel forgets it.
+//! The kernel's node number of an inode is the inode number, so this module keeps no state per inode (except
+//! for a mount that follows another program), and file handles stay valid after the kernel has forgotten an
+//! inode. Opening a file needs no state either: the lookup before it keeps the inode, with or without names,
+//! until the kernel forgets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::served::identity::is_owner;
 use crate::served::recording::Ask;
 use crate::served::shutdown::ShutdownReports;
 
-/// Cookies of the two entries that the volume does not store. Its own are moved by this many.
+/// Cookies of the two entries that the volume does not store; the volume's own cookies are shifted by this.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
@@ -61,7 +61,7 @@ pub struct Adapter {
     watch: Arc<Watch>,
     caches: KernelCaches,
     interest: Interest,
-    /// For how long the kernel may believe what it is told.
+    /// How long the kernel may cache names and attributes.
     ttl: Duration,
     block_bytes: u32,
 }
@@ -69,7 +69,7 @@ pub struct Adapter {
 type Result<T> = std::result::Result<T, Errno>;
 
 impl Adapter {
-    /// An adapter over the volume, with this lifetime of answers in the kernel.
+    /// An adapter for the volume; the kernel may cache its answers for `ttl`.
     pub fn new(
         volume: VolumeHandle,
         control: Control,
@@ -84,8 +84,8 @@ impl Adapter {
         Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
     }
 
-    /// An inode by its number only. An inode without a name is found as long as the kernel refers to it,
-    /// which it does if it asks.
+    /// An inode, by its number alone. An inode without a name is found while the kernel refers to it, as it
+    /// does when it asks.
     fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
         let attr = self.volume().find(ino)?;
         if attr.nlink == 0 {
@@ -107,7 +107,7 @@ impl Adapter {
         PanicGuard::new(self.volume.get(), &self.closing)
     }
 
-    /// Reads something of an inode.
+    /// Reads a property of an inode.
     fn on<T>(
         &self,
         node: NodeId,
@@ -143,8 +143,8 @@ impl Handler for Adapter {
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let found = match name {
-            // The kernel looks these names up only to resolve a handle that it no longer knows; "." may then
-            // be looked up in any kind of file.
+            // The kernel looks these names up only to resolve a file handle of an inode that it has
+            // forgotten; "." may then be looked up in any kind of file.
             b"." => self.find_named(ino(parent)),
             b".." => self.volume().parent(ino(parent)).and_then(|above| self.volume().find(above)),
             _ => match self.on(parent, |view| {
@@ -187,7 +187,7 @@ impl Handler for Adapter {
 
     fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
         let mut changes = translate::set_attr(change);
-        // An empty request is a chown(2) that names no owner: it, too, takes set-id bits from any caller.
+        // An empty request is a chown(2) without an owner, which clears set-id bits for any caller.
         let is_empty = changes == types::SetAttr::default();
         let is_chown = change.uid.is_some() || change.gid.is_some() || is_empty;
         if change.kill_suid_sgid || is_empty {
@@ -293,8 +293,8 @@ impl Handler for Adapter {
         create: &Create,
     ) -> Result<(Entry, Opened)> {
         match self.make(cx, parent, name, NewKind::Regular, create.mode, create.umask) {
-            // The kernel took the name for free. It holds the directory's lock, so this is rare: a name that
-            // it had not looked up before.
+            // The kernel assumed that the name was free. It holds the directory's lock, so this is rare: it
+            // happens for a name that it has not looked up.
             Err(Errno::EXIST) if create.flags & O_EXCL == 0 => {
                 let attr = self.volume().lookup(ino(parent), name).map_err(errno("open"))?;
                 if create.flags & O_TRUNC != 0 {
@@ -343,8 +343,8 @@ impl Handler for Adapter {
         let written = self.as_caller(cx, "write", |volume, caller| {
             volume.write(caller, ino(node), write.offset, write.data)
         })?;
-        // Through the page cache, one call of a program may take many requests, and the kernel sends an
-        // `FSYNC` after the last of them. Past it, it sends none.
+        // Through the page cache, one write of a program may become several requests, and the kernel sends an
+        // `FSYNC` after the last of them. For uncached writes it sends none.
         if write.handle == translate::UNCACHED && write.flags & O_DSYNC != 0 {
             let data_only = write.flags & O_SYNC_ONLY == 0;
             self.volume().sync_file(ino(node), data_only).map_err(errno("write"))?;
@@ -458,7 +458,7 @@ impl Handler for Adapter {
         self.as_caller(cx, "setxattr", |volume, caller| {
             volume.set_xattr(caller, ino(node), set.name, set.value, mode)
         })?;
-        // The kernel asks for it with a default ACL, too, which leaves the mode as it is.
+        // The kernel requests this for a default ACL as well, which does not change the mode.
         if set.kill_sgid && set.name == access::ACL {
             let attr = self.volume().attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
@@ -499,7 +499,7 @@ impl Handler for Adapter {
         let mut list = Vec::new();
         let names = self.on(node, |view| view.volume.xattr_names(ino(node)));
         for name in names.map_err(errno("listxattr"))? {
-            // The kernel hides the values of these names from users, but not the names.
+            // The kernel hides the values of these attributes from users, but not their names.
             if name.starts_with(b"trusted.") && credentials::uid(cx) != 0 {
                 continue;
             }
@@ -563,7 +563,7 @@ impl Handler for Adapter {
 }
 
 impl Adapter {
-    /// The entry that comes after the cookie `from`, of the two that every directory has.
+    /// The entry after the cookie `from`, among the two that every directory has.
     fn dot_entry(&self, dir: NodeId, from: u64) -> Result<(InodeNo, u64, &'static [u8])> {
         if from < DOT {
             return Ok((ino(dir), DOT, b"."));

@@ -1,11 +1,11 @@
-//! The kernel's caches of a volume that another front end changes, too.
+//! The kernel's caches for a mount whose volume another front end changes as well.
 //!
-//! For each change it is notified (`FUSE_NOTIFY_INVAL_…`). To forget a name or contents it takes locks of the
-//! directory or file, which a program may hold whose request waits for this server: so the notification
-//! comes from a thread of the other front end, which no request of the kernel ever waits for.
+//! The kernel is notified of each change (`FUSE_NOTIFY_INVAL_…`). To drop a name or contents it takes locks
+//! of the directory or file, which may be held by a program whose request waits for this server: so
+//! notifications are sent by a thread of the other front end, which no request of the kernel ever waits for.
 //!
-//! A name expires and is not removed: mounts below it and working directories stay if a lookup of the name
-//! still finds the same inode.
+//! A name is expired, not removed: mounts below it and working directories stay valid if the next lookup of
+//! the name finds the same inode.
 
 use std::io;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use parking_lot::RwLock;
 
 use crate::shared::{Change, Observer};
 
-/// The kernel's caches of one mount. Before the volume is mounted there is nothing in them.
+/// The kernel's caches of one mount; empty before the volume is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct KernelCaches(Arc<RwLock<Option<(Notifier, Unmounter)>>>);
 
 impl KernelCaches {
-    /// Sets the mount whose caches they are.
+    /// Sets the mount to which the caches belong.
     pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter) {
         *self.0.write() = Some((notifier, unmounter));
     }
 
-    /// The means to notify the kernel, once the volume is mounted.
+    /// Sends notifications to the kernel, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
         self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
     }
 
-    /// Makes the kernel drop its listings of these directories, in a thread of its own, since a thread that
-    /// serves requests must not wait for a lock of the kernel.
+    /// Makes the kernel drop its listings of these directories, in a new thread, since threads that serve
+    /// requests must not wait for locks of the kernel.
     pub(super) fn drop_listings(&self, directories: Vec<InodeNo>) {
-        // Every lookup calls this, and hardly any has something to drop.
+        // Every lookup calls this, but hardly any has listings to drop.
         if directories.is_empty() {
             return;
         }
         let Some(notifier) = self.notifier() else { return };
         let drop_all = move || {
             for dir in directories {
-                // Where that fails, names are looked up one by one.
+                // On failure, names are looked up one by one.
                 if notifier.inval_inode(NodeId(dir.0), CachedData::From(0)).is_err() {
                     return;
                 }
@@ -66,14 +66,14 @@ impl Observer for KernelCaches {
                     len.map_or(CachedData::From(offset), |len| CachedData::Range(offset, len));
                 notifier.inval_inode(NodeId(ino.0), data)
             }
-            // The listing is in the directory's pages, which a notification about a name does not drop.
+            // The listing is in the directory's pages, which name notifications do not drop.
             Change::Name(dir, name) => notifier
                 .inval_entry(NodeId(dir.0), name, CachedName::Expire)
                 .and_then(|_| notifier.inval_inode(NodeId(dir.0), CachedData::From(0))),
         };
         match notified {
             Ok(_) => {}
-            // The mount is gone, and its caches with it.
+            // The volume is no longer mounted, and the caches no longer exist.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => tracing::warn!(%error, ?change, "the mount may show the state before"),
         }

@@ -6,8 +6,8 @@
 //!   the connection has ended: serve() ─────┘       ──▶ device released ──▶ last shutdown report
 //! ```
 //!
-//! When the kernel has its answer, the unmount returns, and another program may use the image, or remove
-//! the device below it. So the device is closed before that, although the server's process still runs.
+//! When the kernel gets its answer, the unmount returns, and another program may use the image or remove the
+//! device. So the device is closed before that, although the server's process still runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
@@ -21,7 +21,7 @@ use crate::served::closing::failure;
 use crate::served::shutdown::ShutdownReport;
 use crate::shared::Companion;
 
-/// The end of a mounted volume.
+/// Closes a mounted volume.
 pub(super) struct Closing {
     served: Arc<Served>,
     device: Option<Arc<FileDevice>>,
@@ -41,11 +41,11 @@ impl Closing {
 
     /// Makes the companion server end before the volume is closed.
     pub fn set_companion(&self, companion: Arc<dyn Companion>) {
-        // A mount has one at most.
+        // A mount has at most one.
         let _ = self.companion.set(companion);
     }
 
-    /// Stops all writes of the volume and all answers from it: a call panicked, so the volume in memory may
+    /// Stops all writes to the volume and all answers from it: a call panicked, so the volume in memory may
     /// be half changed.
     pub fn broken(&self) {
         self.is_broken.store(true, Ordering::Release);
@@ -59,15 +59,15 @@ impl Closing {
     ///
     /// # Errors
     ///
-    /// Why it continues as before.
+    /// The reason why it continues to serve.
     pub fn pause_companion(&self) -> Result<(), String> {
         let Some(companion) = self.companion.get() else { return Ok(()) };
-        // Another thread reads requests in this one's place while it waits.
+        // Another thread reads requests while this one waits.
         fuse_ring::will_wait();
         companion.pause()
     }
 
-    /// Resumes it.
+    /// Resumes the companion server.
     pub fn resume_companion(&self) {
         if let Some(companion) = self.companion.get() {
             companion.go_on();
@@ -85,7 +85,7 @@ impl Closing {
             }
             let closed = match &ended {
                 Ok(()) => self.served.volume().close(),
-                // The volume in memory would damage the one on the device.
+                // Writing the volume in memory could damage the one on the device.
                 Err(why) => Err(Error::Latched(why.clone())),
             };
             if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {
@@ -106,7 +106,7 @@ impl Closing {
         });
     }
 
-    /// Why closing failed, once it has.
+    /// The reason why closing failed; returned once.
     pub fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,9 +1,10 @@
 //! The user, the groups and the capabilities of a caller.
 //!
-//! A request carries the user and one group, on a mount that allows id-mapped mounts only if it creates a
-//! file, and no capabilities. The others are read from the status of the caller's process, which waits for
-//! the answer meanwhile. That takes longer than most requests, so it is done only where the answer depends on
-//! it. A process that cannot be seen, because it is in another namespace or gone, has none.
+//! A request contains the user and one group (on a mount that allows id-mapped mounts, only if it creates a
+//! file), and no capabilities. The rest is read from the status of the caller's process, which waits for the
+//! answer meanwhile. That takes longer than most requests, so it is done only if the answer depends on it. A
+//! process that is invisible, because it has ended or is in another namespace, has no groups and
+//! capabilities.
 
 use std::fs;
 
@@ -12,15 +13,15 @@ use fuse_ring::protocol::{Context, UNKNOWN_ID};
 #[cfg(test)]
 mod tests;
 
-/// `CAP_FSETID`: set-id bits survive changes of the contents by this process.
+/// `CAP_FSETID`: changes of contents by this process keep set-id bits.
 const FSETID: u64 = 1 << 4;
 
-/// The caller's user; [`UNKNOWN_ID`], which is not a user, if it is unknown.
+/// The caller's user; [`UNKNOWN_ID`], which no user has, if it is unknown.
 pub fn uid(cx: &Context<'_>) -> u32 {
     known_or_shown(cx.uid, cx, "Uid:")
 }
 
-/// The caller's group, in the same way.
+/// The caller's group; likewise.
 pub fn gid(cx: &Context<'_>) -> u32 {
     known_or_shown(cx.gid, cx, "Gid:")
 }
@@ -37,7 +38,7 @@ pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
     self::gid(cx) == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
 }
 
-/// Whether the caller's changes keep set-id bits, as root's do unless it has dropped this capability.
+/// Whether the caller's changes keep set-id bits, as root's do unless it has dropped the capability.
 pub fn keeps_set_id(cx: &Context<'_>) -> bool {
     status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
 }
@@ -46,13 +47,13 @@ fn status(cx: &Context<'_>) -> Option<String> {
     fs::read_to_string(format!("/proc/{}/status", cx.pid)).ok()
 }
 
-/// The words of a line in the status of a process, as `/proc` shows it.
+/// The words of a line in a process's `/proc` status.
 fn field<'a>(status: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().split_whitespace()
 }
 
-/// The fourth of the numbers in a line: real, effective, saved, and that for files.
+/// The fourth number of a line: real, effective, saved, and file-system id.
 fn id_for_files(status: &str, name: &str) -> Option<u32> {
     const FOR_FILES: usize = 3;
     field(status, name).nth(FOR_FILES)?.parse().ok()

@@ -1,4 +1,4 @@
-//! The device below a mounted volume, as the watchdog sees it.
+//! The device of a mounted volume, observed by the watchdog.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use cffs::device::{BlockDevice, Control, Geometry};
 
 use super::watch::{DeviceCall, Watch};
 
-/// A device of which the watchdog learns what it has not answered.
+/// A device that records its running calls for the watchdog.
 pub struct WatchedDevice<D>(pub D, pub Arc<Watch>);
 
 impl<D: BlockDevice> BlockDevice for WatchedDevice<D> {

@@ -1,21 +1,23 @@
-//! A mount that moves with what another program writes.
+//! A mount that follows the changes of another program.
 //!
 //! ```text
 //!   every few seconds: Newer ── a newer version ──▶ it is current ──▶ the kernel drops the contents of
 //!                        └── none                                     open files that changed
 //! ```
 //!
-//! Each request is answered from one version. The kernel knows inodes by their numbers, and a number may
-//! belong to another file in the next version, or to none; and on a volume that was not left clean, the table
+//! Each request is answered from one version. The kernel identifies inodes by number, and a number may belong
+//! to another file in the next version, or to none; and on a volume that was not closed cleanly, the table
 //! from numbers to inodes is out of date. So this module remembers the name by which the kernel found each
 //! inode, and in each version the first request for an inode looks it up by its names. An inode that is not
 //! found, or has another generation, is stale: the kernel looks its name up again, and an open file fails
 //! with `ESTALE`.
 //!
-//! The kernel trusts names and attributes for a second. It keeps contents until the file is opened again or
-//! a version comes, and drops them if the file has changed by then.
+//! The kernel caches names and attributes for a second. It keeps contents until the file is opened again or a
+//! new version is found, and drops them if the file has changed by then.
 //!
-//! Invariant: `seen` of a node describes contents at least as old as what the kernel has cached of it. So it
+//! Invariant: `seen` of a node describes contents at least as old as those that the kernel has cached. So it
+//! is set after the kernel has dropped older contents, not before: when a notification has returned, or when
+//! a request arrives through a handle whose opening told the kernel to drop them.
 //! is set after the kernel has dropped older contents, not before: after a notification returns, or when a
 //! request arrives through a handle whose opening told the kernel to drop them.
 
@@ -38,25 +40,25 @@ use crate::shared::{self, Change, Current, Observer};
 #[cfg(test)]
 mod tests;
 
-/// More directories than this above a file are a loop.
+/// A path with more ancestors than this is a loop.
 const ANCESTORS_MAX: usize = 1 << 12;
 
-/// Finds what a volume has become.
+/// Finds new versions of a volume.
 pub trait Newer: Send {
     /// The current volume, if it has changed since the last call.
     ///
     /// # Errors
     ///
-    /// Why that cannot be known at present, in words.
+    /// Why that is unknown at present, in words.
     fn newer(&mut self) -> std::result::Result<Option<Arc<Volume>>, String>;
 }
 
 /// How a mount follows its volume.
 #[derive(Clone)]
 pub struct Follow {
-    /// How often it is asked for what is new.
+    /// The interval between checks for a new version.
     pub every: Duration,
-    /// Whom to ask.
+    /// The source of new versions.
     pub source: Arc<Mutex<dyn Newer>>,
 }
 
@@ -66,7 +68,7 @@ impl std::fmt::Debug for Follow {
     }
 }
 
-/// The current version of the volume, and what the kernel knows of it.
+/// The current version of the volume, and the inodes that the kernel refers to.
 pub(super) struct Following {
     follow: Follow,
     current: Current,
@@ -74,20 +76,20 @@ pub(super) struct Following {
     nodes: Mutex<HashMap<InodeNo, Node>>,
 }
 
-/// An inode that the kernel knows.
+/// An inode that the kernel refers to.
 struct Node {
     generation: u32,
-    /// The name by which it was found last.
+    /// The name by which it was last found.
     parent: InodeNo,
     name: Box<[u8]>,
-    /// The number of answers that named it to the kernel, less those that the kernel has forgotten.
+    /// The number of answers that returned it to the kernel, less the lookups that the kernel has forgotten.
     lookups: u64,
     opened: u64,
     /// Identifies the oldest contents that the kernel may have cached; `None` if these are unknown.
     seen: Option<Seen>,
-    /// An opening that told the kernel to drop what it has cached. The kernel may not have done so yet.
+    /// An opening that told the kernel to drop cached contents. The kernel may not have done so yet.
     dropping: Option<(FileHandle, Seen)>,
-    /// The newest version in which it was found.
+    /// The newest version in which the inode was found.
     version: u64,
 }
 
@@ -105,25 +107,25 @@ impl Seen {
     }
 }
 
-/// A name on the path to an inode, and the inode that the kernel knows by it.
+/// A name on the path to an inode, and the inode that the kernel associates with it.
 struct Step {
     name: Box<[u8]>,
     ino: InodeNo,
     generation: u32,
 }
 
-/// The volume that one reading request sees.
+/// The volume that one read request sees.
 pub(super) struct ReadView<'a> {
     pub volume: &'a Arc<Volume>,
-    /// Of a volume that is followed: what the kernel knows, and the number of this version.
+    /// For a followed volume: its state, and the number of this version.
     pub following: Option<(&'a Following, u64)>,
 }
 
 impl ReadView<'_> {
-    /// Records that an answer names this inode to the kernel.
+    /// Records that an answer returns this inode to the kernel.
     pub fn note(&self, parent: InodeNo, name: &[u8], attr: &Attr) {
         if let Some((following, version)) = self.following {
-            // Nothing is deleted here, so the volume need not count the kernel's references.
+            // Nothing is deleted by this mount, so the volume need not count the kernel's references.
             self.volume.release(attr.ino, 1);
             following.note(version, parent, name, attr);
         }
@@ -139,7 +141,7 @@ impl Following {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads something of an inode in the current version.
+    /// Reads a property of an inode in the current version.
     pub fn on<T>(
         &self,
         ino: InodeNo,
@@ -152,7 +154,7 @@ impl Following {
             self.find(version, &volume, ino)?;
         }
         match act(&view) {
-            // The volume has dropped the inode from memory, and the table of numbers is out of date.
+            // The volume has evicted the inode from memory, and the table of numbers is out of date.
             Err(Error::Stale | Error::Corruption(Corruption::LocatorEntry { .. })) => {
                 self.find(version, &volume, ino)?;
                 act(&view)
@@ -172,7 +174,7 @@ impl Following {
             step.check(&found)
         });
         match (walked, path.first()) {
-            // It has another name now, and the table of numbers is up to date.
+            // The inode has another name now, and the table of numbers is up to date.
             (Err(Error::NotFound | Error::NotDirectory | Error::Stale), Some(step))
                 if volume.writer().superblock().state == State::Clean =>
             {
@@ -187,7 +189,7 @@ impl Following {
         Ok(())
     }
 
-    /// The names that lead to an inode, the last one first.
+    /// The names on the path to an inode, the last one first.
     fn path(&self, mut ino: InodeNo) -> Result<Vec<Step>> {
         let nodes = self.nodes();
         let mut path = Vec::new();
@@ -202,7 +204,7 @@ impl Following {
         Ok(path)
     }
 
-    /// Records that an answer from this version names an inode to the kernel.
+    /// Records that an answer from this version returns an inode to the kernel.
     pub fn note(&self, version: u64, parent: InodeNo, name: &[u8], attr: &Attr) {
         let mut nodes = self.nodes();
         let node = nodes.entry(attr.ino).or_insert_with(|| Node {
@@ -230,7 +232,7 @@ impl Following {
         }
     }
 
-    /// The kernel has forgotten this number of lookups.
+    /// Subtracts lookups that the kernel has forgotten.
     pub fn forget(&self, ino: InodeNo, lookups: u64) {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.get_mut(&ino) {
@@ -241,10 +243,10 @@ impl Following {
         }
     }
 
-    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop
-    /// that, and use this handle.
+    /// Records that a file is opened. The kernel may keep its cached contents if this returns `None`;
+    /// otherwise it must drop them, and use this handle.
     pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
-        // Before the version is chosen: a newer one then finds the file open.
+        // Before the version is chosen, so that a newer version finds the file open.
         if let Some(node) = self.nodes().get_mut(&ino) {
             node.opened += 1;
         }
@@ -253,12 +255,12 @@ impl Following {
             Ok((version, view.volume.attr(ino)?))
         });
         let (version, attr) = read.inspect_err(|_| self.close(ino, FileHandle(0)))?;
-        // Zero is the handle of files whose contents were kept.
+        // Zero is the handle of openings that keep cached contents.
         let handle = FileHandle(version + 1);
         let seen = Seen::of(&attr);
         let mut nodes = self.nodes();
         let Some(node) = nodes.get_mut(&ino) else { return Ok(Some(handle)) };
-        // This version may have been replaced meanwhile, and what the kernel has may be of the newer one.
+        // This version may have been replaced meanwhile, and the kernel's contents may be from the newer one.
         if node.version == version {
             if node.seen == Some(seen) {
                 return Ok(None);
@@ -268,7 +270,7 @@ impl Following {
         Ok(Some(handle))
     }
 
-    /// A request arrived through a handle: the kernel has processed the answer that named the handle.
+    /// A request arrived through a handle, so the kernel has processed the answer to its opening.
     pub fn used(&self, ino: InodeNo, handle: FileHandle) {
         if handle == FileHandle(0) {
             return;
@@ -280,7 +282,7 @@ impl Following {
         }
     }
 
-    /// A file is closed.
+    /// Records that a file is closed.
     pub fn close(&self, ino: InodeNo, handle: FileHandle) {
         self.used(ino, handle);
         if let Some(node) = self.nodes().get_mut(&ino) {
@@ -288,21 +290,21 @@ impl Following {
         }
     }
 
-    /// Has the kernel drop the contents of an open file if they may have changed. A read that is under way
-    /// holds its pages, so this waits for it.
+    /// Makes the kernel drop the contents of an open file if they may have changed. A running read holds its
+    /// pages, so this waits for it.
     fn refresh(&self, ino: InodeNo) {
         let now = match self.on(ino, |view| view.volume.attr(ino)) {
             Ok(attr) => Some(Seen::of(&attr)),
-            // What the kernel has is of the file that was opened, which is gone.
+            // The cached contents belong to the opened file, which no longer exists.
             Err(Error::Stale) => return,
-            // It may have changed.
+            // The file may have changed.
             Err(_) => None,
         };
         if let Some(node) = self.nodes().get_mut(&ino) {
             if node.seen == now && now.is_some() {
                 return;
             }
-            // Until the kernel has dropped its pages, nothing is known of them.
+            // Until the kernel has dropped its pages, their version is unknown.
             (node.seen, node.dropping) = (None, None);
         }
         self.caches.changed(Change::Contents(ino, 0, None));
@@ -311,7 +313,7 @@ impl Following {
         }
     }
 
-    /// Runs the work of the mount, and at the same time the background work of each version.
+    /// Runs the mount, and concurrently the background work of each version.
     pub fn keep<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let (end, ended) = channel();
@@ -335,7 +337,7 @@ impl Following {
         }
     }
 
-    /// The next version; `None` if the mount ends before.
+    /// The next version; `None` if the mount ends first.
     fn wait_for_newer(
         &self,
         ended: &Receiver<()>,
@@ -365,8 +367,7 @@ impl Following {
         None
     }
 
-    /// Answers from this version from now on, and has the kernel drop the contents of open files that
-    /// changed.
+    /// Switches to this version, and makes the kernel drop the contents of open files that changed.
     fn show(&self, newer: Arc<Volume>) {
         let superblock = newer.writer().superblock();
         tracing::debug!(epoch = superblock.epoch, "shows a newer version");
@@ -380,7 +381,7 @@ impl Following {
 }
 
 impl Step {
-    /// Fails unless what was found is the inode that the kernel knows.
+    /// Fails unless the found inode is the one that the kernel refers to.
     fn check(&self, found: &Attr) -> Result<()> {
         match (found.ino, found.generation) == (self.ino, self.generation) {
             true => Ok(()),

@@ -1,16 +1,17 @@
-//! Whether callers look at what they list.
+//! Estimates whether programs use the inodes of the names that they list.
 //!
-//! A listing may carry the answer of a lookup with each name. That saves a program that then looks at the
-//! files (`ls -l`, `du`, `rm -r`) a request per file. For a program that lists names alone (`find -name`) the
-//! kernel and the server enter inodes that are never used. The kernel decides for all but the first part of a
-//! listing, by whether the directory's names were looked up meanwhile. The first part always asks for inodes,
-//! and most directories have one part.
+//! A listing may carry the answer of a lookup with each name. That saves a program that then examines the
+//! files (`ls -l`, `du`, `rm -r`) one request per file. For a program that lists names alone (`find -name`),
+//! the kernel and the server create inodes that are never used. The kernel decides for all parts of a listing
+//! except the first, by whether the directory's names were looked up meanwhile. For the first part it always
+//! requests inodes, and most directories have only one part.
 //!
-//! So a sample of the names comes without an inode: a program that looks at files of that directory looks the
-//! sample up. If none of many samples was looked up, names come alone, until some are looked up or no
-//! directory was listed for a while. Then the kernel must drop its cached listings without inodes.
+//! So a sample of the names is returned without inodes: a program that examines files of that directory looks
+//! the sample up. If none of many samples was looked up, all names are returned without inodes, until some
+//! are looked up or no directory was listed for a while. Then the kernel must drop its cached listings
+//! without inodes.
 //!
-//! Directories always come with their inodes: a program that lists a tree opens them next.
+//! Directories are always returned with inodes: a program that lists a tree opens them next.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,34 +28,34 @@ mod tests;
 /// Names per sample.
 const NAMES_PER_SAMPLE: u32 = 128;
 
-/// Samples in a row without a lookup after which names come alone.
+/// The number of consecutive samples without a lookup after which names are returned without inodes.
 const UNSEEN_MAX: u32 = 16;
 
 /// Listings without inodes are dropped after this many lookups of their names.
 const LOOKS: u32 = 4;
 
-/// After such a pause other programs list, of which nothing is known.
+/// After a pause of this length, other programs may be listing, so the observations are discarded.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Directories that are remembered, 16 bytes each.
+/// The most directories remembered, 16 bytes each.
 const DIRECTORIES_MAX: usize = 4096;
 
-/// Observations of the programs that list.
+/// Observations of the programs that list directories.
 ///
-/// Its numbers order nothing, and a wrong guess costs a request.
+/// These counters need no memory ordering: a wrong guess costs one request.
 pub(super) struct Interest {
     started: Instant,
-    /// When a listing began last, in milliseconds since the start.
+    /// When a listing last began, in milliseconds since the start.
     listed_ms: AtomicU64,
-    /// Names that were listed, to choose samples by.
+    /// The number of names listed, by which samples are chosen.
     names: AtomicU32,
-    /// Samples since a name was looked up where some came alone.
+    /// The number of samples since the last lookup of a name that was returned without an inode.
     unseen: AtomicU32,
-    /// Such names that were looked up.
+    /// The number of such lookups.
     looks: AtomicU32,
-    /// Where names came alone: all of them, or samples.
+    /// Directories with names returned without inodes: all names, or samples.
     alone: RwLock<HashMap<InodeNo, Alone>>,
-    /// Whether there is such a directory.
+    /// Whether the map is not empty.
     is_any_alone: AtomicBool,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Listing<'a> {
 }
 
 impl Interest {
-    /// Of programs of which nothing is known: they look.
+    /// Without observations, programs are assumed to use inodes.
     pub fn new() -> Interest {
         Interest {
             started: Instant::now(),
@@ -88,7 +89,7 @@ impl Interest {
         }
     }
 
-    /// A part of a directory is listed.
+    /// Records a request for a part of a listing.
     pub fn list(&self, dir: InodeNo) -> Listing<'_> {
         self.list_at(dir, self.started.elapsed())
     }
@@ -109,8 +110,8 @@ impl Interest {
         }
     }
 
-    /// A file was looked up by its name in a directory. Returns the directories whose listings in the
-    /// kernel are to be dropped, mostly none.
+    /// Records that a file was looked up by name. Returns the directories whose listings the kernel must
+    /// drop, usually none.
     pub fn looked_up(&self, dir: InodeNo) -> Vec<InodeNo> {
         if !self.is_any_alone.load(Ordering::Relaxed) || !self.alone.read().contains_key(&dir) {
             return Vec::new();
@@ -128,7 +129,7 @@ impl Interest {
 }
 
 impl Listing<'_> {
-    /// Whether the next file comes with its inode.
+    /// Whether the next file is returned with its inode.
     pub fn wants_inode(&self) -> bool {
         let name = self.names.get();
         self.names.set(name.wrapping_add(1));

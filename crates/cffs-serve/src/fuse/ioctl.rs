@@ -1,4 +1,4 @@
-//! Commands on open files (`ioctl`), as the kernel passes them on.
+//! Ioctls on open files, as the kernel forwards them.
 
 use cffs::error::Error;
 use cffs::units::InodeNo;
@@ -11,30 +11,30 @@ use crate::served::fstrim::FstrimRange;
 #[cfg(test)]
 mod tests;
 
-/// The calls of chattr(1) and lsattr(1), `FS_IOC_GETFLAGS` and so on. The kernel has the numbers of 64 bits
-/// and four bytes of data.
+/// The ioctls of chattr(1) and lsattr(1): `FS_IOC_GETFLAGS` and so on. The numbers that the kernel forwards
+/// have the size of a 64-bit `long`, but the data has four bytes.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const IMMUTABLE_FLAG: u32 = 0x10;
 const APPEND_FLAG: u32 = 0x20;
-/// The same in `struct fsxattr`, whose other fields are zeros here.
+/// The same with `struct fsxattr`, whose other fields are zeros here.
 const GET_EXTENDED_FLAGS: u32 = 0x801c_581f;
 const SET_EXTENDED_FLAGS: u32 = 0x401c_5820;
 const EXTENDED_BYTES: usize = 28;
 const IMMUTABLE_EXTENDED: u32 = 0x8;
 const APPEND_EXTENDED: u32 = 0x10;
 
-/// The attributes that statx(2) knows of every file here: `STATX_ATTR_IMMUTABLE` and
-/// `STATX_ATTR_APPEND`. They go with each reply, though Linux 6.18 does not take them over yet.
+/// The statx(2) attributes that this file system supports: `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
+/// Each reply contains them, though Linux 6.18 ignores them.
 pub(super) const STATX_ATTRIBUTES: u64 = (IMMUTABLE_FLAG | APPEND_FLAG) as u64;
 
-/// Those of them that a file has, whose bits are the same as those of its flags.
+/// Those that a file has; their bits are the same as those of its flags.
 pub(super) fn statx_attributes(protection: Protection) -> u64 {
     u64::from(flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG))
 }
 
-/// Carries out a command, and returns how many bytes of the buffer it filled. `is_owner` says whether
-/// root asks, or the user who mounted the volume; files are protected by root alone.
+/// Carries out an ioctl, and returns how many bytes of the buffer it filled. `is_owner`: whether root asks,
+/// or the user who mounted the volume. Only root may change a file's protection.
 pub(super) fn carry_out(
     volume: &Volume,
     ino: InodeNo,
@@ -85,8 +85,8 @@ pub(super) fn carry_out(
     }
 }
 
-/// Whether a command changes attributes of the file that the kernel may have cached: here the flags, and
-/// with them the time of change.
+/// Whether an ioctl changes attributes of the file that the kernel may have cached: the flags, and with them
+/// the change time.
 pub(super) fn changes_attributes(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_EXTENDED_FLAGS)
 }
@@ -100,13 +100,13 @@ fn errno(error: Error) -> Errno {
     Errno::from_raw_os_error(cffs::vfs::errno(&error))
 }
 
-/// The flags of a file, given which bits stand for what.
+/// The flags of a file, given the bits for each.
 fn flags_of(protection: Protection, immutable: u32, append_only: u32) -> u32 {
     let bit = |is_on: bool, bit| if is_on { bit } else { 0 };
     bit(protection.immutable, immutable) | bit(protection.append_only, append_only)
 }
 
-/// Sets the flags of a file, if they are among those that there are here.
+/// Sets the flags of a file if all of them are supported.
 fn protect(
     volume: &Volume,
     ino: InodeNo,

@@ -1,9 +1,9 @@
-//! A loop device over an image, for the kernel to mount.
+//! A loop device for an image, which the kernel mounts.
 //!
 //! The mount needs a block device, although all reads and writes go to the image directly. So the loop device
-//! carries no requests of ours, and its size, which is the image's rounded down to 512 bytes, does not
-//! matter. It clears itself when the mount goes (*autoclear*), however that goes, and holds no lock: an image
-//! whose server has died can be opened again.
+//! carries no requests of the server, and its size, the image's rounded down to 512 bytes, does not matter.
+//! It is removed with the mount (*autoclear*), however that ends, and holds no lock: an image whose server
+//! has died can be opened again.
 
 use std::fs::File;
 use std::io;
@@ -15,24 +15,24 @@ use cffs::device::file::LoopInfo;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl};
 
-/// How often somebody else may take the device that was free a moment ago.
+/// How often to retry if another process takes the free device first.
 const ATTEMPTS: usize = 16;
 
 /// `LO_FLAGS_READ_ONLY`: nothing is written through the device.
 const READ_ONLY: u32 = 1;
-/// `LO_FLAGS_AUTOCLEAR`: the device goes with its last user. `LO_FLAGS_PARTSCAN` is not set, so the
-/// kernel looks for no partitions in the image.
+/// `LO_FLAGS_AUTOCLEAR`: the device is removed with its last user. `LO_FLAGS_PARTSCAN` is not set, so the
+/// kernel does not search the image for partitions.
 const AUTOCLEAR: u32 = 4;
 
-/// A loop device, which stays until this is dropped and no mount holds it.
+/// A loop device, which exists until this is dropped and no mount uses it.
 pub(super) struct LoopDevice {
     path: PathBuf,
-    /// Keeps the device until there is a mount on it.
+    /// Keeps the device until it is mounted.
     _file: File,
 }
 
 impl LoopDevice {
-    /// Sets one up over an open image, which is shown under the name `image`.
+    /// Attaches a loop device to an open image, shown under the name `image`.
     pub fn over(file: &File, image: &Path, read_only: bool) -> io::Result<LoopDevice> {
         let control = File::options().read(true).write(true).open("/dev/loop-control")?;
         for _ in 0..ATTEMPTS {
@@ -41,8 +41,8 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = File::options().read(true).write(!read_only).open(&path)?;
             let request = Config::new(file.as_raw_fd(), image, read_only);
-            // SAFETY: LOOP_CONFIGURE reads a `struct loop_config` through its argument, which
-            // `Config` is, and writes nothing.
+            // LOOP_CONFIGURE reads a `struct loop_config` through its argument, whose layout `Config` has,
+            // and writes nothing.
             match unsafe { ioctl(&device, Setter::<CONFIGURE, Config>::new(request)) } {
                 Ok(()) => return Ok(LoopDevice { path, _file: device }),
                 Err(Errno::BUSY) => {}
@@ -57,10 +57,10 @@ impl LoopDevice {
     }
 }
 
-/// `LOOP_CTL_GET_FREE`: the number of a free device, which is made if there is none.
+/// `LOOP_CTL_GET_FREE`: returns the number of a free device, creating one if needed.
 struct GetFree;
 
-// SAFETY: the request passes no pointer, and what it returns is a plain number.
+// The request passes no pointer, and its result is a plain number.
 unsafe impl Ioctl for GetFree {
     type Output = i32;
 
@@ -100,7 +100,7 @@ impl Config {
     fn new(fd: RawFd, image: &Path, read_only: bool) -> Config {
         let mut file_name = [0; 64];
         let name = image.as_os_str().as_bytes();
-        // The last byte stays zero. What is cut off can still be seen in sysfs.
+        // The last byte stays zero. sysfs shows the whole name.
         let len = name.len().min(file_name.len() - 1);
         file_name[..len].copy_from_slice(&name[..len]);
         let flags = if read_only { AUTOCLEAR | READ_ONLY } else { AUTOCLEAR };

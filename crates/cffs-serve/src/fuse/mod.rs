@@ -1,8 +1,8 @@
 //! FUSE: the volume as a mounted file system.
 //!
-//! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted. Stands on `fuse-ring`
-//! (protocol and transports), on the facade, and on [`served`](crate::served), whose
-//! [`control`] interface other programs use through the mount.
+//! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted. Uses `fuse-ring`
+//! (protocol and transports), on the facade, and on [`served`](crate::served), whose [`control`] interface
+//! other programs use through the mount.
 //!
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
@@ -10,14 +10,13 @@
 //!                             EpochWriter::background                    (closing)
 //! ```
 //!
-//! Root's mounts stand on a block device (type `fuseblk`): the device itself, or a loop device over the
-//! image. Then sync(2) and syncfs(2) reach the volume, and umount(2) returns when the image is
-//! complete. Where there is none to be had, and for ordinary users, the type is `fuse`.
+//! Root's mounts use a block device (type `fuseblk`): the device itself, or a loop device for the image. Then
+//! sync(2) and syncfs(2) reach the volume, and umount(2) returns when the image is complete. If no block
+//! device is available, and for ordinary users, the type is `fuse`.
 //!
-//! Invariants: the kernel checks permissions (`default_permissions`, POSIX ACLs), caches names and
-//! attributes for as long as it likes, and keeps locks by itself. Writes reach the volume before
-//! the call of the writer returns: the kernel does not hold them back, so sizes and times are the
-//! volume's alone.
+//! Invariants: the kernel checks permissions (`default_permissions`, POSIX ACLs), caches names and attributes
+//! for the configured lifetime, and manages file locks itself. Writes reach the volume before the writer's
+//! call returns: the kernel does not delay them, so the volume alone determines sizes and times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,58 +74,58 @@ use crate::shared::{self, Companion, Current, Exports};
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
 
-/// The lifetime of names and attributes in the kernel if the mount alone changes the volume: a year, longer
+/// The lifetime of names and attributes in the kernel if only the mount changes the volume: a year, longer
 /// than any mount. The server notifies the kernel of its own changes.
 pub const TTL_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The same if another front end changes the volume, too. That front end notifies the kernel of most changes;
+/// The same if another front end also changes the volume. That front end notifies the kernel of most changes;
 /// this bounds the others, such as access times.
 pub const TTL_SHARED: Duration = Duration::from_secs(1);
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The image or device, as the mount table shows it.
     pub source: PathBuf,
-    /// No writes.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// Users other than the mounter may enter.
+    /// Whether users other than the mounter have access.
     pub allow_other: bool,
-    /// Set-id bits are honoured.
+    /// Whether set-id bits are honoured.
     pub suid: bool,
-    /// Device files work.
+    /// Whether device files work.
     pub dev: bool,
-    /// Programs can be executed.
+    /// Whether programs can be executed.
     pub exec: bool,
-    /// When a read sets the access time, as the volume was opened. The mount table shows `noatime`.
+    /// When a read sets the access time; the volume is opened with the same. The mount table shows `noatime`.
     pub atime: AtimeMode,
-    /// The options that the server keeps while it runs, by name, as commands see them.
+    /// The options that do not change while the server runs, by name, as commands see them.
     pub fixed: BTreeMap<String, String>,
     /// How requests arrive.
     pub transport: TransportChoice,
-    /// The watchdog, which the device's [`WatchedDevice`] shares.
+    /// The watchdog, shared with the device's [`WatchedDevice`].
     pub watch: Arc<Watch>,
-    /// Symbolic links are not followed.
+    /// Whether symbolic links are not followed.
     pub no_symlink_follow: bool,
     /// The image or device itself, unless the volume is in an object store. It is released when the volume is
     /// closed, before the server ends.
     pub device: Option<Arc<FileDevice>>,
-    /// Mounts a block device, or a loop device over an image; for root only.
+    /// Whether to mount a block device, or a loop device for an image; only for root.
     pub block_device: bool,
     /// How long the volume must be idle before it is regrouped; `None` for never.
     pub regroup_after: Option<Duration>,
     /// The size of the volume's cache in bytes, as statistics show it.
     pub cache_bytes: u64,
-    /// The program by which this one can be replaced while the volume is mounted.
+    /// The program that can replace this one while the volume is mounted.
     pub program: Option<PathBuf>,
     /// The kernel's caches, which another front end of the volume invalidates.
     pub caches: KernelCaches,
     /// The lifetime of names and attributes in the kernel.
     pub ttl: Duration,
-    /// How the mount follows another program's changes, if it does. It has no companion server then.
+    /// How the mount follows another program's changes, if it does. It then has no companion server.
     pub follow: Option<Follow>,
 }
 
-/// How serving ended, if it did not fail.
+/// How serving ended without an error.
 #[derive(Debug)]
 pub enum Ended {
     /// The volume was unmounted, and its image is complete.
@@ -137,7 +136,7 @@ pub enum Ended {
     Open(StillOpen),
 }
 
-/// A suspended mount whose volume could not be closed; [`Server::resume`] goes on with it.
+/// A suspended mount whose volume could not be closed; [`Server::resume`] continues it.
 pub struct StillOpen {
     /// The mount.
     pub suspended: Suspended,
@@ -153,19 +152,19 @@ impl fmt::Debug for StillOpen {
     }
 }
 
-/// Why serving ended without an unmount or without a complete image.
+/// Why serving ended without an unmount, or without a complete image.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The connection to the kernel broke.
+    /// The connection to the kernel failed.
     #[error("serving failed: {0}")]
     Session(#[from] io::Error),
-    /// The volume could not be completed; the next mount recovers it.
+    /// The volume could not be written completely; the next mount recovers it.
     #[error("closing the volume failed: {0}")]
     Close(#[from] Error),
 }
 
-/// A mounted volume. Programs that enter it wait until [`serve`](Server::serve) runs; dropped
-/// without that, it is unmounted.
+/// A mounted volume. Programs that access it wait until [`serve`](Server::serve) runs. If dropped before, it
+/// is unmounted.
 pub struct Server {
     session: Session<Adapter>,
     volume: Current,
@@ -235,7 +234,7 @@ impl Parts {
         let transport = describe_transport(session.transport());
         tracing::info!(transport, mount_type, "mounted");
         self.caches.fill(session.notifier(), session.unmounter());
-        // All are new here, so none is set already.
+        // All are new, so none is set already.
         let _ = self.restarter.set(Box::new(Restarter {
             program: options.program.clone(),
             suspender: session.suspender(),
@@ -274,7 +273,7 @@ impl Parts {
     }
 }
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(Unmounter);
 
@@ -287,7 +286,7 @@ impl Stopper {
         }
     }
 
-    /// Ends at once. Requests of programs that still have files open fail.
+    /// Ends the server at once. Requests of programs with open files fail.
     pub fn abort(&self) -> io::Result<()> {
         self.0.unmount(Unmount::Force)
     }
@@ -319,8 +318,8 @@ impl Server {
         Ok(Server { why_no_block_device, ..server })
     }
 
-    /// Continues a [suspended](Ended::Suspended) mount with a volume that was opened since. `failure` says
-    /// why the program was not replaced, if this is still the same program.
+    /// Continues a [suspended](Ended::Suspended) mount with a volume that was opened since. `failure` is the
+    /// reason why the program was not replaced, if this is still the same program.
     ///
     /// # Errors
     ///
@@ -338,7 +337,7 @@ impl Server {
         Ok(parts.into_server(session, options, mount_type, failure))
     }
 
-    /// How requests arrive, in words.
+    /// The transport, in words.
     pub fn transport(&self) -> String {
         describe_transport(self.session.transport())
     }
@@ -353,42 +352,42 @@ impl Server {
         self.why_no_block_device.as_deref()
     }
 
-    /// The means to end the server.
+    /// A handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.session.unmounter())
     }
 
-    /// Sets the companion server, which ends before the volume is closed, and shows its exports.
+    /// Sets the companion server, which ends before the volume is closed, and publishes its exports.
     pub fn set_companion(&self, companion: Arc<dyn Companion>, exports: Arc<dyn Exports>) {
         self.closing.set_companion(companion);
-        // A mount has one at most.
+        // A mount has at most one.
         let _ = self.served.exports.set(exports);
     }
 
-    /// Shows why the companion server did not go on with its clients after a restart.
+    /// Records why the companion server did not continue with its clients after a restart.
     pub fn companion_failed(&self, why: String) {
-        // A mount has one at most.
+        // A mount has at most one.
         let _ = self.served.nfs_failure.set(why);
     }
 
-    /// Shows the requests to the volume's object store among its counters.
+    /// Adds the counters of requests to the volume's object store.
     pub fn set_store(&self, requests: Counters) {
-        // A volume has one at most.
+        // A volume has at most one.
         let _ = self.served.store.set(requests);
     }
 
-    /// Shows the synced changes on a local disk that wait for the object store.
+    /// Adds the counters of staged records that wait for the object store.
     pub fn set_staging(&self, waiting: Counters) {
-        // A volume has one at most.
+        // A volume has at most one.
         let _ = self.served.staging.set(waiting);
     }
 
-    /// Serves until the volume is unmounted, and closes it, or until this program gets replaced.
+    /// Serves until the volume is unmounted, and closes it, or until this program is replaced.
     pub fn serve(self) -> Result<Ended, ServeError> {
         self.serve_then(|| ())
     }
 
-    /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
+    /// Does the same, and calls `ready` when programs can access the volume, and it can be unmounted.
     pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
         let Server { session, volume, following, closing, watch, mount_type, .. } = self;
         let (shown, regroup_after) = (&self.served, self.regroup_after);
@@ -402,7 +401,7 @@ impl Server {
                 let idle = move || shown.regroup_when_idle(&volume, after, &regrouping_ended);
                 scope.spawn(idle);
             }
-            // The watchdog ends when this is dropped.
+            // Dropping this ends the watchdog.
             let _end = end;
             let serve = || session.serve_then(ready);
             let served = match &following {
@@ -424,7 +423,7 @@ impl Server {
                 let suspended = Suspended::new(connection, handover, mount_type);
                 return Ok(Ended::Suspended(suspended));
             }
-            // Serving ends with this, unless it failed.
+            // Usually ends serving; not after a failure.
             closing.run();
             served.map(|_| Ended::Closed).map_err(ServeError::from)
         });
@@ -435,7 +434,7 @@ impl Server {
     }
 }
 
-/// Why a volume that could not be closed for the next program is still open; `None` if it is not.
+/// Why a volume that could not be closed for the next program is still open; `None` if it is closed.
 fn why_open(volume: &Volume, error: &Error) -> Option<String> {
     const FILES: &str = "files that are open and have no name";
     match error {
@@ -444,7 +443,7 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),
         Error::NoSpace => {
-            // The references are kept. This removes the names that some of the files got already.
+            // Keeps the references. This removes the names that some of the files were given already.
             let given = Handover { references: Vec::new(), has_nameless: true };
             let _ = given.succeed(volume);
             Some(format!("there is no space to hand over {FILES}"))
@@ -453,7 +452,7 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
     }
 }
 
-/// Mounts the block device on which the volume lies, or a loop device over its image.
+/// Mounts the block device that contains the volume, or a loop device for its image.
 fn on_block_device<T>(
     device: &FileDevice,
     options: &Options,
@@ -503,7 +502,7 @@ fn config(options: &Options) -> Config {
         | Features::DONT_MASK
         | Features::POSIX_ACL
         | Features::HANDLE_KILLPRIV_V2;
-    // Only root can make id-mapped mounts, and the server finds a caller's user by its process.
+    // Only root can create id-mapped mounts, for which the server finds a caller's user from its process.
     let finds_users = rustix::process::geteuid().is_root() && fuse_ring::sees_all_processes();
     features.set(Features::ALLOW_IDMAP, finds_users);
     let wishes = Wishes {
@@ -514,7 +513,7 @@ fn config(options: &Options) -> Config {
         elide_opendir: options.follow.is_none(),
         ..defaults
     };
-    // Only a volume in an object store has no device here.
+    // Only volumes in object stores have no device here.
     let waits_long = options.device.is_none();
     Config { wishes, transport: options.transport, waits_long, ..Config::default() }
 }

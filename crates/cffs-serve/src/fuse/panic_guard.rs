@@ -1,14 +1,14 @@
-//! The guard of a volume during one call.
+//! Detects a panic during one call.
 //!
-//! A call that panics may leave the volume half changed in memory. The session then fails all requests; the
-//! guard stops the volume's writes and the companion server's answers.
+//! A panic may leave the volume half changed in memory. The session then fails all requests; the guard stops
+//! writes to the volume and answers of the companion server.
 
 use std::ops::Deref;
 use std::thread;
 
 use super::closing::Closing;
 
-/// The volume for one call.
+/// The volume during one call.
 pub(super) struct PanicGuard<'a, T> {
     inner: T,
     closing: &'a Closing,

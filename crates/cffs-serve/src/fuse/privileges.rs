@@ -1,4 +1,4 @@
-//! Set-id bits: which a caller may give, and which a change of the contents takes.
+//! Set-id bits: which ones a caller may set, and which ones a change of contents clears.
 
 use cffs::vfs::types::{Attr, SetAttr, Unprivileged};
 use cffs::vfs::{Caller, Groups, Volume};
@@ -11,13 +11,13 @@ use super::translate::{errno, ino};
 const SET_ID_BITS: u32 = 0o6000;
 pub(super) const SET_GROUP_ID_BIT: u32 = 0o2000;
 
-/// The caller of a request, as far as the request names it. Its other groups are unknown.
+/// The caller of a request, as far as the request names it; without supplementary groups.
 pub(super) fn caller(cx: &Context<'_>) -> Caller<'static> {
     let groups = Groups::Listed(&[]);
     Caller { uid: cx.uid, gid: cx.gid, groups, umask: 0, process: cx.pid, condition: None }
 }
 
-/// Takes set-id bits from a file whose contents an unprivileged caller changes. Returns whether it had any.
+/// Clears set-id bits of a file whose contents an unprivileged caller changes. Returns whether it had any.
 pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<bool, Errno> {
     let attr = volume.attr(ino(node)).map_err(errno("write"))?;
     if attr.permissions & SET_ID_BITS == 0 {
@@ -29,8 +29,7 @@ pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<b
     Ok(true)
 }
 
-/// The same unless the caller has the capability to leave them on, for requests without a flag by which the
-/// kernel says so.
+/// The same unless the caller has the capability to keep them, for requests that carry no flag about this.
 pub(super) fn clear_unless_kept(
     volume: &Volume,
     cx: &Context<'_>,
@@ -43,14 +42,14 @@ pub(super) fn clear_unless_kept(
     clear(volume, cx, node)
 }
 
-/// How a caller without privileges stands to the group of a file, as far as it counts.
+/// The relation of an unprivileged caller to a file's group.
 pub(super) fn unprivileged(cx: &Context<'_>, attr: &Attr) -> Unprivileged {
     let is_member =
         attr.permissions & SET_GROUP_ID_BIT == 0 || credentials::has_group(cx, attr.gid);
     if is_member { Unprivileged::Member } else { Unprivileged::Stranger }
 }
 
-/// Whether the caller may give a program the rights of a group. Linux asks this itself from version 6.0 on.
+/// Whether the caller may make a program set-group-ID. Linux checks this itself from version 6.0 on.
 pub(super) fn may_set_gid(cx: &Context<'_>) -> impl Fn(u32) -> bool {
     |gid| credentials::has_group(cx, gid) || credentials::keeps_set_id(cx)
 }

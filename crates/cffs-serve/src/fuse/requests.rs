@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Room for the numbers of all operations.
 const SLOTS: usize = 64;
 
-/// The request that this thread serves, for crash reports.
+/// The request that this thread is serving, for crash reports.
 pub fn current_request() -> Option<String> {
     let (opcode, node) = fuse_ring::current_request()?;
     Some(format!("{} of inode {}", format!("{opcode:?}").to_lowercase(), node.0))
@@ -23,14 +23,14 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Counts one.
+    /// Counts one request.
     pub fn count(&self, opcode: Opcode) {
         if let Some(counter) = self.0.get(opcode as usize) {
             counter.count();
         }
     }
 
-    /// The non-zero counts, by the operation's name.
+    /// The non-zero counts by operation name.
     pub fn describe(&self) -> Value {
         let count = |opcode: Opcode| Some(self.0.get(opcode as usize)?.get());
         Opcode::ALL

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Suspended`] is the state that is handed over; [`State`] is its serialised form. The kernel keeps
-//! everything else: open files, names, pages, and the requests of callers that wait.
+//! everything else: open files, names, pages, and the requests of waiting callers.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -28,16 +28,16 @@ use super::closing::Closing;
 use crate::served::Identity;
 use crate::served::control::Restart;
 
-/// The version of [`State`], and of the state of a companion server, that this program writes and reads.
+/// The version of [`State`] and of the companion server's state that this program reads and writes.
 pub const VERSION: u32 = 2;
 
 /// The command that prints the [`VERSION`] of a program.
 pub const VERSION_COMMAND: &str = "resume-version";
 
-/// The command that makes the requests which a mount's session needs to be suspended.
+/// The command that makes the requests needed to suspend a session.
 pub const FILL_COMMAND: &str = "fill-requests";
 
-/// A mount without a server, and the files in use of its volume.
+/// A mount without a server, and the files of its volume that are in use.
 #[derive(Debug)]
 pub struct Suspended {
     device: OwnedFd,
@@ -48,7 +48,7 @@ pub struct Suspended {
     mount_type: String,
 }
 
-/// The serialised form for the next program, which has the descriptor under the same number.
+/// The serialised form for the next program, in which the descriptor has the same number.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
     device: RawFd,
@@ -62,13 +62,12 @@ pub struct State {
     references: Vec<(u64, u64)>,
     has_nameless: bool,
     mount_type: String,
-    /// The entries of its rings, if it has any. A program that does not know this field does not know
-    /// [`FILL_COMMAND`] either.
+    /// The entries of its rings, if it uses any. A program without this field lacks [`FILL_COMMAND`] as well.
     #[serde(default)]
     rings: Option<Vec<RingEntry>>,
 }
 
-/// An entry of a ring, whose request is handed over separately.
+/// An entry of a ring; its request is handed over separately.
 #[derive(Debug, Serialize, Deserialize)]
 struct RingEntry {
     core: usize,
@@ -106,7 +105,7 @@ impl Suspended {
         (connection, self.handover, self.mount_type)
     }
 
-    /// The state for the next program, and the requests that wait for it.
+    /// The state for the next program, and the waiting requests.
     pub fn state(&self) -> (State, Vec<u8>) {
         let references = self.handover.references.iter();
         let mut requests = Vec::new();
@@ -164,14 +163,14 @@ impl Suspended {
 }
 
 impl RingEntry {
-    /// Converts an entry and appends its request to `requests`.
+    /// Converts an entry, and appends its request to `requests`.
     fn of(entry: &HeldEntry, requests: &mut Vec<u8>) -> RingEntry {
         let HeldEntry { core, thread, queue, address, len, ref request } = *entry;
         requests.extend_from_slice(request);
         RingEntry { core, thread, queue, address, len, request_len: request.len() }
     }
 
-    /// Converts back, with the request at the front of `requests`.
+    /// Converts back, taking the request from the front of `requests`.
     fn with_request(self, requests: &mut &[u8]) -> io::Result<HeldEntry> {
         let RingEntry { core, thread, queue, address, len, request_len } = self;
         let request = requests.split_off(..request_len).ok_or(io::ErrorKind::InvalidData)?.to_vec();
@@ -179,22 +178,22 @@ impl RingEntry {
     }
 }
 
-/// Begins the replacement of a server.
+/// Starts the replacement of a server.
 pub(super) struct Restarter {
     /// The next program; `None` if this one cannot be replaced.
     pub(super) program: Option<PathBuf>,
     pub(super) suspender: Suspender,
     /// The mount's directory.
     pub(super) directory: PathBuf,
-    /// Pauses the companion server first.
+    /// Closes the volume; here, pauses the companion server.
     pub(super) closing: Arc<Closing>,
     pub(super) went_on: Arc<Mutex<Option<WentOn>>>,
 }
 
-/// The pipe that holds requests back until it is closed, if the session needs requests.
+/// A pipe whose closing starts the requests, if the session needs any.
 type Fill = Option<ChildStdin>;
 
-/// A failed attempt, after which the server went on.
+/// A failed attempt, after which the server continued.
 #[derive(Clone, Debug)]
 pub(super) struct WentOn {
     /// A new value of [`Identity::started`].
@@ -203,7 +202,7 @@ pub(super) struct WentOn {
 }
 
 impl Restart for Restarter {
-    /// Suspends the session, if the next steps can be expected to succeed.
+    /// Suspends the session, if the following steps are expected to succeed.
     fn begin(&self, volume: &Volume) -> Result<(), String> {
         let program = self.program.as_ref().ok_or(
             "the volume lies in an object store, where no other program can take it over; unmount and mount",
@@ -230,7 +229,7 @@ impl Restart for Restarter {
         let fill = fill.ok_or_else(|| {
             format!("{shown} cannot take over requests that arrive by io_uring; unmount and mount")
         })?;
-        // Before the mount is suspended: the companion's threads may wait for answers of the mount.
+        // Before the mount is suspended, since the companion's threads may wait for its answers.
         self.closing.pause_companion()?;
         if let Err(why) = check_writable(volume) {
             self.closing.resume_companion();
@@ -255,8 +254,8 @@ impl Restart for Restarter {
 }
 
 impl Restarter {
-    /// Starts a process that makes the requests which the session needs, if any, once the pipe is closed. It
-    /// is no child of this process, since it waits for the next program. `None` if the program cannot make
+    /// Starts a process that makes the requests needed by the session, if any, once the pipe is closed. It is
+    /// not a child of this process, since it waits for the next program. `None` if the program cannot make
     /// requests.
     fn prepare_fill(&self, program: &Path) -> io::Result<Option<Fill>> {
         let cores = self.suspender.fill();

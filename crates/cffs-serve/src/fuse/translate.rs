@@ -1,4 +1,4 @@
-//! Between the protocol's values and the facade's.
+//! Conversions between the protocol's values and the facade's.
 
 use std::time::Duration;
 
@@ -30,16 +30,16 @@ const XATTR_REPLACE: u32 = 2;
 const TYPE_MASK: u32 = 0o170_000;
 const PERMISSIONS_MASK: u32 = 0o7777;
 
-/// The handle of a file that is written past the page cache. All others are opened by the kernel itself
-/// or as it would do that, and have the handle 0.
+/// The handle of a file that is written without the page cache. All others are opened by the kernel itself,
+/// or as it would open them, and have the handle 0.
 pub const UNCACHED: FileHandle = FileHandle(1);
 
-/// The kernel's name for an inode is the inode's number.
+/// The inode number of a node: they are the same.
 pub fn ino(node: NodeId) -> InodeNo {
     InodeNo(node.0)
 }
 
-/// The number of an error for the kernel. Errors that the caller did not cause are logged.
+/// The error number for the kernel. Logs errors that the caller did not cause.
 pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     move |error| {
         if matches!(error, Error::Io(_) | Error::Corruption(_)) {
@@ -49,15 +49,15 @@ pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     }
 }
 
-/// The file that the kernel asks to make.
+/// The new file that a request describes.
 pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32) -> NewFile<'a> {
     let permissions = permissions(mode);
     NewFile { kind, permissions, uid: cx.uid, gid: cx.gid, times: None }
 }
 
 /// A file that is created for writing bypasses the page cache: its bytes are copied once less, and the kernel
-/// does not query capabilities before it writes. A handle that cannot read is never mapped; a reader has its
-/// own handle, with a cache.
+/// does not query capabilities before each write. A write-only handle is never mapped; readers have their own
+/// handles, with a cache.
 pub fn opened(create: &Create) -> Opened {
     match create.flags & O_ACCMODE {
         O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },
@@ -65,7 +65,7 @@ pub fn opened(create: &Create) -> Opened {
     }
 }
 
-/// Attributes as the kernel takes them.
+/// Attributes in the kernel's form.
 pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {
     protocol::Attr {
         ino: attr.ino.0,
@@ -83,7 +83,7 @@ pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {
     }
 }
 
-/// The inode of a name, which the kernel may cache for `ttl`. The node number is the inode number.
+/// The answer of a lookup, which the kernel may cache for `ttl`. The node number is the inode number.
 pub fn entry(found: &types::Attr, block_bytes: u32, ttl: Duration) -> Entry {
     Entry {
         node: NodeId(found.ino.0),
@@ -94,7 +94,7 @@ pub fn entry(found: &types::Attr, block_bytes: u32, ttl: Duration) -> Entry {
     }
 }
 
-/// A time as the kernel takes it.
+/// A time in the kernel's form.
 pub fn time(time: Timestamp) -> protocol::Timestamp {
     protocol::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
@@ -110,7 +110,7 @@ fn set_time(time: protocol::SetTime) -> types::SetTime {
     }
 }
 
-/// The changes that a `SETATTR` asks for, except that of set-id bits, which depends on the caller.
+/// The changes that a `SETATTR` requests, except those of set-id bits, which depend on the caller.
 pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
     types::SetAttr {
         permissions: change.mode.map(|mode| mode & PERMISSIONS_MASK),
@@ -138,7 +138,7 @@ pub fn new_kind(mode: u32, rdev: u32) -> Result<NewKind<'static>, Errno> {
     }
 }
 
-/// The permissions in a mode.
+/// The permission bits of a mode.
 pub fn permissions(mode: u32) -> u32 {
     mode & PERMISSIONS_MASK
 }
@@ -188,7 +188,7 @@ pub fn xattr_mode(flags: u32) -> Result<XattrMode, Errno> {
     }
 }
 
-/// The state of the volume as the kernel takes it.
+/// The state of the volume in the kernel's form.
 pub fn statfs(stat: &StatFs) -> protocol::Statfs {
     protocol::Statfs {
         blocks: stat.fragments,

@@ -1,12 +1,12 @@
-//! The requests that the threads of a server work on, and since when, written without a lock.
+//! The current job of each thread of a server, with its start, recorded without a lock.
 //!
-//! Each thread has its own place, so that recording a request costs four stores. The records are for people:
-//! a place may change while it is read.
+//! Each thread has its own slot, so that recording a request costs four stores. The records are only
+//! informative: a slot may change while it is read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// More than the usual number of threads. Beyond that, some threads share a place, and one of them is not
-/// shown.
+/// The number of slots, more than the usual number of threads. With more threads, some share a slot, and only
+/// one of them is shown.
 const PLACES: usize = 256;
 
 thread_local! {
@@ -16,32 +16,32 @@ thread_local! {
     };
 }
 
-/// The work of one thread.
+/// The current job of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// Its kind.
     pub kind: u64,
-    /// Its object: an inode, an offset.
+    /// Its object: an inode or an offset.
     pub at: u64,
-    /// How much of it: bytes.
+    /// Its size, in bytes.
     pub len: u64,
-    /// The tick at which it began.
+    /// The tick of its start.
     pub since: u64,
 }
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Place {
-    /// One more than the tick; 0 if there is nothing.
+    /// One more than the start tick; 0 without a job.
     since: AtomicU64,
     kind: AtomicU64,
     at: AtomicU64,
     len: AtomicU64,
-    /// How many have ended here.
+    /// The number of jobs that have ended here.
     ended: AtomicU64,
 }
 
-/// Jobs of one sort, of which a thread has at most one.
+/// Jobs of one kind; each thread has at most one.
 pub(super) struct Underway {
     places: Vec<Place>,
 }
@@ -53,7 +53,7 @@ impl Default for Underway {
 }
 
 impl Underway {
-    /// This thread begins a job.
+    /// Records that this thread begins a job.
     pub fn begin(&self, job: Job) {
         let Some(place) = self.place() else { return };
         place.kind.store(job.kind, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Underway {
         place.since.store(job.since + 1, Ordering::Release);
     }
 
-    /// This thread has ended its job.
+    /// Records that this thread has ended its job.
     pub fn end(&self) {
         if let Some(place) = self.place() {
             place.since.store(0, Ordering::Release);
@@ -70,12 +70,12 @@ impl Underway {
         }
     }
 
-    /// How many jobs have ended.
+    /// The number of ended jobs.
     pub fn ended(&self) -> u64 {
         self.places.iter().map(|place| place.ended.load(Ordering::Relaxed)).sum()
     }
 
-    /// The jobs that began at a tick or before, the oldest first.
+    /// The jobs that began no later than a tick, oldest first.
     pub fn since(&self, tick: u64) -> Vec<Job> {
         let job = |place: &Place| {
             let since = place.since.load(Ordering::Acquire).checked_sub(1)?;

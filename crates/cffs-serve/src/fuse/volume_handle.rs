@@ -11,15 +11,15 @@ use fuse_ring::protocol::FileHandle;
 use super::follow::{Following, ReadView};
 use crate::shared::Current;
 
-/// The volume that is served.
+/// The served volume.
 pub(super) enum VolumeHandle {
     /// One volume.
     Fixed(Arc<Volume>),
-    /// One that another program changes.
+    /// A volume that another program changes.
     Following(Current, Arc<Following>),
 }
 
-/// The volume that one request sees.
+/// The volume as one request sees it.
 pub(super) enum VolumeRef<'a> {
     Fixed(&'a Arc<Volume>),
     Version(Arc<Volume>),
@@ -45,7 +45,7 @@ impl VolumeHandle {
         }
     }
 
-    /// The volume, if it can be changed here.
+    /// The volume, if this mount can change it.
     pub fn to_write(&self) -> Option<&Arc<Volume>> {
         match self {
             VolumeHandle::Fixed(volume) => Some(volume),
@@ -53,7 +53,7 @@ impl VolumeHandle {
         }
     }
 
-    /// Reads something of an inode.
+    /// Reads a property of an inode.
     pub fn on<T>(
         &self,
         ino: InodeNo,
@@ -65,7 +65,7 @@ impl VolumeHandle {
         }
     }
 
-    /// The kernel has forgotten this number of lookups.
+    /// Subtracts lookups that the kernel has forgotten.
     pub fn forget(&self, ino: InodeNo, lookups: u64) {
         match self {
             VolumeHandle::Fixed(volume) => volume.release(ino, lookups),
@@ -73,8 +73,8 @@ impl VolumeHandle {
         }
     }
 
-    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop
-    /// that, and use this handle.
+    /// Records that a file is opened. The kernel may keep its cached contents if this returns `None`;
+    /// otherwise it must drop them, and use this handle.
     pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
         match self {
             VolumeHandle::Fixed(_) => Ok(None),
@@ -82,14 +82,14 @@ impl VolumeHandle {
         }
     }
 
-    /// A request arrived through a handle.
+    /// Records that a request arrived through a handle.
     pub fn used(&self, ino: InodeNo, handle: FileHandle) {
         if let VolumeHandle::Following(_, following) = self {
             following.used(ino, handle);
         }
     }
 
-    /// A file is closed.
+    /// Records that a file is closed.
     pub fn close(&self, ino: InodeNo, handle: FileHandle) {
         if let VolumeHandle::Following(_, following) = self {
             following.close(ino, handle);

@@ -1,9 +1,9 @@
-//! Tells the transport about threads that wait.
+//! Tells the transport when threads wait.
 
 use cffs::waiter::Waiter;
 
-/// A thread that waits leaves its slot to another ([`fuse_ring::will_wait`]). A mounted volume is opened with
-/// this waiter. Others work as well, but a slow device then delays more callers.
+/// A waiting thread leaves its slot to another one ([`fuse_ring::will_wait`]). Mounted volumes are opened
+/// with this waiter. Others work as well, but then a slow device delays more callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaveSeat;
 

@@ -1,4 +1,4 @@
-//! A watchdog: logs work that makes no progress for long, and the reason.
+//! A watchdog, which logs work that makes no progress for long, and the cause.
 //!
 //! ```text
 //!   requests of the kernel ──┐
@@ -7,7 +7,8 @@
 //!   closing the volume     ──┘                                        report
 //! ```
 //!
-//! The watchdog's thread counts ticks, so that recording a start reads no clock, and tests control time.
+//! The watchdog's thread counts ticks, so that recording a start does not read the clock, and tests control
+//! time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -19,20 +20,20 @@ use super::underway::{Job, Underway};
 use crate::served::Served;
 use crate::served::shutdown::ShutdownReport;
 
-/// The default time that something may take before it is logged.
+/// The default time after which unfinished work is logged.
 pub const STALL: Duration = Duration::from_secs(30);
 
-/// Bounds of a tick.
+/// The shortest and the longest tick.
 const TICK_MIN: Duration = Duration::from_millis(50);
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// Ticks of the limit, within these bounds.
+/// The number of ticks in the limit, within these bounds.
 const TICKS: u32 = 30;
-/// How long an unmount takes before its callers get the reason.
+/// How long an unmount waits before its callers are told the reason.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs of one kind that a line names; the rest are counted.
+/// The most jobs of one kind that a line lists; the rest are counted.
 const JOBS_NAMED_MAX: usize = 6;
 
-/// A call of the device.
+/// The kind of a call to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceCall {
     Read,
@@ -46,7 +47,7 @@ impl DeviceCall {
         [DeviceCall::Read, DeviceCall::Write, DeviceCall::Flush, DeviceCall::Discard];
 }
 
-/// The work under way in a server, and its time limit.
+/// The running work of a server, and its time limit.
 pub struct Watch {
     tick: Duration,
     /// In ticks.
@@ -54,7 +55,7 @@ pub struct Watch {
     now: AtomicU64,
     requests: Underway,
     device: Underway,
-    /// One more than the tick at which closing began; 0 before.
+    /// One more than the tick at which closing began; 0 before that.
     closing: AtomicU64,
     seen: Mutex<Seen>,
 }
@@ -66,11 +67,11 @@ struct Seen {
     device_calls: u64,
     /// The tick since which `step` and `device_calls` are unchanged.
     since: u64,
-    /// While something makes no progress: the tick of the next message, and the pause before it.
+    /// While there is no progress: the tick of the next message, and the interval before it.
     next: Option<(u64, u64)>,
-    /// The tick since which something makes no progress.
+    /// The tick since which there has been no progress.
     stuck: u64,
-    /// Whether the callers of an unmount got the reason why it waits.
+    /// Whether the callers of an unmount were told why it waits.
     has_said: bool,
 }
 
@@ -101,17 +102,17 @@ impl Watch {
         }
     }
 
-    /// Records that this thread begins to serve a request of the kernel.
+    /// Records that this thread begins to serve a kernel request.
     pub(super) fn request(&self, opcode: Opcode, node: NodeId) {
         self.requests.begin(Job { kind: opcode as u64, at: node.0, len: 0, since: self.now() });
     }
 
-    /// Records that this thread has answered it.
+    /// Records that this thread has answered its request.
     pub(super) fn answered(&self) {
         self.requests.end();
     }
 
-    /// Records a call of the device by this thread, until the returned guard is dropped.
+    /// Records a call to the device by this thread, until the returned guard is dropped.
     pub(super) fn device(&self, call: DeviceCall, at: u64, len: u64) -> DeviceJob<'_> {
         self.device.begin(Job { kind: call as u64, at, len, since: self.now() });
         DeviceJob(self)
@@ -135,8 +136,8 @@ impl Watch {
         }
     }
 
-    /// Handles one tick, at which the volume is at `step`. Returns a message for the log, and one for the
-    /// callers of an unmount.
+    /// Processes one tick, given the current step of the volume. Returns a message for the log, and one for
+    /// the callers of an unmount.
     fn pass(&self, step: Option<&'static str>) -> (Option<String>, Option<String>) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +230,7 @@ impl Watch {
     }
 }
 
-/// Lists jobs after a heading; `None` if there are none.
+/// A heading with a list of jobs; `None` without jobs.
 fn list(head: &str, jobs: Vec<String>) -> Option<String> {
     let named = jobs.get(..jobs.len().min(JOBS_NAMED_MAX))?.join(", ");
     let others = match jobs.len().saturating_sub(JOBS_NAMED_MAX) {
@@ -239,7 +240,7 @@ fn list(head: &str, jobs: Vec<String>) -> Option<String> {
     (!jobs.is_empty()).then(|| format!("{head}: {}{others}", named.to_lowercase()))
 }
 
-/// A call of the device that is under way.
+/// A running call to the device.
 pub(super) struct DeviceJob<'a>(&'a Watch);
 
 impl Drop for DeviceJob<'_> {

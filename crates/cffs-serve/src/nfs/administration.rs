@@ -15,7 +15,7 @@ use crate::shared::Exports;
 pub(super) struct Administration {
     service: Arc<Service>,
     connections: Arc<Connections>,
-    /// Why the last change was refused; for those who only get an error number of it.
+    /// Why the last change was refused, for callers that get only an error number.
     refusal: Mutex<Option<String>>,
 }
 
@@ -68,7 +68,7 @@ impl Exports for Administration {
                 "clients": export.clients(),
             })
         });
-        // A connection that has just ended has no address any more.
+        // The address of a connection that has just ended is unknown.
         let streams = self.connections.streams.lock();
         let peers = streams.iter().filter_map(|stream| stream.peer_addr().ok());
         let mut counts = BTreeMap::new();

@@ -5,9 +5,9 @@
 //!     └───────── waits while the connection has too much under way ◀── permits come back ──┘
 //! ```
 //!
-//! So a peer that sends and does not read occupies the bytes of its permits, and no worker. If no other call
-//! of the connection is under way, the worker sends as much of the reply as the peer accepts, and leaves the
-//! rest to the writer.
+//! So a peer that sends calls and does not read replies occupies the bytes of its permits, but no worker. If
+//! no other call of the connection is running, the worker sends as much of the reply as the peer accepts, and
+//! leaves the rest to the writer.
 
 use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
@@ -28,37 +28,37 @@ use super::request::{HEAD_BYTES_MAX, Peer, TRANSFER_BYTES_MAX};
 use super::service::Service;
 use super::stop::{Stop, Woken};
 
-/// A record: the longest WRITE.
+/// The size limit of a record: the longest WRITE.
 const RECORD: Limits =
     Limits { bytes_max: (TRANSFER_BYTES_MAX + HEAD_BYTES_MAX) as usize, fragments_max: 64 };
-/// Calls of one connection that are under way at most.
+/// The most calls of one connection in progress.
 const CALLS_MAX: usize = 64;
-/// Bytes of these calls and their replies, beyond which no further call is read.
+/// The most bytes of these calls and their replies; beyond that no further call is read.
 const BYTES_MAX: usize = 16 << 20;
 /// The same for all connections together, except that each may always have one call in progress: peers that
 /// do not read their replies do not stop others.
 const TOTAL_BYTES_MAX: usize = 256 << 20;
-/// How long a record may take to come, and a reply to be taken.
+/// How long receiving a record, and sending a reply, may take.
 const RECORD_TIME: Duration = Duration::from_secs(30);
-/// How long a peer has to close its end, once it has all replies: were it closed here while calls still come,
-/// that would reset it, and lose replies on their way.
+/// How long a peer has to close its end after the last reply. Closing here while calls still arrive would
+/// reset the connection and lose replies in flight.
 const HANG_UP_TIME: Duration = Duration::from_millis(500);
-/// How long a connection may be idle. Clients connect again when they need to.
+/// How long a connection may be idle. Clients reconnect when they need to.
 const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
 const READ_AHEAD_BYTES: usize = 64 << 10;
-/// Replies of fewer bytes go out with the next.
+/// Replies shorter than this are sent together with the next ones.
 const BATCH_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes that all connections have under way.
+/// The bytes in progress on all connections.
 #[derive(Default)]
 pub(super) struct Total(AtomicUsize);
 
-/// The calls that a connection has under way.
+/// The calls in progress on a connection.
 struct Underway {
-    /// Calls and bytes.
+    /// The number of calls, and their bytes.
     count: Mutex<(usize, usize)>,
     fell: Condvar,
     total: Arc<Total>,
@@ -82,7 +82,7 @@ impl Underway {
 
     fn wait_for_room(&self) {
         let mut count = self.count.lock();
-        // While there are too many in total, the end of one of its own wakes it.
+        // If the total is exceeded, the end of one of its own calls wakes it.
         while !self.has_room(*count) {
             self.fell.wait(&mut count);
         }
@@ -97,7 +97,7 @@ impl Permit {
         Permit { underway: Arc::clone(underway), bytes }
     }
 
-    /// Whether the connection has no other call under way.
+    /// Whether the connection has no other call in progress.
     fn is_alone(&self) -> bool {
         self.underway.count.lock().0 == 1
     }
@@ -112,26 +112,26 @@ impl Drop for Permit {
     }
 }
 
-/// A reply to be written; without bytes, the end of the connection.
+/// A reply to send; `None` as bytes ends the connection.
 pub(super) type Reply = (Option<Vec<u8>>, Permit);
 
-/// Where replies go.
+/// The senders of replies to one peer.
 #[derive(Clone)]
 struct Replies {
     output: Arc<Output>,
-    /// It ends with the last sender.
+    /// The writer ends with the last sender.
     writer: Sender<Reply>,
 }
 
-/// The way to the peer, for one thread at a time.
+/// The stream to the peer, used by one thread at a time.
 struct Output {
     stream: Arc<TcpStream>,
-    /// The unsent rest of a reply, with which the next sender begins.
+    /// The unsent rest of a reply, which the next sender sends first.
     rest: Mutex<Vec<u8>>,
 }
 
 impl Replies {
-    /// Sends a reply, or has it sent.
+    /// Sends a reply directly, or passes it to the writer.
     fn send(&self, (reply, permit): Reply) {
         let reply = match reply {
             Some(bytes) if permit.is_alone() => match self.output.send_at_once(bytes) {
@@ -140,19 +140,19 @@ impl Replies {
             },
             other => other,
         };
-        // A writer that has given up lets the permit go.
+        // If the writer has ended, this drops the permit.
         let _ = self.writer.send((reply, permit));
     }
 }
 
 impl Output {
-    /// Sends as much as the peer has room for, without waiting. Returns a reply that the writer must send; a
-    /// partly sent one is left where the writer finds it.
+    /// Sends as much as the peer accepts, without waiting. Returns a reply that the writer must send; the
+    /// rest of a partly sent reply is left for the writer.
     fn send_at_once(&self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let Some(mut rest) = self.rest.try_lock().filter(|rest| rest.is_empty()) else {
             return Err(bytes);
         };
-        // The writer meets an error again.
+        // On an error, the writer encounters it again.
         let sent = send_pieces(&self.stream, &[IoSlice::new(&bytes)]).unwrap_or(0);
         match sent {
             0 => Err(bytes),
@@ -165,7 +165,7 @@ impl Output {
     }
 }
 
-/// Serves a connection until it ends, or no further call is to be taken.
+/// Serves a connection until it ends, or the server stops taking calls.
 pub(super) fn serve(
     stream: &Arc<TcpStream>,
     service: &Arc<Service>,
@@ -187,7 +187,7 @@ pub(super) fn serve(
             Ok(()) => {}
             Err(error) => tracing::debug!(peer = %address, %error, "connection ended"),
         }
-        // What is under way is answered; the writer ends with the last reply.
+        // Calls in progress are answered; the writer ends with the last reply.
     });
     hang_up(stream);
 }
@@ -242,7 +242,8 @@ fn write_replies(Output { stream, rest }: &Output, replies: Receiver<Reply>) {
         while let Ok(first) = replies.recv() {
             let mut batch = vec![first];
             let len = |reply: &Reply| reply.0.as_ref().map_or(0, Vec::len);
-            // Those that are there go out together, but none that would keep others from their time.
+            // Waiting replies are sent together, up to a size that does not delay them beyond their time
+            // limit.
             let mut bytes = len(&batch[0]);
             while bytes < BATCH_BYTES
                 && let Ok(next) = replies.try_recv()
@@ -266,16 +267,16 @@ fn write_replies(Output { stream, rest }: &Output, replies: Receiver<Reply>) {
     })();
     if let Err(error) = written {
         tracing::debug!(%error, "a connection is given up");
-        // The reader ends with this.
+        // This ends the reader.
         let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
-/// A stream that fails when its time has run out, however slowly bytes trickle in or out.
+/// A stream that fails when its time is up, even if bytes still trickle in or out.
 struct TimedStream<'a> {
     stream: &'a TcpStream,
     until: Instant,
-    /// Ends reading early, if given.
+    /// Ends reading early, if set.
     stop: Option<&'a Stop>,
 }
 
@@ -294,17 +295,17 @@ impl Read for TimedStream<'_> {
     }
 }
 
-/// Sends as many bytes as the peer has room for, and returns their number. The number of pieces is at most
-/// that of a connection's calls plus one, which is less than the kernel's limit.
+/// Sends as many bytes as the peer accepts, and returns their number. There is at most one piece more than a
+/// connection has calls, which is below the kernel's limit.
 fn send_pieces(stream: &TcpStream, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags)
 }
 
 impl TimedStream<'_> {
-    /// Sends all pieces. Where the peer has room for them, that takes one call of the system.
+    /// Sends all pieces, with one system call if the peer accepts them at once.
     fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-        // The first may be empty.
+        // The first piece may be empty.
         IoSlice::advance_slices(&mut pieces, 0);
         while !pieces.is_empty() {
             match send_pieces(self.stream, pieces) {

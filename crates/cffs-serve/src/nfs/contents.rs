@@ -15,9 +15,9 @@ use crate::access::{EXECUTE, READ, WRITE};
 use crate::shared::Change;
 
 const SET_ID_BITS: u32 = 0o6000;
-/// The unit of which transfers should be multiples.
+/// The preferred multiple of transfer sizes.
 const MULTIPLE_BYTES: u32 = 4096;
-/// A listing of this length has some hundred entries.
+/// The preferred size of listings, which fits some hundred entries.
 const LISTING_BYTES: u32 = 64 << 10;
 
 impl Request<'_> {
@@ -39,7 +39,7 @@ impl Request<'_> {
             Err(status) => return reply::changed(w, Err(status), &Default::default()),
         };
         let outcome = self.set_attr_of(&file, changes, guard);
-        // The size is a change of its own.
+        // Setting the size is a separate change.
         let own = 1 + u64::from(changes.size.is_some());
         reply::changed(w, outcome, &file.wcc_of(if outcome.is_ok() { own } else { 0 }));
     }
@@ -97,7 +97,8 @@ impl Request<'_> {
         let read = |buf: &mut [u8]| {
             check_regular(&file)?;
             if !file.may(EXECUTE)? || file.user.is_root() {
-                // Permission to execute implies reading: the client's kernel has to read it.
+                // Permission to execute implies permission to read: the client's kernel must read the
+                // program.
                 file.check_contents(READ)?;
             }
             let len = volume.read(file.ino(), offset, buf).map_err(translate::status("read"))?;
@@ -124,8 +125,8 @@ impl Request<'_> {
             Ok(file) => file,
             Err(status) => return reply::written(w, Err(status), &Default::default()),
         };
-        // Taken before the write: with a verifier from after a restart, a client would take earlier writes
-        // for safe.
+        // Taken before the write: given a verifier from after a restart, a client would consider earlier
+        // writes durable.
         let verifier = self.exported.verifier();
         let outcome = self.write_to(&file, offset, stability, data);
         let outcome = outcome.map(|count| Written { count, stability, verifier });
@@ -222,7 +223,7 @@ impl Request<'_> {
     }
 }
 
-/// Of the wanted kinds of access, those that the caller has.
+/// Those of the wanted access rights that the caller has.
 fn granted(file: &File<'_>, wanted: u32) -> Result<u32, Status> {
     let is_dir = file.attr.file_type == FileType::Directory;
     let is_regular = file.attr.file_type == FileType::Regular;

@@ -16,16 +16,16 @@ use super::handover::Kept;
 use super::translate;
 use crate::shared::{self, Observer};
 
-/// Exports of a volume at the same time: each call looks through them.
+/// The most concurrent exports of a volume: each call searches them.
 const EXPORTS_MAX: usize = 256;
 
-/// A directory that clients may mount.
+/// An exported directory.
 pub struct Directory {
-    /// The export as it was given.
+    /// The export's options.
     pub export: Export,
-    /// Its name in handles.
+    /// Its number in handles.
     pub id: u32,
-    /// Its directory.
+    /// Its root directory.
     pub root: InodeNo,
 }
 
@@ -36,9 +36,9 @@ pub struct Exported {
     directories: RwLock<Vec<Arc<Directory>>>,
     /// Makes and reads handles.
     pub handles: Handles,
-    /// The volume's number among the file systems that a client sees.
+    /// The volume's file system number for clients.
     pub fsid: u64,
-    /// Learns of changes.
+    /// Is notified of changes.
     pub observer: Arc<dyn Observer>,
     verifier: [u8; 8],
 }
@@ -63,7 +63,7 @@ impl Exported {
     }
 
     /// Continues the exports of another server of the same volume; `None` if they are invalid. The verifier
-    /// stays valid, since that volume was closed completely.
+    /// stays the same, since that server closed the volume completely.
     pub fn resume(
         volume: Arc<Volume>,
         kept: Kept,
@@ -89,7 +89,7 @@ impl Exported {
         Exported { volume, directories, handles, fsid, observer, verifier }
     }
 
-    /// The state that another server needs to export the same.
+    /// The state with which another server can continue the same exports.
     pub fn keep(&self) -> Kept {
         let directories = self.directories();
         let exports = directories.iter();
@@ -121,7 +121,7 @@ impl Exported {
         Ok(())
     }
 
-    /// Ends the export of this path, and says whether there was one.
+    /// Ends the export of this path; returns whether it existed.
     pub fn remove(&self, path: &str) -> bool {
         let mut directories = self.directories.write();
         let count = directories.len();
@@ -129,30 +129,30 @@ impl Exported {
         directories.len() < count
     }
 
-    /// The directories that clients may mount.
+    /// The exported directories.
     pub fn directories(&self) -> Vec<Arc<Directory>> {
         self.directories.read().clone()
     }
 
-    /// The one that a handle names.
+    /// The directory with this number.
     pub fn directory(&self, id: u32) -> Option<Arc<Directory>> {
         self.directories.read().iter().find(|directory| directory.id == id).cloned()
     }
 
-    /// Shows clients that this server has lost unstable writes of an earlier one: it differs from that of any
-    /// other start, and changes when a failed write has lost something.
+    /// A value that tells clients whether unstable writes were lost: it differs in each start of a server,
+    /// and changes when a failed write has lost data.
     pub fn verifier(&self) -> [u8; 8] {
         let mut verifier = self.verifier;
         verifier[0] ^= u8::from(self.volume.writer().latched().is_some());
         verifier
     }
 
-    /// Makes files durable. Clients get a failure as an error of the device: it would not help them to know
-    /// that the volume refuses changes from then on.
+    /// Makes files durable. A failure is reported to clients as an I/O error: they cannot use the information
+    /// that the volume is read-only from then on.
     pub fn durable(&self, files: &[InodeNo], data_only: bool) -> Result<(), Status> {
         match self.volume.sync_files(files, data_only) {
-            // One of them was removed meanwhile. Only the change of names is left to sync, which every sync
-            // includes.
+            // One of the files was removed meanwhile. Only the change of names remains to be synced, which
+            // every sync includes.
             Err(Error::Stale) => self.volume.sync(),
             other => other,
         }
@@ -162,7 +162,7 @@ impl Exported {
         })
     }
 
-    /// The handle of a directory that is exported, or that lies below one.
+    /// The handle of a directory that is exported, or is below an exported one.
     pub fn first_handle(
         &self,
         address: IpAddr,

@@ -1,4 +1,4 @@
-//! Exports, their clients, and the users that callers act as: the options of exports(5).
+//! Exports, their clients, and the users that callers are mapped to: the options of exports(5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use crate::access::User;
 #[cfg(test)]
 mod tests;
 
-/// The anonymous user and group (*nobody*), unless an export names others.
+/// The default anonymous user and group (*nobody*).
 const NOBODY: u32 = 65534;
-/// Ports below this one are for root.
+/// Ports below this one are reserved for root.
 const PORTS_OF_ROOT: u16 = 1024;
 
-/// The users whose requests are carried out as the anonymous user's.
+/// The users that are mapped to the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// No identity.
+    /// No user.
     None,
-    /// Root's.
+    /// Root.
     Root,
-    /// Everybody's.
+    /// All users.
     All,
 }
 
@@ -33,44 +33,44 @@ pub struct Network {
     prefix_bits: u32,
 }
 
-/// A directory that clients may mount, and how.
+/// An exported directory with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The directory, from the root of the volume.
+    /// The path of the directory in the volume.
     pub path: String,
-    /// Nothing may be changed.
+    /// Whether changes are refused.
     pub read_only: bool,
-    /// The users whose requests are carried out as another user's.
+    /// The users that are mapped to the anonymous user.
     pub squash: Squash,
     /// The anonymous user.
     pub anon_uid: u32,
-    /// Their group.
+    /// The anonymous group.
     pub anon_gid: u32,
-    /// Clients must call from a port that only root can have.
+    /// Whether clients must use a port reserved for root.
     pub secure: bool,
-    /// The addresses that may call; if there are none, only this machine.
+    /// The addresses from which clients may call; if empty, only from this machine.
     pub networks: Vec<Network>,
 }
 
-/// The fault in the description of an export.
+/// The error in the description of an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadExport {
     /// It does not begin with a path.
     #[error("'{0}' does not begin with a path of the volume, such as / or /srv")]
     Path(String),
-    /// An option that is not known.
+    /// An unknown option.
     #[error(
         "'{0}' is neither an address (such as 192.0.2.0/24) nor one of ro, rw, root_squash, \
          no_root_squash, all_squash, anonuid=, anongid=, secure, insecure"
     )]
     Option(String),
-    /// An option without a number where there should be one.
+    /// An option that lacks its number.
     #[error("'{0}' should have a number after the '='")]
     Number(String),
 }
 
 impl Default for Export {
-    /// The whole volume, for this machine only, writable, otherwise with the default options of exports(5).
+    /// The whole volume, writable, for this machine only; otherwise with the defaults of exports(5).
     fn default() -> Export {
         Export {
             path: String::from("/"),
@@ -137,7 +137,7 @@ impl Export {
         is_known && (!self.secure || port < PORTS_OF_ROOT)
     }
 
-    /// The user that a caller acts as.
+    /// The user that a caller is mapped to.
     pub fn act_as(&self, credentials: &Credentials) -> User {
         let anonymous = User { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() };
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };
@@ -154,7 +154,7 @@ impl Export {
         }
     }
 
-    /// The addresses that may call, as EXPORT lists them.
+    /// The addresses from which clients may call, for the EXPORT procedure.
     pub fn clients(&self) -> Vec<String> {
         match &self.networks[..] {
             [] => vec![String::from("localhost")],
@@ -164,7 +164,7 @@ impl Export {
 }
 
 impl std::fmt::Display for Export {
-    /// As it is parsed: without what is so by default.
+    /// The form that is parsed, without defaults.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut options = Vec::new();
         if self.read_only {

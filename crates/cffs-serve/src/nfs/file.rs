@@ -1,4 +1,4 @@
-//! The file of a call, referenced while the call runs, with the caller's permissions.
+//! The file of a call: referenced while the call runs, and checked with the caller's permissions.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use super::translate;
 use crate::access::{self, User};
 use crate::shared::Change;
 
-/// A file, with one reference on it.
+/// A file, on which this holds a reference.
 pub(super) struct File<'a> {
     pub exported: &'a Exported,
     pub directory: Arc<Directory>,
-    /// Attributes as they were when the call came.
+    /// The attributes at the beginning of the call.
     pub attr: Attr,
-    /// The user that the caller acts as.
+    /// The user that the caller is mapped to.
     pub user: User,
 }
 
@@ -33,15 +33,15 @@ impl File<'_> {
         self.attr.ino
     }
 
-    /// Attributes as of now, for the reply.
+    /// The current attributes, for the reply.
     pub fn after(&self) -> Option<Attributes> {
         let attr = self.exported.volume.attr(self.ino()).ok()?;
         Some(translate::attributes(&attr, self.exported.fsid))
     }
 
-    /// Attributes before and after the call. Those from before are sent only if the change counter has risen
-    /// by what the call itself did: then no other caller changed the file in between, and a client's cache is
-    /// valid up to its own change.
+    /// The attributes before and after the call. Those from before are sent only if the change counter has
+    /// risen by exactly the call's own changes: then no other caller changed the file in between, and the
+    /// client's cache is valid up to its own change.
     pub fn wcc<T>(&self, outcome: &Result<T, Status>) -> Wcc {
         self.wcc_of(u64::from(outcome.is_ok()))
     }
@@ -67,23 +67,23 @@ impl File<'_> {
         Ok(self.user.may(&self.attr, acl.as_deref(), wanted))
     }
 
-    /// Refuses a caller without these permissions.
+    /// Fails if the caller lacks any of these permissions.
     pub fn check(&self, wanted: u32) -> Result<(), Status> {
         if self.may(wanted)? { Ok(()) } else { Err(Status::Access) }
     }
 
-    /// The same for contents, which the owner may always read and write: a program with an open file can
-    /// continue whatever its mode becomes, and the protocol has no open files.
+    /// The same for contents, which the owner may always read and write: a program with an open file may
+    /// continue after any change of its mode, and the protocol has no open files.
     pub fn check_contents(&self, wanted: u32) -> Result<(), Status> {
         if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }
 
-    /// Refuses changes on a read-only export.
+    /// Fails on a read-only export.
     pub fn check_writable(&self) -> Result<(), Status> {
         if self.directory.export.read_only { Err(Status::RoFs) } else { Ok(()) }
     }
 
-    /// Refuses a caller who may not change the names of this directory.
+    /// Fails if the caller may not change the names of this directory.
     pub fn check_names(&self) -> Result<(), Status> {
         self.check_writable()?;
         self.check_dir()?;
@@ -95,17 +95,17 @@ impl File<'_> {
         if is_dir { Ok(()) } else { Err(Status::NotDir) }
     }
 
-    /// The handle of another file, got through the same export.
+    /// The handle of another file, through the same export.
     pub fn handle_of(&self, attr: &Attr) -> [u8; super::handle::HANDLE_BYTES] {
         self.exported.handles.make(self.directory.id, attr)
     }
 
-    /// Shows a change to the other front end of the volume.
+    /// Notifies the other front end of a change.
     pub fn changed(&self, change: Change<'_>) {
         self.exported.observer.changed(change);
     }
 
-    /// Shows that a name in this directory was changed.
+    /// Notifies the other front end of a changed name in this directory.
     pub fn changed_name(&self, name: &[u8]) {
         self.changed(Change::Name(self.ino(), name));
     }
@@ -115,7 +115,7 @@ impl File<'_> {
         self.exported.durable(files, false)
     }
 
-    /// Checks and completes changes of attributes that the caller wants to make.
+    /// Checks and completes the attribute changes that the caller requests.
     pub fn check_set_attr(&self, changes: &mut SetAttr) -> Result<(), Status> {
         const SET_ID_GROUP: u32 = 0o2000;
         let (attr, user) = (&self.attr, &self.user);
@@ -139,7 +139,7 @@ impl File<'_> {
                 *permissions &= !SET_ID_GROUP;
             }
         }
-        // A file whose owner changes loses the bits, for every caller.
+        // Changing the owner clears the bits, for every caller.
         if changes.uid.is_some() || changes.gid.is_some() {
             changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
         } else if changes.size.is_some() {

@@ -1,14 +1,14 @@
-//! File handles, which clients hold and cannot forge.
+//! File handles, which clients keep and cannot forge.
 //!
 //! ```text
 //!   version 1 │ 0 0 0 │ export, 4 │ generation, 4 │ inode, 8 │ authentication code, 16 │  36 bytes
 //! ```
 //!
-//! The export is named by a hash of its path, so that it has the same name wherever it stands in a list. The
-//! code is SipHash-2-4-128 of what stands before it and of the volume's UUID, under a key that only the
-//! server knows: so no client can forge a handle of a file outside of its export.
+//! The export is identified by a hash of its path, so that it does not depend on the order of exports. The
+//! code is the SipHash-2-4-128 of the preceding bytes and of the volume's UUID, under a key that only the
+//! server has: so no client can forge a handle of a file outside its export.
 //!
-//! The key lies in an attribute of the root directory that only root can read, and that no protocol shows:
+//! The key is in an attribute of the root directory that only root can read, and that no protocol shows:
 //! handles stay valid after a restart of the server, and for a copy of the image.
 
 use std::hash::Hasher;
@@ -34,23 +34,23 @@ const VERSION: u8 = 1;
 /// The contents of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The export through which it was got.
+    /// The export through which the handle was obtained.
     pub export: u32,
     /// The inode.
     pub ino: InodeNo,
-    /// Distinguishes it from earlier ones of its number.
+    /// Distinguishes the inode from earlier ones with the same number.
     pub generation: u32,
 }
 
-/// Makes and reads the handles of one volume.
+/// Encodes and decodes the handles of one volume.
 pub struct Handles {
     key: [u8; KEY_BYTES],
     uuid: [u8; 16],
 }
 
 impl Handles {
-    /// The handles of this volume. The key is made when it is first needed; on a read-only volume without
-    /// one, handles are valid for this server only.
+    /// The handles of this volume. Creates the key if there is none; on a read-only volume without a key,
+    /// handles are valid only for this server.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Handles {
         Ok(Handles { key, uuid })
     }
 
-    /// Those of this volume that another server made with this key.
+    /// The handles of this volume with the key of another server.
     pub fn with_key(volume: &Volume, key: [u8; KEY_BYTES]) -> Handles {
         Handles { key, uuid: volume.writer().superblock().uuid }
     }
@@ -92,7 +92,7 @@ impl Handles {
         self.key
     }
 
-    /// The name of an export in handles.
+    /// The number of an export in handles.
     pub fn export_id(&self, path: &str) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(path.as_bytes());
@@ -111,7 +111,7 @@ impl Handles {
         handle
     }
 
-    /// Reads a handle; `None` if no server of this volume made it.
+    /// Decodes a handle; `None` if no server of this volume made it.
     pub fn read(&self, handle: &[u8]) -> Option<Target> {
         let handle: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         let code = self.code(&handle[..CODE_AT]);
@@ -133,7 +133,7 @@ impl Handles {
     }
 }
 
-/// Fills bytes with the system's random numbers.
+/// Fills the slice with random bytes from the system.
 pub fn random(mut bytes: &mut [u8]) -> Result<()> {
     use rustix::rand::{GetRandomFlags, getrandom};
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! The handover state of an NFS server, when the program is replaced under a mount.
+//! The state that an NFS server hands over when the program is replaced during a mount.
 //!
 //! ```text
 //!   Running::pause                Running::hand_over                  Server::resume
@@ -6,9 +6,9 @@
 //!   connection is left            clients wait for the listener       waited repeat unanswered calls
 //! ```
 //!
-//! The volume was closed in between, so nothing is lost that was not COMMITted, and the verifier stays.
-//! Replies are kept, since a client may not have got the last ones; so are exports, as they were changed
-//! meanwhile, and the key of handles, which a volume that cannot be written does not keep.
+//! The volume was closed in between, so all writes are durable, and the verifier stays the same. Replies are
+//! kept, since a client may not have received the last ones; so are exports, including changes at run time,
+//! and the key of handles, which a read-only volume does not store.
 
 use std::io;
 use std::net::TcpListener;
@@ -26,16 +26,16 @@ pub struct Handover {
     pub(super) replies: Vec<u8>,
 }
 
-/// State that stays the same.
+/// The unchanged part of the state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// The exports, and the inodes of their directories.
+    /// The exports, with the inode numbers of their directories.
     pub(super) exports: Vec<(String, u64)>,
     pub(super) key: [u8; 16],
     pub(super) verifier: [u8; 8],
 }
 
-/// The serialised form for the next program, which has the listener under the same number; without replies.
+/// The serialised form for the next program, in which the listener has the same descriptor; without replies.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
     listener: RawFd,
@@ -58,12 +58,12 @@ impl Handover {
         State { listener: self.listener.as_raw_fd(), kept: self.kept.clone() }
     }
 
-    /// Replies for calls that come again.
+    /// The replies for repeated calls.
     pub fn replies(&self) -> &[u8] {
         &self.replies
     }
 
-    /// The state that the program before this one left.
+    /// Rebuilds the state that the previous program handed over.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! NFS version 3: the volume for other machines, or for this one without a mount.
 //!
 //! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is stopped,
-//! by itself or [as the companion of a mount](Running) of the same volume. Stands on `nfs-wire` (the
-//! protocol) and on the facade. MOUNT and NFS answer at one port, by TCP, and need no portmapper: `mount -o
+//! by itself or [as the companion of a mount](Running) of the same volume. Uses `nfs-wire` (the protocol) and
+//! the facade. MOUNT and NFS share one TCP port, and need no portmapper: `mount -o
 //! port=N,mountport=N,proto=tcp,vers=3,nolock`.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants: an answered change is durable, except UNSTABLE WRITEs, whose verifier shows whether the server
-//! has restarted since. Before the answer, a change is shown to the [`Observer`], with no lock held. Files
-//! are reached only by handles, which clients cannot forge. Permissions are checked here, by
+//! has restarted since. The [`Observer`] is notified of a change before the answer, with no lock held. Files
+//! are accessed only by handles, which clients cannot forge. Permissions are checked here, by
 //! [`access`](crate::access), since no kernel has checked them.
 
 use std::io;
@@ -57,19 +57,19 @@ use stop::{Stop, Woken};
 #[cfg(test)]
 mod tests;
 
-/// The most concurrent calls. Most of them wait for the device, together.
+/// The most concurrent calls. Most of them wait for the device, and so share its writes.
 const WORKERS: usize = 32;
-/// Connections at the same time; another one is closed at once.
+/// The most connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// The time for peers of a stopping server to accept replies, before their connections are closed.
 const REPLIES_TIME: Duration = Duration::from_secs(5);
-/// How long calls that are under way then may take, if the server is to pause.
+/// How long calls in progress may take when the server is to pause.
 const CALLS_TIME: Duration = Duration::from_secs(5);
 
-/// Why there is no server.
+/// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("listening at {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// The volume cannot be served.
@@ -77,25 +77,25 @@ pub enum BindError {
     Volume(#[from] Error),
 }
 
-/// Why a server ended without having been asked to.
+/// Why a server ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Those of accept(2) that concern the listener and not a connection.
+    /// An error of accept(2) that concerns the listener and not a single connection.
     #[error("waiting for connections: {0}")]
     Accept(#[from] io::Error),
     /// Threads cannot be started.
     #[error("starting threads: {0}")]
     Threads(io::Error),
-    /// A part of it panicked. The volume in memory may be half changed: it is not to be closed, and the
-    /// next opening recovers it.
+    /// A thread panicked. The volume in memory may be half changed: it must not be closed, and the next
+    /// opening recovers it.
     #[error("it panicked, as its log says")]
     Panicked,
 }
 
-/// Why a server does not go on with what another has handed over.
+/// Why a server cannot continue from handed-over state.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// It was not handed over whole.
+    /// The state is invalid.
     #[error("the handover state is invalid")]
     Malformed,
     /// The listener cannot be used.
@@ -103,7 +103,7 @@ pub enum ResumeError {
     Listener(#[from] io::Error),
 }
 
-/// A server that listens, and answers as soon as [`serve`](Server::serve) runs.
+/// A server that listens; it answers once [`serve`](Server::serve) runs.
 pub struct Server {
     listener: TcpListener,
     service: Arc<Service>,
@@ -111,23 +111,23 @@ pub struct Server {
     stop: Arc<Stop>,
 }
 
-/// The connections that are open.
+/// The open connections.
 #[derive(Default)]
 struct Connections {
     streams: Mutex<Vec<Arc<TcpStream>>>,
-    /// One has ended.
+    /// Notified when one ends.
     ended: Condvar,
     underway: Arc<Total>,
 }
 
 impl Connections {
-    /// Waits until none is left, for so long at most.
+    /// Waits until no connection is left, at most for `time`.
     fn wait_for_none(&self, time: Duration) -> bool {
         let mut streams = self.streams.lock();
         !self.ended.wait_while_for(&mut streams, |streams| !streams.is_empty(), time).timed_out()
     }
 
-    /// Has each end now. What is under way is carried out, and its reply kept.
+    /// Ends all connections now. Calls in progress are carried out, and their replies kept.
     fn cut(&self) {
         for stream in self.streams.lock().iter() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -139,18 +139,18 @@ impl Connections {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Ends the server: it accepts no further calls, and answers those that it has.
+    /// Ends the server: it accepts no further calls, and answers those in progress.
     pub fn stop(&self) {
         self.0.end();
     }
 }
 
 impl Server {
-    /// Listens at an address for clients of these exports. Their changes are shown to the observer.
+    /// Listens at an address for clients of these exports. The observer is notified of their changes.
     ///
     /// # Errors
     ///
-    /// [`BindError`]; of an export that is no directory, [`BindError::Volume`].
+    /// [`BindError`]; for an export that is no directory, [`BindError::Volume`].
     pub fn bind(
         volume: Arc<Volume>,
         address: SocketAddr,
@@ -162,7 +162,7 @@ impl Server {
         listen().map_err(|error| BindError::Listen(address, error))
     }
 
-    /// Continues with the clients of a server that was handed over, and a volume that was opened since.
+    /// Continues with the clients of a handed-over server, and a volume that was opened since.
     ///
     /// # Errors
     ///
@@ -179,13 +179,13 @@ impl Server {
     }
 
     fn listening(listener: TcpListener, service: Service) -> io::Result<Server> {
-        // Who is to be accepted may be gone by then.
+        // A pending connection may be gone before it is accepted.
         listener.set_nonblocking(true)?;
         let (service, stop) = (Arc::new(service), Arc::new(Stop::new()?));
         Ok(Server { listener, service, connections: Arc::default(), stop })
     }
 
-    /// Where it listens, also if any port was asked for.
+    /// The address that it listens at, with the actual port.
     ///
     /// # Errors
     ///
@@ -194,12 +194,12 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// The means to end it.
+    /// A handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The exports, with the clients and the calls of each procedure: for administration.
+    /// The exports with their clients, and counts of calls by procedure: for administration.
     pub fn exports(&self) -> Arc<dyn Exports> {
         let (service, connections) = (Arc::clone(&self.service), Arc::clone(&self.connections));
         Arc::new(Administration::new(service, connections))
@@ -211,9 +211,10 @@ impl Server {
     ///
     /// [`ServeError`]
     pub fn serve(&self) -> Result<(), ServeError> {
-        // A thread that waits for a pause learns of the end, however it comes.
+        // A thread that waits for a pause is notified of the end, whatever causes it.
         let _end = Ending(&self.stop);
-        // Not before: threads have the rights of the one that starts them, which binding may need more of.
+        // Not earlier: threads inherit the privileges of the thread that starts them, and binding may need
+        // more.
         let pool = Pool::start(WORKERS).map_err(ServeError::Threads)?;
         let accepted = thread::scope(|scope| {
             loop {
@@ -223,7 +224,7 @@ impl Server {
                 }
                 let all_ended = self.connections.wait_for_none(REPLIES_TIME) || {
                     self.connections.cut();
-                    // One that ends waits for calls that are under way, however long they take.
+                    // An ending server waits for calls in progress, however long they take.
                     self.connections.wait_for_none(CALLS_TIME)
                 };
                 if !self.stop.stay(all_ended) {
@@ -241,7 +242,7 @@ impl Server {
         Ok(accepted?)
     }
 
-    /// Takes connections until it is to take no more.
+    /// Accepts connections until the server stops or pauses.
     fn accept<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -265,7 +266,7 @@ impl Server {
             streams.push(Arc::clone(&stream));
             drop(streams);
             scope.spawn(move || {
-                // Replies are small, and somebody waits for each.
+                // Replies are small, and a client waits for each.
                 let _ = stream.set_nodelay(true);
                 self.service.guard(|| {
                     connection::serve(
@@ -289,7 +290,7 @@ impl Server {
     }
 }
 
-/// Has a server count as ended when this is dropped.
+/// Marks a server as ended when this is dropped.
 struct Ending<'a>(&'a Stop);
 
 impl Drop for Ending<'_> {
@@ -307,7 +308,7 @@ pub struct Running {
 }
 
 impl Server {
-    /// Serves in threads of its own until [`end`](Companion::end) is called.
+    /// Serves in new threads until [`end`](Companion::end) is called.
     ///
     /// # Errors
     ///
@@ -327,13 +328,13 @@ impl Server {
 }
 
 impl Running {
-    /// The exports, as of [`Server::exports`].
+    /// The exports, as in [`Server::exports`].
     pub fn exports(&self) -> Arc<dyn Exports> {
         Arc::clone(&self.exports)
     }
 
-    /// Ends a server that has [paused](Companion::pause), so that another can continue with its clients,
-    /// which wait meanwhile.
+    /// Ends a [paused](Companion::pause) server, so that another can continue with its clients, which wait
+    /// meanwhile.
     ///
     /// # Errors
     ///
@@ -381,13 +382,13 @@ fn is_of_connection(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     let is_full = matches!(error.raw_os_error(), Some(EMFILE | ENFILE));
     if is_full {
-        // Until a connection ends there is nothing to be done.
+        // Nothing can be done until a connection ends.
         thread::sleep(std::time::Duration::from_millis(100));
     }
     let passes = [
         io::ErrorKind::ConnectionAborted,
         io::ErrorKind::Interrupted,
-        // It was gone before it was accepted.
+        // The connection ended before it was accepted.
         io::ErrorKind::WouldBlock,
     ];
     is_full || passes.contains(&error.kind())

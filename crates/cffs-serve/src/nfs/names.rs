@@ -1,4 +1,4 @@
-//! The procedures on names: lookup, making, removing, renaming, listing.
+//! The procedures on names: lookup, creation, removal, renaming, listing.
 
 use cffs::error::Error;
 use cffs::format::inode::FileType;
@@ -15,18 +15,18 @@ use super::translate;
 use crate::access::{EXECUTE, READ, WRITE};
 use crate::shared::Change;
 
-/// Cookies of the two entries that the volume does not store. Its own are moved by this many.
+/// Cookies of the two entries that the volume does not store; the volume's own cookies are shifted by this.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// The mode of a new file or directory whose maker names none.
+/// The mode of a new file or directory if the caller gives none.
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
-/// A file for a CREATE or the like, and whether it is new, which changes its directory.
+/// The file of a CREATE or similar call, and whether it is new, which changes its directory.
 type Made = (Attr, bool);
 
-/// A file that was made or found, with its handle.
+/// A created or found file, with its handle.
 type Named = ([u8; HANDLE_BYTES], Attr);
 
 impl Request<'_> {
@@ -60,7 +60,7 @@ impl Request<'_> {
         Ok((dir.handle_of(&attr), attr))
     }
 
-    /// The parent of a directory, as far as the export goes.
+    /// The parent of a directory, within the export.
     fn parent(&self, dir: &File<'_>) -> Result<InodeNo, Status> {
         if dir.ino() == dir.directory.root {
             return Ok(dir.ino());
@@ -160,7 +160,7 @@ impl Request<'_> {
         let mut changes = translate::set_attr(attributes)?;
         let new = new_file(dir, kind, changes.permissions.take().unwrap_or(mode));
         if !dir.user.is_root() {
-            // What they make is theirs.
+            // A new file belongs to its creator.
             (changes.uid, changes.gid) = (None, None);
         }
         // A new file is empty already.
@@ -181,7 +181,7 @@ impl Request<'_> {
         Ok((attr?, true))
     }
 
-    /// The file that has the name already, for CREATE; only its size is set.
+    /// The existing file with the name, for CREATE; only its size is set.
     fn take(
         &self,
         dir: &File<'_>,
@@ -201,7 +201,7 @@ impl Request<'_> {
         set.map_err(translate::status("create"))
     }
 
-    /// The verifier lies in the times of the new file until the client sets them: so a repeated call finds
+    /// The verifier is kept in the times of the new file until the client sets them: so a repeated call finds
     /// its file, even after a crash.
     fn make_exclusive(
         &self,
@@ -262,7 +262,7 @@ impl Request<'_> {
         dir.durable(&[dir.ino()])
     }
 
-    /// The file that has a name, if there is one.
+    /// The file with a name, if it exists.
     fn named(&self, dir: &File<'_>, name: &[u8]) -> Result<Option<Attr>, Status> {
         let volume = &self.exported.volume;
         let attr = match volume.lookup(dir.ino(), name) {
@@ -284,14 +284,14 @@ impl Request<'_> {
             }
         };
         let outcome = self.rename_between((&from_dir, from.name), (&to_dir, to.name));
-        // One directory is changed as both.
+        // If both directories are the same, it is changed twice.
         let changes = if from_dir.ino() == to_dir.ino() { 2 } else { 1 };
         let own = if outcome == Ok(true) { changes } else { 0 };
         let outcome = outcome.map(drop);
         reply::renamed(w, outcome, &from_dir.wcc_of(own), &to_dir.wcc_of(own));
     }
 
-    /// Whether the rename changes anything: two names of one file both stay.
+    /// Whether the rename changes anything: if both names refer to one file, both stay.
     fn rename_between(
         &self,
         (from, old): (&File<'_>, &[u8]),
@@ -394,10 +394,10 @@ impl Request<'_> {
         }
     }
 
-    /// The directory that is to be listed.
+    /// The directory to list.
     ///
-    /// Cookies stay valid, so the verifier that comes with one is ignored: some clients begin with one other
-    /// than zero.
+    /// Cookies stay valid, so the verifier that accompanies one is ignored: some clients begin with a
+    /// non-zero verifier.
     fn listed(&self, handle: &[u8]) -> Result<File<'_>, Status> {
         let dir = self.file(handle)?;
         dir.check_dir()?;
@@ -425,7 +425,7 @@ impl Request<'_> {
             }
             from = cookie;
         }
-        // References are given back when the directory is not locked any more.
+        // References are dropped after the directory is unlocked.
         let mut seen = Vec::new();
         let listed = volume.read_dir(dir.ino(), from - DOT_DOT, plus, &mut |entry| {
             let cookie = entry.cookie + DOT_DOT;
@@ -445,12 +445,12 @@ fn new_file<'a>(dir: &File<'_>, kind: NewKind<'a>, permissions: u32) -> NewFile<
     NewFile { kind, permissions: permissions & 0o7777, uid, gid, times: None }
 }
 
-/// The two names that every directory has exist already.
+/// Refuses to create the two names that every directory has.
 fn check_new_name(name: &[u8]) -> Result<(), Status> {
     if matches!(name, b"." | b"..") { Err(Status::Exist) } else { Ok(()) }
 }
 
-/// And they stay.
+/// Refuses to remove them.
 fn check_old_name(name: &[u8]) -> Result<(), Status> {
     if matches!(name, b"." | b"..") { Err(Status::Inval) } else { Ok(()) }
 }

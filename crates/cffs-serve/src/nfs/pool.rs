@@ -10,17 +10,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(test)]
 mod tests;
 
-/// A call to be carried out.
+/// A call to execute.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. They end when all that was given to them is done.
+/// The threads. They end when all jobs given to them are done.
 pub(super) struct Pool {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The jobs that wait. One idle thread is woken at a time: it wakes the next one when it has taken a job and
-/// others wait. So few threads do quick calls that arrive together, and all threads do calls that wait for
+/// The waiting jobs. One idle thread is woken at a time: after it has taken a job, it wakes the next one if
+/// more jobs wait. So few threads do quick calls that arrive together, and all threads do calls that wait for
 /// the device.
 #[derive(Default)]
 struct Queue {
@@ -31,16 +31,16 @@ struct Queue {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    /// Threads that have nothing to do, with the one that was woken.
+    /// The number of idle threads, including one that was woken.
     idle: usize,
-    /// One was woken, and has not looked yet.
+    /// Whether a woken thread has not looked for a job yet.
     is_waking: bool,
-    /// No more will come.
+    /// Whether no more jobs will come.
     has_ended: bool,
 }
 
 impl Jobs {
-    /// Whether another thread is to be woken.
+    /// Whether to wake another thread.
     fn wakes_another(&mut self) -> bool {
         let wakes = !self.waiting.is_empty() && self.idle > 0 && !self.is_waking;
         self.is_waking |= wakes;
@@ -66,7 +66,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Has a job done; false if the pool has ended.
+    /// Queues a job; false if the pool has ended.
     pub fn run(&self, job: Job) -> bool {
         let mut jobs = self.queue.jobs.lock();
         if jobs.has_ended {
@@ -77,7 +77,7 @@ impl Pool {
         true
     }
 
-    /// Ends when all that was given is done.
+    /// Ends the threads, and waits until they have done all queued jobs.
     pub fn end(&self) {
         self.queue.jobs.lock().has_ended = true;
         self.queue.changed.notify_all();

@@ -1,8 +1,9 @@
-//! A cache of replies for repeated calls: a client that loses its connection before it has the reply repeats
-//! the call, which must not take effect twice.
+//! A cache of replies to repeated calls: a client that loses its connection before it has received the reply
+//! repeats the call, which must not take effect twice.
 //!
-//! A call is the same if address, number, procedure and arguments are. The connection does not count: a
-//! client repeats a call on a new one, and the server may learn later, or never, that the old one is gone.
+//! Calls are the same if address, transaction number, procedure and arguments are. The connection does not
+//! matter: a client repeats a call on a new one, and the server may notice late, or never, that the old one
+//! has ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 #[cfg(test)]
 mod tests;
 
-/// How many replies are kept. They have some 300 bytes each.
+/// The most replies kept. They have some 300 bytes each.
 const REPLIES_MAX: usize = 4096;
 
 /// Identifies a call.
@@ -21,7 +22,7 @@ const REPLIES_MAX: usize = 4096;
 pub struct Key {
     /// The client's address.
     pub address: IpAddr,
-    /// Its number of the call.
+    /// Its transaction number.
     pub xid: u32,
     /// The procedure.
     pub procedure: u32,
@@ -36,7 +37,7 @@ pub struct Replies(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     by_key: HashMap<Key, Arc<Slot>>,
-    /// From the oldest to the newest.
+    /// The calls, oldest first.
     order: VecDeque<Key>,
 }
 
@@ -48,15 +49,15 @@ struct Slot {
 enum Progress {
     Underway,
     Done(Vec<u8>),
-    /// It was not carried out after all.
+    /// It was not executed after all.
     Abandoned,
 }
 
-/// A call that has to be executed. Dropped without a reply, it may be repeated.
+/// A call that must be executed. If this is dropped without a reply, the call may be repeated.
 pub struct Ticket(Arc<Slot>);
 
 impl Ticket {
-    /// Keeps the reply.
+    /// Stores the reply.
     pub fn fill(self, reply: &[u8]) {
         *self.0.reply.lock() = Progress::Done(reply.to_vec());
     }
@@ -73,8 +74,8 @@ impl Drop for Ticket {
 }
 
 impl Replies {
-    /// The reply to an earlier identical call, waited for if that is in progress; or a ticket for the first
-    /// one.
+    /// The reply to an earlier identical call, waiting for it if that is in progress; or a ticket for the
+    /// first call.
     pub fn get(&self, key: Key) -> Result<Vec<u8>, Ticket> {
         loop {
             let slot = {
@@ -94,7 +95,7 @@ impl Replies {
         }
     }
 
-    /// The replies, from the oldest to the newest, for another server. No call is in progress.
+    /// The replies, oldest first, for another server. No call is in progress.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kept = self.0.lock();
         let mut bytes = Vec::new();
@@ -116,7 +117,7 @@ impl Replies {
         bytes
     }
 
-    /// The replies of another server; `None` if the bytes are no replies.
+    /// The replies of another server; `None` if the bytes are invalid.
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Replies> {
         let mut kept = Kept::default();
         while !bytes.is_empty() {
@@ -137,14 +138,14 @@ impl Replies {
 }
 
 impl Kept {
-    /// A call that was carried out, or is being carried out.
+    /// A call that was executed, or is in progress.
     fn find(&self, key: Key) -> Option<Arc<Slot>> {
         let slot = self.by_key.get(&key)?;
         let is_abandoned = matches!(*slot.reply.lock(), Progress::Abandoned);
         (!is_abandoned).then(|| Arc::clone(slot))
     }
 
-    /// Notes a call that is to be carried out.
+    /// Records a call that will be executed.
     fn enter(&mut self, key: Key) -> Ticket {
         let slot = Arc::new(Slot { reply: Mutex::new(Progress::Underway), done: Condvar::new() });
         if self.by_key.insert(key, Arc::clone(&slot)).is_none() {
@@ -159,7 +160,7 @@ impl Kept {
     }
 }
 
-/// The first bytes, which are taken away.
+/// Removes and returns the first bytes.
 fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

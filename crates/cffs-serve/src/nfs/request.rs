@@ -1,4 +1,4 @@
-//! One call of NFS: whose it is, and the procedure that carries it out.
+//! One NFS call: its caller, and the procedure that executes it.
 
 use std::net::IpAddr;
 
@@ -18,13 +18,13 @@ pub const HEAD_BYTES_MAX: u32 = 8 << 10;
 /// The sender of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Their address.
+    /// The client's address.
     pub address: IpAddr,
-    /// Their port.
+    /// The client's port.
     pub port: u16,
 }
 
-/// A call of NFS that is being carried out.
+/// An NFS call in progress.
 pub(super) struct Request<'a> {
     pub(super) exported: &'a Exported,
     pub(super) peer: &'a Peer,
@@ -32,7 +32,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Carries it out and appends the results.
+    /// Executes the call and appends the results.
     pub(super) fn run(&self, call: &nfs::Call<'_>, w: &mut Writer) {
         use nfs::Call;
         match *call {
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The file of a handle, which stays as long as the value is there.
+    /// The file of a handle, which cannot be freed while the value exists.
     pub(super) fn file(&self, handle: &[u8]) -> Result<File<'a>, Status> {
         let target = self.exported.handles.read(handle).ok_or(Status::BadHandle)?;
         let directory = self.exported.directory(target.export).ok_or(Status::Stale)?;
@@ -77,7 +77,7 @@ impl<'a> Request<'a> {
         let volume = &self.exported.volume;
         let attr = volume.find(target.ino).map_err(translate::status("find"))?;
         let user = directory.export.act_as(self.credentials);
-        // It gives the reference back.
+        // Dropping it releases the reference.
         let file = File { exported: self.exported, directory, attr, user };
         let is_it = attr.generation == target.generation && attr.nlink > 0;
         if is_it { Ok(file) } else { Err(Status::Stale) }

@@ -1,4 +1,4 @@
-//! The two programs over one volume: from the bytes of a call to the bytes of its reply.
+//! The two RPC programs for one volume: from the bytes of a call to the bytes of its reply.
 
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use super::replies::{Key, Replies};
 use super::request::{HEAD_BYTES_MAX, Peer, Request, TRANSFER_BYTES_MAX};
 use crate::shared::Observer;
 
-/// Answers calls.
+/// Executes calls.
 pub struct Service {
     exported: Exported,
     replies: Replies,
@@ -26,7 +26,7 @@ pub struct Service {
     panicked: AtomicBool,
 }
 
-/// The procedures of NFS, by their numbers.
+/// The procedures of NFS, by number.
 const PROCEDURES: [&str; 22] = [
     "null",
     "getattr",
@@ -53,11 +53,11 @@ const PROCEDURES: [&str; 22] = [
 ];
 
 impl Service {
-    /// Answers calls about these exports of a volume. Their changes are shown to the observer.
+    /// Serves these exports of a volume. The observer is notified of changes.
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if an export is not a directory; those of reading and writing the key of
+    /// `ENOENT` and `ENOTDIR` if an export is not a directory; errors from reading and writing the key of
     /// handles.
     pub fn over(
         volume: Arc<Volume>,
@@ -67,13 +67,13 @@ impl Service {
         Ok(Service::new(Exported::new(volume, exports, observer)?, Replies::default()))
     }
 
-    /// Answers calls about the exports, and repeated calls from these replies.
+    /// Serves the exports, and answers repeated calls from these replies.
     pub(super) fn new(exported: Exported, replies: Replies) -> Service {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
         Service { exported, replies, calls, panicked: AtomicBool::new(false) }
     }
 
-    /// The replies to calls that may come again.
+    /// The replies to calls that may be repeated.
     pub(super) fn replies(&self) -> Vec<u8> {
         self.replies.to_bytes()
     }
@@ -89,18 +89,18 @@ impl Service {
         PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Whether a call panicked, here or in the mount. The volume in memory may then be half changed: it must
-    /// not be used for answers or written to the device.
+    /// Whether a call panicked, in this server or in the mount. The volume in memory may then be half
+    /// changed: it must not be used for answers or written to the device.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
     }
 
-    /// Has all calls fail from here on, as after a panic.
+    /// Makes all further calls fail, as after a panic.
     pub fn answer_no_more(&self) {
         self.panicked.store(true, Ordering::Release);
     }
 
-    /// Runs a part of the server; `None`, for this part and for all that follows, if it panics.
+    /// Runs a part of the server; returns `None` if it panics, after which all calls fail.
     pub fn guard<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
         let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
         if outcome.is_none() && !self.panicked.swap(true, Ordering::AcqRel) {
@@ -127,8 +127,8 @@ impl Service {
         (moved.min(TRANSFER_BYTES_MAX) + HEAD_BYTES_MAX) as usize
     }
 
-    /// Executes a call; the reply is a record. `None` for an invalid call, which makes the connection
-    /// useless, as does a panic in a call: a client that repeats it gets an error.
+    /// Executes a call; the reply is a record. `None` for an invalid call or after a panic; the connection
+    /// must then be closed. A client that repeats a call that panicked gets an error.
     pub fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
         self.guard(|| self.answer_call(peer, message)).flatten()
     }

@@ -1,4 +1,4 @@
-//! Stopping or pausing a server from another thread: its threads notice this wherever they wait for peers.
+//! Stops or pauses a server from another thread: its threads notice this wherever they wait for peers.
 //!
 //! ```text
 //!             pause            no connection is left
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// It takes no further calls, and answers those that it has.
+    /// It takes no further calls, and answers those in progress.
     Pausing,
     /// All calls are answered, and no client is connected. New connections wait in the kernel.
     Paused,
@@ -33,24 +33,24 @@ enum Phase {
 pub enum Woken {
     /// The descriptor is ready.
     Ready,
-    /// The time has run out.
+    /// The timeout has expired.
     Timeout,
-    /// No further call is to be taken.
+    /// The server takes no further calls.
     Stop,
 }
 
-/// Whether a server takes calls.
+/// The phase of a server, and requests to change it.
 pub struct Stop {
     phase: Mutex<Phase>,
     changed: Condvar,
-    /// Whether it is any phase but serving: looked at for each call.
+    /// Whether the phase is not serving; checked for each call.
     is_asked: AtomicBool,
-    /// Readable unless the server is serving, so that it wakes all threads that wait for peers.
+    /// Readable unless the server is serving, so that all threads that wait for peers wake up.
     wake: OwnedFd,
 }
 
 impl Stop {
-    /// That of a server that serves.
+    /// The state of a serving server.
     ///
     /// # Errors
     ///
@@ -61,12 +61,12 @@ impl Stop {
         Ok(Stop { phase, changed: Condvar::new(), is_asked, wake })
     }
 
-    /// Whether no further call is to be taken.
+    /// Whether no further call may be taken.
     pub fn is_asked(&self) -> bool {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Has the server end.
+    /// Ends the server.
     pub fn end(&self) {
         self.set(&mut self.phase.lock(), Phase::Ending);
     }
@@ -81,7 +81,7 @@ impl Stop {
         *phase == Phase::Paused
     }
 
-    /// Has a server serve on that has paused.
+    /// Makes a paused server continue.
     pub fn go_on(&self) {
         let mut phase = self.phase.lock();
         if *phase == Phase::Paused {
@@ -90,7 +90,7 @@ impl Stop {
     }
 
     /// Called by the server while it accepts no calls: pauses, if that was requested and `is_idle`. Returns
-    /// whether to continue.
+    /// whether to continue serving.
     pub fn stay(&self, is_idle: bool) -> bool {
         let mut phase = self.phase.lock();
         if *phase == Phase::Pausing {
@@ -104,7 +104,7 @@ impl Stop {
     fn set(&self, phase: &mut Phase, next: Phase) {
         *phase = next;
         self.is_asked.store(next != Phase::Serving, Ordering::Release);
-        // Neither fails: the counter is far from its end, and empty at worst.
+        // Neither can fail: the counter is far from its maximum, and at worst empty.
         let _ = match next {
             Phase::Serving => rustix::io::read(&self.wake, &mut [0; 8]),
             _ => rustix::io::write(&self.wake, &1_u64.to_ne_bytes()),
@@ -122,7 +122,7 @@ impl Stop {
         let mut descriptors =
             [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&peer, PollFlags::IN)];
         let ready = match poll(&mut descriptors, timeout.as_ref()) {
-            // The caller has more to wait for, or looks and waits again.
+            // The caller has more to wait for, or checks and waits again.
             Err(Errno::INTR) => return Ok(Woken::Ready),
             other => other?,
         };

@@ -1,4 +1,4 @@
-//! Every procedure over TCP, by a client that shares no code with the server.
+//! Tests every procedure over TCP, with a client that shares no code with the server.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ mod permissions;
 mod procedures;
 mod stopping;
 
-/// A blocking stream for a client that believes that it is not.
+/// A blocking stream that a client can use as an asynchronous one.
 struct Blocking(TcpStream);
 
 impl AsyncRead for Blocking {
@@ -68,7 +68,7 @@ fn ok<T, E: std::fmt::Debug>(answer: Answer<T, E>) -> T {
     }
 }
 
-/// Why a call failed that must fail.
+/// The status of a call that must fail.
 #[track_caller]
 fn failure<T, E>(answer: Answer<T, E>) -> nfsstat3 {
     match answer.expect("an answer") {
@@ -93,7 +93,7 @@ fn at<'a>(dir: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
     diropargs3 { dir: dir.clone(), name: name.as_bytes().into() }
 }
 
-/// Makes a file, of which only the mode is given.
+/// Creates a file with a mode and no other attributes.
 fn create(client: &mut Client, dir: &nfs_fh3, name: &str, mode: u32) -> nfs_fh3 {
     let attributes = sattr3 { mode: Nfs3Option::Some(mode), ..sattr3::default() };
     let args = CREATE3args { where_: at(dir, name), how: createhow3::GUARDED(attributes) };
@@ -128,7 +128,7 @@ fn attributes(client: &mut Client, file: &nfs_fh3) -> fattr3 {
     ok(now(client.getattr(&GETATTR3args { object: file.clone() }))).obj_attributes
 }
 
-/// A volume that is served, until the value is dropped.
+/// A volume that is served until the value is dropped.
 struct Served {
     volume: Arc<Volume>,
     service: Arc<Service>,
@@ -154,7 +154,7 @@ impl Served {
         Served::with_observer(volume, exports, Arc::new(NoObserver))
     }
 
-    /// One that shows what it changes.
+    /// One with an observer of its changes.
     fn with_observer(volume: Arc<Volume>, exports: &[&str], observer: Arc<dyn Observer>) -> Served {
         let exports = exports.iter().map(|text| text.parse().expect("an export")).collect();
         let any = "127.0.0.1:0".parse().expect("an address");
@@ -169,12 +169,12 @@ impl Served {
 
     fn stream(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("connected");
-        // A reply that does not come fails the test.
+        // A missing reply fails the test.
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
         stream
     }
 
-    /// A client that calls as this user.
+    /// A client with the credentials of this user.
     fn client(&self, uid: u32, gid: u32) -> Client {
         let auth =
             auth_unix { stamp: 1, machinename: Opaque::borrowed(b"test"), uid, gid, gids: vec![] };
@@ -196,7 +196,7 @@ impl Served {
         Some(nfs_fh3 { data: Opaque::owned(mounted.fhandle.0.to_vec()) })
     }
 
-    /// The verifier as it is now.
+    /// The current verifier.
     fn verifier(&self) -> [u8; 8] {
         self.service.exported().verifier()
     }

@@ -1,4 +1,4 @@
-//! Between the protocol's values and the facade's.
+//! Conversions between the protocol's values and the facade's.
 
 use cffs::clock::Timestamp;
 use cffs::error::Error;
@@ -6,7 +6,7 @@ use cffs::format::inode::FileType;
 use cffs::vfs::types::{self, Attr};
 use nfs_wire::nfs::{self, Attributes, Before, SetAttributes, Status, Time};
 
-/// The status of an error. Errors that the caller did not cause are logged.
+/// The status of an error. Logs errors that the caller did not cause.
 pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
     move |error| {
         if matches!(error, Error::Io(_) | Error::Corruption(_)) {
@@ -34,7 +34,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
     }
 }
 
-/// Attributes as clients see them.
+/// Attributes in the form of the protocol.
 pub fn attributes(attr: &Attr, fsid: u64) -> Attributes {
     Attributes {
         file_type: match attr.file_type {
@@ -61,12 +61,12 @@ pub fn attributes(attr: &Attr, fsid: u64) -> Attributes {
     }
 }
 
-/// The attributes before a change, as far as they are sent.
+/// The pre-operation attributes, as far as the protocol has them.
 pub fn before(attr: &Attr) -> Before {
     Before { size: attr.size, mtime: time(attr.mtime), ctime: time(attr.ctime) }
 }
 
-/// A time as clients see it: the nearest that the protocol can express.
+/// A time in the form of the protocol: the nearest that it can express.
 pub fn time(time: Timestamp) -> Time {
     match u32::try_from(time.seconds) {
         Ok(seconds) => Time { seconds, nanoseconds: time.nanoseconds },
@@ -84,7 +84,7 @@ pub fn timestamp(time: Time) -> Result<Timestamp, Status> {
     Ok(Timestamp { seconds: time.seconds.into(), nanoseconds: time.nanoseconds })
 }
 
-/// The changes that a client asks for.
+/// The attribute changes that a client requests.
 pub fn set_attr(changes: &SetAttributes) -> Result<types::SetAttr, Status> {
     let set_time = |set| {
         Ok(match set {

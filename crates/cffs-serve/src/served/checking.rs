@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::{Stage, job};
 use crate::describe::{self, CheckReport};
 
-/// Problems of a report that fit into an answer; the rest are counted.
+/// The most problems listed in an answer; the rest are counted.
 const PROBLEMS_MAX: usize = 200;
 
-/// How a check stands.
+/// The status of a check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// Its stage.
+    /// Its state.
     pub stage: Stage,
-    /// The pass under way.
+    /// The current pass.
     pub pass: String,
     /// The unit of the pass's progress.
     pub unit: String,
-    /// How many of them it has seen.
+    /// The units done.
     pub done: u64,
-    /// How many there are, about.
+    /// The total of units, approximately.
     pub total: u64,
-    /// The report, when it is done.
+    /// The report, once the check is complete.
     pub report: Option<CheckReport>,
-    /// Why it could not be made.
+    /// The reason if it failed.
     pub failure: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Checking {
         self.lock().clone()
     }
 
-    /// Starts a check, unless one is under way.
+    /// Starts a check, unless one is running.
     pub fn start(self: &Arc<Self>, volume: &Arc<Volume>, contents: bool) {
         {
             let mut status = self.lock();

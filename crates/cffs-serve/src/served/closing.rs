@@ -1,4 +1,4 @@
-//! How a server reports that it could not write or close its volume.
+//! Error messages of a server that could not write or close its volume.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cffs::error::Error;
 use cffs::vfs::Volume;
 
 /// Why the volume could not be written, which changes are lost, and the command that helps. The caller
-/// appends the volume's name, the argument of that command.
+/// appends that command's argument, the volume's name.
 pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.writer().latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.writer().lost() {

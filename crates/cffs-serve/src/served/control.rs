@@ -1,28 +1,30 @@
-//! The control interface: other programs talk to a server through the mount.
+//! The control interface: commands communicate with a server through the mount.
 //!
-//! They ask by reading extended attributes below `system.cffs.`, and request by setting one. This needs no
-//! socket and no file that can outlive the server. It works in every mount namespace, on any file of the
-//! volume. The attributes are never listed, so that no program copies them. Answers are JSON. A server
-//! without a mount takes the same names over its socket (`crate::unmounted`).
+//! They query the server by reading extended attributes below `system.cffs.`, and send requests by setting
+//! them. This needs no socket and no file that could outlive the server. It works in every mount namespace,
+//! on any file of the volume. The attributes are never listed, so programs do not copy them. Answers are
+//! JSON. A server without a mount accepts the same names on its socket (`crate::unmounted`).
 //!
 //! | name | |
 //! | --- | --- |
 //! | `system.cffs.info` | read: the mounted volume, and its server |
 //! | `system.cffs.stats` | read: counters |
-//! | `system.cffs.explain` | read: where the file lies |
-//! | `system.cffs.sync` | read: returns when everything is durable, or says what is lost |
-//! | `system.cffs.restart` | read: replaces the server's program, or says why not |
+//! | `system.cffs.explain` | read: the placement of the file |
+//! | `system.cffs.sync` | read: returns when everything is durable, or describes the losses |
+//! | `system.cffs.restart` | read: replaces the server's program, or gives the reason against it |
 //! | `system.cffs.shutdown.N` | read: the server connects to socket N ([`shutdown`](super::shutdown)) |
-//! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
-//! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
-//! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies (`reporting.rs`) |
-//! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
+//! | `system.cffs.scrub` | read: the status of a scrub; set to `start RATE` or `stop` |
+//! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
+//! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
+//! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first
+//! two with `tree` or inode numbers |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
 //! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
 //! | `system.cffs.grow` | set to a size in bytes, to `+` and an increase, or to `device` |
-//! | `system.cffs.tune` | set to what is to change |
-//! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on an error number alone |
+//! | `system.cffs.tune` | set to the changes |
+//! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on only an error
+//! number |
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -55,31 +57,31 @@ use reporting::Reports;
 pub use request::Request;
 use request::{EXPORT_NAME, FSCK_NAME, REGROUP_NAME, SCRUB_NAME};
 
-/// The longest value of an attribute, which is the kernel's.
+/// The longest value of an attribute, as in the kernel.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// A question to a server.
+/// A query to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The mounted volume and its server: [`Identity`].
     Info,
     /// The counters of the volume.
     Stats,
-    /// Where the file lies.
+    /// The placement of the file.
     Explain,
-    /// How a scrub stands: [`ScrubStatus`].
+    /// The status of a scrub: [`ScrubStatus`].
     Scrub,
-    /// How a check stands: [`CheckStatus`].
+    /// The status of a check: [`CheckStatus`].
     Fsck,
-    /// How a regrouping stands: [`RegroupStatus`].
+    /// The status of a regrouping: [`RegroupStatus`].
     Regroup,
-    /// The exports by NFS, and their clients; null without an NFS server.
+    /// The NFS exports and their clients; null without an NFS server.
     Exports,
-    /// Makes everything durable, or says what is lost.
+    /// Makes everything durable, or describes the losses.
     Sync,
-    /// Replaces the server's program, or says why not.
+    /// Replaces the server's program, or gives the reason against it.
     Restart,
-    /// Why the last requests that failed did.
+    /// The reasons why recent requests failed.
     Refusals,
 }
 
@@ -93,7 +95,7 @@ struct RestartAnswer {
 /// The answer to [`Question::Sync`].
 #[derive(Serialize, Deserialize)]
 struct Durability {
-    /// Why not everything is durable, and what is lost.
+    /// Why not everything is durable, and which changes are lost.
     failure: Option<String>,
 }
 
@@ -140,10 +142,10 @@ pub(crate) trait Restart: Send + Sync {
     fn show(&self, identity: Identity) -> Identity;
 }
 
-/// Set when a mount is served; never for a server without a mount.
+/// Set when a mount is served; a server without a mount never sets it.
 pub(crate) type Restarter = Arc<OnceLock<Box<dyn Restart>>>;
 
-/// The server's side.
+/// The server's side of the interface.
 pub(crate) struct Control {
     served: Arc<Served>,
     restarter: Restarter,
@@ -159,12 +161,12 @@ impl Control {
         Control { served, restarter, reports, growing, refusals }
     }
 
-    /// The question that has this attribute's name.
+    /// The query with this attribute name.
     pub fn question(name: &[u8]) -> Option<Question> {
         Question::ALL.into_iter().find(|question| question.name().as_bytes() == name)
     }
 
-    /// The answer for the user `uid`, about the file `ino` if it is about a file.
+    /// The answer for the user `uid`, about the file `ino` if the query concerns a file.
     pub fn answer(
         &self,
         volume: &Volume,
@@ -214,21 +216,21 @@ impl Control {
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
 
-    /// A piece of a report about a directory, for root and the user who mounted the volume: the report names
-    /// files that other users might not see, and callers wait while it is made.
+    /// A piece of a report about a directory, only for root and the user who mounted the volume: the report
+    /// names files that other users might not see, and callers wait while it is generated.
     pub fn report(&self, volume: &Volume, dir: InodeNo, piece: Piece, uid: u32) -> Result<Vec<u8>> {
         check_owner(uid)?;
         logged("looking at the layout", self.reports.piece(volume, dir, piece))
     }
 
-    /// Connects to the socket with this number, which gets all shutdown reports from now on.
+    /// Connects to the socket with this number; all later shutdown reports are sent to it.
     pub fn send_shutdown_reports(&self, number: u32, uid: u32) -> Result<()> {
         check_owner(uid)?;
         Ok(self.served.shutdown.connect(number)?)
     }
 
-    /// Does what root, or the user who mounted the volume, requests, and keeps the reason of a failure for
-    /// [`Question::Refusals`]. Other users get an error.
+    /// Executes a request of root or of the user who mounted the volume, and records the reason of a failure
+    /// for [`Question::Refusals`]. Other users get an error.
     pub fn carry_out(
         &self,
         volume: &Arc<Volume>,
@@ -285,7 +287,7 @@ impl Control {
     }
 }
 
-/// Logs the reason of a failure, since the caller gets an error number alone.
+/// Logs the reason of a failure, since the caller gets only an error number.
 fn logged<T>(what: &str, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
         tracing::error!(%error, "{what} failed");

@@ -1,7 +1,7 @@
-//! `FITRIM`, the command of fstrim(8): its argument.
+//! The argument of the ioctl `FITRIM`, which fstrim(8) uses.
 
-/// `struct fstrim_range`, in bytes: the range of the file system to discard, and the shortest free run that
-/// is discarded. The answer has the count of discarded bytes in `len`.
+/// `struct fstrim_range`, in bytes: the range of the file system to discard, and the shortest free run to
+/// discard. The answer has the number of discarded bytes in `len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct FstrimRange {
@@ -11,7 +11,7 @@ pub(crate) struct FstrimRange {
 }
 
 impl FstrimRange {
-    /// The number of the command, `_IOWR('X', 121, struct fstrim_range)`.
+    /// The number of the ioctl, `_IOWR('X', 121, struct fstrim_range)`.
     pub const COMMAND: u32 = 0xc018_5879;
 
     pub fn from_bytes(bytes: &[u8]) -> Option<FstrimRange> {
@@ -22,7 +22,8 @@ impl FstrimRange {
         rest.is_empty().then_some(range)
     }
 
-    /// Whether the range begins in the volume and is long enough for a block, as ext4, XFS and btrfs demand.
+    /// Whether the range begins within the volume and is at least a block long, as ext4, XFS and btrfs
+    /// require.
     pub fn has_a_block(self, blocks: u64, block_bytes: u64) -> bool {
         self.start / block_bytes < blocks && self.len >= block_bytes
     }

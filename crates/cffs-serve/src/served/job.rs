@@ -1,4 +1,4 @@
-//! Jobs: threads that work on a served volume while programs use it.
+//! Jobs: threads that work on a served volume while programs use the volume.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::thread;
 
 use cffs::vfs::Volume;
 
-/// The failure in the status of a job that panicked.
+/// The failure shown in the status of a job that panicked.
 pub(super) const PANICKED: &str = "its thread panicked, as the server's log says";
 
-/// Runs a job in a thread of its own. A job that panics may leave the volume in memory half changed, so the
-/// volume accepts no more changes; `panicked` ends the job's status, on which commands wait.
+/// Runs a job in a new thread. A job that panics may leave the volume in memory half changed, so the volume
+/// accepts no more changes; `panicked` then sets the job's status, for which commands wait.
 pub(super) fn spawn(
     volume: &Arc<Volume>,
     run: impl FnOnce(&Volume) + Send + 'static,

@@ -1,8 +1,8 @@
-//! A served volume, for every protocol: its description, its counters, and the long jobs on it.
+//! A served volume, independent of the protocol: its description, its counters, and its long-running jobs.
 //!
-//! Commands reach it through the mount or a socket ([`control`]), browsers through `cffs-web`. All see the
+//! Commands access it through the mount or a socket ([`control`]), browsers through `cffs-web`. All see the
 //! same counters and jobs. A front end ([`fuse`](crate::fuse), [`nfs`](crate::nfs)) uses this module; this
-//! module uses none of them.
+//! module uses no front end.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -49,11 +49,11 @@ pub struct Served {
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
     /// Set if NFS clients are no longer served since a restart.
     pub(crate) nfs_failure: OnceLock<String>,
-    /// Requests to the object store that has the volume.
+    /// Counters of requests to the object store that contains the volume.
     pub(crate) store: OnceLock<Counters>,
-    /// Synced changes on a local disk that wait for the object store.
+    /// Counters of staged records that wait for the object store.
     pub(crate) staging: OnceLock<Counters>,
-    /// Requests of the kernel.
+    /// Counters of the kernel's requests.
     pub(crate) requests: OnceLock<Counters>,
     pub(crate) shutdown: ShutdownReports,
     scrubbing: Arc<Scrubbing>,
@@ -62,7 +62,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// A volume on which no job is under way.
+    /// A volume without running jobs.
     pub fn new(volume: Current) -> Served {
         Served {
             volume,
@@ -79,7 +79,7 @@ impl Served {
         }
     }
 
-    /// A volume without a mount, with its server's identity and NFS exports.
+    /// A volume without a mount, given its server's identity and NFS exports.
     pub fn unmounted(
         volume: Arc<Volume>,
         identity: Identity,
@@ -125,14 +125,14 @@ impl Served {
         shown
     }
 
-    /// The volume and its server, for all users: without paths of the host.
+    /// The description of the volume and its server for all users: without paths of the host.
     pub fn info(&self) -> Value {
         let identity = self.identity().map(Identity::without_paths);
         describe::mounted(&self.volume(), &identity)
     }
 
-    /// Starts to verify all checksums, at this many bytes per second at most, 0 for no limit. Does nothing
-    /// during a scrub.
+    /// Starts to verify all checksums, at no more than this many bytes per second; 0 for no limit. Does
+    /// nothing during a scrub.
     pub fn start_scrub(&self, bytes_per_sec: u64) {
         self.scrubbing.start(&self.volume(), bytes_per_sec);
     }
@@ -142,17 +142,17 @@ impl Served {
         self.scrubbing.stop();
     }
 
-    /// How a scrub stands.
+    /// The status of the scrub.
     pub fn scrub(&self) -> ScrubStatus {
         self.scrubbing.status()
     }
 
-    /// Starts a check. Does nothing during one.
+    /// Starts a check. Does nothing while one is running.
     pub fn start_check(&self, contents: bool) {
         self.checking.start(&self.volume(), contents);
     }
 
-    /// How a check stands.
+    /// The status of the check.
     pub fn check(&self) -> CheckStatus {
         self.checking.status()
     }
@@ -181,12 +181,12 @@ impl Served {
         self.regrouping.run_when_idle(volume, after, ended);
     }
 
-    /// How a regrouping stands.
+    /// The status of the regrouping.
     pub fn regroup(&self) -> RegroupStatus {
         self.regrouping.status()
     }
 
-    /// The job under way, in words.
+    /// The running job, in words.
     pub fn job_under_way(&self) -> Option<&'static str> {
         let jobs = [
             (self.scrub().stage, "a scrub"),
@@ -197,8 +197,8 @@ impl Served {
         jobs.into_iter().find(is_running).map(|(_, name)| name)
     }
 
-    /// Makes everything durable, or says why that fails and what is lost. A volume that was opened read-only
-    /// is durable.
+    /// Makes everything durable; on failure, the reason and the losses. Does nothing on a volume that was
+    /// opened read-only.
     pub fn sync(&self) -> std::result::Result<(), String> {
         let volume = self.volume();
         match volume.sync() {

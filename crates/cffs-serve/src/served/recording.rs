@@ -1,7 +1,8 @@
-//! Recordings of which operations cause which requests to the device, while a volume is served.
+//! Recordings of the device requests that each operation causes, while a volume is served.
 //!
-//! Other programs start a recording, fetch it piece by piece, and end it, all by reading an attribute, which
-//! also works on a mount that is read-only for the kernel. A server without a mount is asked over its socket.
+//! Other programs start a recording, fetch it piece by piece, and end it, each by reading an attribute, which
+//! also works on a mount that the kernel considers read-only. A server without a mount is queried over its
+//! socket.
 
 use std::path::Path;
 
@@ -22,13 +23,13 @@ const STOP: &str = "system.cffs.trace.stop";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Start(Detail),
-    /// Returns a byte that says whether more may come, then the records since the last such command.
+    /// Returns a byte that tells whether more may follow, then the records since the previous fetch.
     Next,
     Stop,
 }
 
 impl Ask {
-    /// The command of the attribute with this name.
+    /// The command with this attribute name.
     pub fn made_by(name: &[u8]) -> Option<Ask> {
         match std::str::from_utf8(name).ok()? {
             CAUSES => Some(Ask::Start(Detail::Causes)),
@@ -39,8 +40,8 @@ impl Ask {
         }
     }
 
-    /// Executes the command for the user `uid`, who must be root or have mounted the volume, since a
-    /// recording shows what all users do. Returns the length of the answer in `buf`.
+    /// Executes the command for the user `uid`, who must be root or the mounter, since a recording shows the
+    /// actions of all users. Returns the length of the answer in `buf`.
     pub fn carry_out(self, volume: &Volume, uid: u32, buf: &mut [u8]) -> Result<usize> {
         check_owner(uid)?;
         let recorder = volume.recorder();
@@ -51,9 +52,9 @@ impl Ask {
                 Ok(0)
             }
             Ask::Next => {
-                // A caller that asks for the length alone must not consume anything.
+                // A call that only queries the length must not consume records.
                 let Some((head, room)) = buf.split_first_mut() else { return Ok(1) };
-                // Read first, so that data taken after the end of the recording is complete.
+                // Read first: if the recording has ended, the data read afterwards is complete.
                 *head = u8::from(recorder.is_on());
                 let taken = recorder.take(room.len());
                 room[..taken.len()].copy_from_slice(&taken);
@@ -75,23 +76,23 @@ impl Ask {
 /// The records since the last fetch.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Whether more may come: without it, and without bytes, the trace is complete.
+    /// Whether more may follow. If not, and there are no bytes, the trace is complete.
     pub is_on: bool,
     /// A piece of the trace.
     pub bytes: Vec<u8>,
 }
 
-/// Starts a recording on the volume to which `path` belongs, or of which it is the image.
+/// Starts a recording of the volume of `path`, or of the image at `path`.
 ///
 /// # Errors
 ///
-/// `EINVAL` while another one is under way; what the server says.
+/// `EINVAL` while another recording runs; the server's error.
 pub fn start(path: &Path, detail: Detail) -> Result<(), AskError> {
     let name = if detail == Detail::All { ALL } else { CAUSES };
     ask(path, name).map(drop)
 }
 
-/// Ends the recording. What it has can still be fetched.
+/// Ends the recording. Its remaining records can still be fetched.
 ///
 /// # Errors
 ///

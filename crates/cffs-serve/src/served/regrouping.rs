@@ -1,4 +1,5 @@
-//! A regrouping of a served volume, in a thread of the server; commands start it, read its status and end it.
+//! The regrouping of a served volume, in a thread of the server; commands start it, read its status and end
+//! it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,22 +18,22 @@ use super::{Stage, job};
 #[cfg(test)]
 mod tests;
 
-/// The interval between two checks for an idle volume.
+/// The interval between checks whether the volume is idle.
 const IDLE_POLL: Duration = Duration::from_secs(1);
-/// If no call comes for this time, longer than a call takes, no caller waits and the next step may begin.
+/// If no call arrives for this time, which is longer than a call takes, no caller waits and the next step may
+/// begin.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The interval between two checks whether the next step may begin.
+/// The interval between checks whether the next step may begin.
 const TURN_POLL: Duration = Duration::from_millis(10);
-/// Longer than a step takes on a device that answers.
+/// Longer than a step takes on a working device.
 const STEP_MAX: Duration = Duration::from_secs(10);
 
 /// The files to regroup, and whether only to count them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegroupRequest {
-    /// Counts and moves nothing.
+    /// Whether to count without moving anything.
     pub dry_run: bool,
-    /// These files, in the order in which they are read; `None` for the tree below the directory of the
-    /// request.
+    /// The files, in the order in which they are read; `None` for the tree below the request's directory.
     pub files: Option<Vec<InodeNo>>,
 }
 
@@ -64,23 +65,23 @@ impl RegroupRequest {
     }
 }
 
-/// How a regrouping stands.
+/// The status of a regrouping.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegroupStatus {
     /// Its state.
     pub stage: Stage,
-    /// How far it has come.
+    /// Its progress.
     #[serde(flatten)]
     pub progress: RegroupProgress,
     /// Whether the server began it because the volume was idle.
     #[serde(default)]
     pub idle: bool,
-    /// Why it ended before it was complete, if it failed.
+    /// The reason if it failed.
     pub failure: Option<String>,
 }
 
 impl RegroupStatus {
-    /// The status that shows this progress.
+    /// The status with this progress.
     pub fn new(stage: Stage, progress: &RegroupProgress) -> RegroupStatus {
         RegroupStatus { stage, progress: progress.clone(), ..RegroupStatus::default() }
     }
@@ -98,7 +99,7 @@ impl Regrouping {
         self.lock().clone()
     }
 
-    /// Starts one.
+    /// Starts a regrouping.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl Regrouping {
         Ok(())
     }
 
-    /// Ends one that the server began because the volume was idle, after its step.
+    /// Ends a regrouping that the server began because the volume was idle, after its current step.
     pub fn end_idle(&self) {
         let until = Instant::now() + STEP_MAX;
         while Instant::now() < until {
@@ -149,7 +150,7 @@ impl Regrouping {
         }
     }
 
-    /// Returns false if it failed and would fail again.
+    /// Regroups an idle volume once. Returns false if it failed and would fail again.
     fn run_idle(&self, volume: &Volume, idle: &mut IdleRegrouping, ended: &Receiver<()>) -> bool {
         self.stop.store(false, Ordering::Release);
         let result = idle.run(volume, &mut |progress| {
@@ -186,7 +187,8 @@ impl Regrouping {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Begins the next step after callers had their turn, or when no call has come for `pause`.
+    /// Runs a regrouping. Each step begins when other callers had their turn, or when no call has arrived for
+    /// `pause`.
     fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest, pause: Duration) {
         let what = request.files.as_deref().map_or(Scattered::Tree(dir), Scattered::Files);
         let options = RegroupOptions { dry_run: request.dry_run, ..RegroupOptions::default() };
@@ -194,7 +196,8 @@ impl Regrouping {
         let mut turns = Turns::new(volume, pause);
         let result = volume.regroup(what, &options, &mut |progress| {
             let is_stopped = || self.stop.load(Ordering::Acquire);
-            // Only between steps: during a wait, the blocks that a step has read could leave the cache.
+            // Waits only after progress: otherwise the blocks read for the next step could leave the cache
+            // during the wait.
             if *progress != last {
                 last = progress.clone();
                 *self.lock() = RegroupStatus::new(Stage::Running, progress);

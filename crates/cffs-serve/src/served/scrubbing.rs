@@ -1,4 +1,4 @@
-//! A scrub of a served volume, in a thread of the server; commands start it, read its status and end it.
+//! The scrub of a served volume, in a thread of the server; commands start it, read its status and end it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub enum Stage {
     /// None has run since the volume was mounted.
     #[default]
     Never,
-    /// It is under way.
+    /// It is running.
     Running,
     /// It is complete.
     Done,
@@ -29,25 +29,25 @@ pub enum Stage {
     Stopped,
 }
 
-/// How a scrub stands.
+/// The status of a scrub.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
     /// Its state.
     pub stage: Stage,
-    /// Inodes that were read.
+    /// Inodes read.
     pub inodes: u64,
-    /// Inodes of the volume when it began.
+    /// Inodes of the volume at the beginning.
     pub inodes_total: u64,
-    /// Bytes that were read from the device.
+    /// Bytes read from the device.
     pub read_bytes: u64,
-    /// Problems that were found.
+    /// Problems found.
     pub problem_count: u64,
-    /// The first of them, in words.
+    /// The first problems, in words.
     pub problems: Vec<String>,
 }
 
 impl ScrubStatus {
-    /// The status that shows this progress.
+    /// The status with this progress.
     pub fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
         ScrubStatus {
             stage,
@@ -68,12 +68,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A pace that begins now.
+    /// A pace that starts now.
     pub fn new(bytes_per_sec: u64) -> Pace {
         Pace { bytes_per_sec, started: Instant::now() }
     }
 
-    /// How long to wait after this number of bytes.
+    /// The time to wait after this number of bytes.
     pub fn wait_after(&self, bytes: u64) -> Duration {
         if self.bytes_per_sec == 0 {
             return Duration::ZERO;
@@ -95,7 +95,7 @@ impl Scrubbing {
         self.lock().clone()
     }
 
-    /// Starts a scrub, unless one is under way.
+    /// Starts a scrub, unless one is running.
     pub fn start(self: &Arc<Self>, volume: &Arc<Volume>, bytes_per_sec: u64) {
         {
             let mut status = self.lock();

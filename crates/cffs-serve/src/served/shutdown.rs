@@ -1,10 +1,10 @@
 //! Shutdown reports: a server reports the outcome of closing its volume to the commands that requested it.
 //!
-//! A command that unmounts a volume must report whether the image is complete. The mount, through which it
-//! talks to the server, is gone by then, and the device may still look as before because nothing could be
-//! written. So the command listens on a socket before it unmounts, and the server connects to it when it is
-//! asked through the mount. The socket's name is in no directory and ends with its listener. The server of a
-//! volume that is not mounted is asked over its own socket (`crate::socket`).
+//! A command that unmounts a volume must report whether the image is complete. By then, the mount through
+//! which it communicates with the server no longer exists, and the device may look unchanged because writing
+//! failed. So the command listens on a socket before it unmounts, and requests through the mount that the
+//! server connects to it. The socket's name is not in the file system and disappears with its listener. The
+//! server of a volume that is not mounted gets the request over its own socket (`crate::socket`).
 //!
 //! ```text
 //!   ShutdownListener::ask: listen ──attribute──▶ server connects
@@ -28,41 +28,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::socket::{self, Message, Reply};
 
-/// The prefix of the attribute that asks a server for reports; the socket's number follows.
+/// The prefix of the attribute that requests reports; the socket's number follows.
 const ATTRIBUTE: &str = "system.cffs.shutdown.";
-/// The listeners that one server may have at once.
+/// The most concurrent listeners of one server.
 const LISTENERS_MAX: usize = 16;
-/// Socket numbers that are tried, since another process may use one.
+/// How many socket numbers are tried, since other processes may use some.
 const ATTEMPTS: u32 = 100;
 
-/// How far the server is with closing its volume.
+/// The progress of closing a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutdownReport {
     /// The volume is still mounted somewhere.
     Serving,
-    /// The volume is being completed.
+    /// The volume is being written completely.
     Closing,
-    /// The server waits: for what, and since when.
+    /// The server waits; the text gives the cause and the start.
     Waiting(String),
-    /// The image is complete, and free for others.
+    /// The image is complete, and other programs may use it.
     Closed,
-    /// The image could not be completed: why, and what is lost.
+    /// The image could not be completed; the text gives the reason and the losses.
     Failed(String),
 }
 
-/// The server's side.
+/// The server's side of shutdown reports.
 #[derive(Default)]
 pub(crate) struct ShutdownReports(Mutex<Vec<UnixStream>>);
 
 impl ShutdownReports {
-    /// The number of the socket, if the attribute with this name asks for reports.
+    /// The number of the socket, if the attribute with this name requests reports.
     pub fn number(name: &[u8]) -> Option<u32> {
         let number = name.strip_prefix(ATTRIBUTE.as_bytes())?;
         std::str::from_utf8(number).ok()?.parse().ok()
     }
 
-    /// Connects to a listener, which gets all reports from now on.
+    /// Connects to a listener, to which all later reports are sent.
     pub fn connect(&self, number: u32) -> io::Result<()> {
         let stream = UnixStream::connect_addr(&address(number)?)?;
         // The server must not wait for a listener that does not read.
@@ -89,7 +89,7 @@ impl ShutdownReports {
     }
 }
 
-/// The outcome of listening for a while.
+/// The result of listening for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// The server sent a report.
@@ -100,16 +100,16 @@ pub enum Heard {
     End,
 }
 
-/// The listener's side.
+/// The listener's side of shutdown reports.
 pub struct ShutdownListener {
     stream: BufReader<UnixStream>,
     line: Vec<u8>,
-    /// The server's process, if the kernel lets it be waited for.
+    /// The server's process, if the kernel allows waiting for it.
     process: Option<OwnedFd>,
 }
 
 impl Heard {
-    /// Whether no report can follow.
+    /// Whether this is the last report.
     pub fn is_last(&self) -> bool {
         matches!(
             self,
@@ -119,14 +119,14 @@ impl Heard {
 }
 
 impl ShutdownListener {
-    /// Asks the server of the volume to which `path` belongs, a process of the user `uid`, for reports. Only
-    /// root and that user may ask.
+    /// Requests reports from the server of the volume of `path`, a process of the user `uid`. Only root and
+    /// that user may do this.
     pub fn ask(path: &Path, uid: u32) -> io::Result<ShutdownListener> {
         let ask = |name: String| Ok(lgetxattr(path, name, &mut [0_u8; 64]).map(drop)?);
         ShutdownListener::heard_from(ask, |peer| peer.uid.as_raw() == uid)
     }
 
-    /// Asks the process that serves an image without a mount.
+    /// Requests reports from the process that serves an image without a mount.
     pub fn ask_unmounted(image: &Path, process: u32) -> io::Result<ShutdownListener> {
         let ask = |name| match socket::call(image, &Message { name, value: None })? {
             Some(Reply::Answer(_)) => Ok(()),
@@ -137,7 +137,7 @@ impl ShutdownListener {
         ShutdownListener::heard_from(ask, is_it)
     }
 
-    /// Listens, asks, and accepts the connection of the right server.
+    /// Listens, sends the request, and accepts the connection of the right server.
     fn heard_from(
         ask: impl FnOnce(String) -> io::Result<()>,
         is_it: impl Fn(&UCred) -> bool,
@@ -145,7 +145,7 @@ impl ShutdownListener {
         let (listener, number) = listen()?;
         ask(format!("{ATTRIBUTE}{number}"))?;
         listener.set_nonblocking(true)?;
-        // The server connects before it answers. Other processes may have connected, too.
+        // The server connects before it answers. Other processes may have connected as well.
         loop {
             let (stream, _) = listener.accept()?;
             let peer = socket_peercred(&stream)?;
@@ -158,13 +158,14 @@ impl ShutdownListener {
         }
     }
 
-    /// Waits for at most `timeout` until the server's process has ended, and returns whether it has, as far
-    /// as this process can see. A volume that could not be closed is still marked as in use by that
-    /// process, and the process may keep a log file and its program open.
+    /// Waits up to `timeout` for the end of the server's process; returns whether it has ended, as far as
+    /// this process can see. A volume that could not be closed stays marked as in use by that process, and
+    /// the process may keep a log file and its program open.
     pub fn wait_for_exit(&self, timeout: Duration) -> bool {
         let Some(process) = &self.process else { return true };
         let timeout = Timespec::try_from(timeout).ok();
-        // If poll fails, a program that opens the volume too early gets an error with the reason.
+        // If poll fails, the worst case is that a program opens the volume too early and gets an error with
+        // the reason.
         !matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()), Ok(0))
     }
 
@@ -177,7 +178,7 @@ impl ShutdownListener {
             Ok(0) => Heard::End,
             Ok(_) => {
                 let line = std::mem::take(&mut self.line);
-                // A newer server may send other reports.
+                // A newer server may send unknown reports.
                 serde_json::from_slice(&line).map_or(Heard::Nothing, Heard::Report)
             }
             Err(error) => match error.kind() {

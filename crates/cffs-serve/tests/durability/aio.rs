@@ -1,4 +1,4 @@
-//! Asynchronous direct writes, as databases make them.
+//! Asynchronous direct writes, as used by databases.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +8,7 @@ use io_uring::{IoUring, opcode, types};
 /// The alignment of direct writes.
 pub const ALIGNMENT: usize = 4096;
 
-/// A buffer whose address and length suit direct writes.
+/// A buffer with an address and length suitable for direct writes.
 pub struct Aligned {
     bytes: Vec<u8>,
     start: usize,
@@ -28,12 +28,13 @@ impl Aligned {
     }
 }
 
-/// Writes through io_uring, to the kernel an asynchronous write, and waits until it is complete.
+/// Writes through io_uring, which the kernel treats as an asynchronous write, and waits for its
+/// completion.
 pub fn write(file: BorrowedFd<'_>, data: &Aligned, offset: u64) -> io::Result<usize> {
     let mut ring = IoUring::new(2)?;
     let len = data.get().len() as u32;
     let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), data.get().as_ptr(), len);
-    // SAFETY: the buffer and the file outlive the request, whose completion is waited for below.
+    // The buffer and the file outlive the request, since this function waits for its completion.
     unsafe { ring.submission().push(&entry.offset(offset).build()) }.expect("room for one");
     ring.submit_and_wait(1)?;
     let completion = ring.completion().next().expect("one completion");

@@ -1,4 +1,4 @@
-//! Every kind of change, what makes it durable, and how to see that it is.
+//! Every kind of change, the calls that make it durable, and a check of its presence.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{IoSlice, Write};
@@ -13,26 +13,26 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use crate::aio;
 
-/// The call that a program makes after a change.
+/// The call that makes a change durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Fsync(&'static str),
     Fdatasync(&'static str),
-    /// Nothing: the change itself is to be durable when it returns.
+    /// Nothing: the change must be durable when it returns.
     Nothing,
 }
 
 use Call::{Fdatasync, Fsync, Nothing};
 
-/// A kind of change. All paths are relative to a directory of its own; `""` is that directory.
+/// A kind of change. All paths are relative to the case's own directory; `""` is that directory.
 pub struct Case {
     pub name: &'static str,
-    /// Makes what is there before.
+    /// Creates the initial state.
     pub before: fn(&Path),
     pub change: fn(&Path),
     /// Each of these makes the change durable.
     pub calls: &'static [Call],
-    /// Whether a volume has the change; the second argument is the path of the directory.
+    /// Whether a volume contains the change; the second argument is the path of the directory.
     pub has: fn(&Files, &str) -> bool,
 }
 
@@ -60,7 +60,7 @@ fn opened(dir: &Path, flags: OFlags) -> File {
     options.open(dir.join("f")).expect("opened")
 }
 
-/// Made by `O_CREAT`, which the kernel hands to the server as one request.
+/// Created with `O_CREAT`, which the kernel sends to the server as one request.
 fn created(dir: &Path, flags: OFlags) -> File {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).custom_flags(flags.bits().cast_signed());
@@ -95,12 +95,12 @@ fn has_page(files: &Files, at: &str) -> bool {
     is_new(files, at, 0..aio::ALIGNMENT)
 }
 
-/// Stores through a shared mapping, with a call before it is taken away.
+/// Stores through a shared mapping, and runs a function before the mapping is removed.
 fn store(dir: &Path, then: impl FnOnce(*mut std::ffi::c_void)) {
     let file = OpenOptions::new().read(true).write(true).open(dir.join("f")).expect("opened");
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping of a file that is long enough, used within its length and before it is
-    // unmapped, by no other code.
+    // A new mapping of a file that is long enough; it is accessed within its length, before it is
+    // unmapped, and by no other code.
     unsafe {
         let map = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0);
         let map = map.expect("mapped");
@@ -259,7 +259,7 @@ pub const CASES: &[Case] = &[
         has: has_page },
     Case { name: "msync of a mapping", before: large, calls: &[Nothing],
         change: |dir| store(dir, |map| {
-            // SAFETY: the mapping is there until `store` takes it away.
+            // `store` removes the mapping only after this.
             unsafe { rustix::mm::msync(map, 4096, MsyncFlags::SYNC) }.expect("synced");
         }),
         has: has_page },

@@ -1,4 +1,4 @@
-//! Direct writes that are asynchronous to the kernel: they are as visible, and fail as they should.
+//! Direct writes that the kernel treats as asynchronous: their visibility, and their failures.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsFd;
@@ -19,8 +19,8 @@ fn direct(path: &std::path::Path) -> fs::File {
     options.open(path).expect("opened")
 }
 
-/// Once a write has returned, every read that begins shows it, also by callers that have read the file
-/// through the page cache while it was written.
+/// Once a write has returned, every later read sees it, including reads of callers that read the file through
+/// the page cache during the write.
 fn shown_to_cached_readers(transport: Transport) {
     const LEN: usize = 64 << 10;
     let Some(mount) = Mount::new(transport, 64 * MIB) else { return };
@@ -49,12 +49,12 @@ fn shown_to_cached_readers(transport: Transport) {
 }
 
 #[test]
-fn an_asynchronous_direct_write_is_shown_to_cached_readers() {
+fn an_asynchronous_direct_write_is_visible_to_cached_readers() {
     shown_to_cached_readers(Transport::Dev);
     shown_to_cached_readers(Transport::Rings);
 }
 
-/// Where space ends, a write is short, and the next one says that there is none.
+/// When space runs out, a write is short, and the next one fails with ENOSPC.
 fn space_ends(transport: Transport) {
     let Some(mount) = Mount::new(transport, 16 * MIB) else { return };
     let path = mount.root().join("f");
@@ -75,7 +75,7 @@ fn space_ends(transport: Transport) {
 }
 
 #[test]
-fn an_asynchronous_direct_write_ends_where_the_space_does() {
+fn an_asynchronous_direct_write_is_short_when_space_runs_out() {
     space_ends(Transport::Dev);
     space_ends(Transport::Rings);
 }

@@ -1,8 +1,9 @@
-//! The whole path of what a program makes durable: from the system call through the kernel and the
-//! adapter to the device's flush, for every kind of change and over each transport.
+//! The whole path of making changes durable: from the system call through the kernel and the adapter to the
+//! device's flush, for every kind of change and over each transport.
 //!
-//! The volume is mounted on a device in memory that forgets whatever was not flushed, and nothing goes
-//! to it unless somebody asks. So a case shows both: without the call the change is lost, and when the call
+//! The volume is mounted on a device in memory that forgets unflushed writes, and nothing is written to the
+//! device unless a call requests it. So a case shows both: without the call the change is lost, and after the
+//! call it survives, even if the device kept nothing else.
 //! has returned it is not, however little of the rest the device kept.
 
 mod aio;
@@ -27,7 +28,7 @@ fn make_durable(dir: &Path, call: Call) {
     }
 }
 
-/// Runs a case with one call; what is wrong, if anything.
+/// Runs a case with one call; returns the fault, if any.
 fn run(mount: &Mount, case: &Case, call: Call, number: usize) -> Result<(), &'static str> {
     let at = format!("/{number}");
     let dir = mount.root().join(&at[1..]);
@@ -55,7 +56,7 @@ fn run(mount: &Mount, case: &Case, call: Call, number: usize) -> Result<(), &'st
     if !has() {
         return Err("it is lost");
     }
-    // The call a second time finds everything done.
+    // A second call finds nothing left to write.
     let written = mount.counts();
     make_durable(&dir, call);
     let now = mount.counts();

@@ -1,4 +1,4 @@
-//! A mounted volume on a device that forgets whatever was not flushed.
+//! A mounted volume on a device that forgets unflushed writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use cffs::vfs::types::AtimeMode;
 use cffs::vfs::{OpenOptions, Volume};
 use cffs_serve::fuse::{Ended, Options, ServeError, Server, Stopper, TransportChoice};
 
-/// Longer than any test: nothing goes to the device but for a caller that asks for it.
+/// Longer than any test: nothing is written to the device unless a caller requests it.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// How requests reach the server.
@@ -24,9 +24,9 @@ pub enum Transport {
     Rings,
 }
 
-/// A mount that ends with the value.
+/// A mount that ends when the value is dropped.
 pub struct Mount {
-    // Before the directory, which can only be removed when nothing is mounted on it.
+    // Dropped before the directory, which cannot be removed while the volume is mounted.
     server: Option<JoinHandle<Result<Ended, ServeError>>>,
     stopper: Stopper,
     device: Arc<TraceDevice<VolatileDevice>>,
@@ -35,7 +35,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a new volume; none, and a line that says so, where this machine does not let us.
+    /// Mounts a new volume; prints a line and returns `None` if this machine does not allow that.
     pub fn new(transport: Transport, size_bytes: u64) -> Option<Mount> {
         let has_rings = || {
             let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
@@ -97,17 +97,18 @@ impl Mount {
         self.directory.path()
     }
 
-    /// The volume, past the mount.
+    /// The volume itself, without going through the mount.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// Counts of requests to the device so far.
+    /// The number of device requests up to now.
     pub fn counts(&self) -> Counts {
         self.device.counts()
     }
 
-    /// The volume after a power cut now, in the worst case: flushed writes only, recovered.
+    /// The volume after a power cut at this moment, in the worst case: flushed writes only,
+    /// recovered.
     pub fn after_a_power_cut(&self) -> Files {
         let device = Arc::new(MemoryDevice::from_image(self.device.inner().durable()));
         let clock = Arc::new(SystemClock);
@@ -120,7 +121,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         let stopped = self.stopper.stop();
         let Some(server) = self.server.take() else { return };
-        // A test that failed may have left a file open: then the server ends with the process.
+        // After a failed test a file may still be open: then the server ends only with the process.
         if stopped.is_ok() && !std::thread::panicking() {
             let served = server.join().expect("no panic");
             served.expect("served and closed");

@@ -1,4 +1,5 @@
-//! Changes: the caller of each, since some users have a reserve of space, and notifications of the kernel.
+//! Changes to the volume, with their callers, since some users have reserved space; and notifications to the
+//! kernel.
 
 use cffs::error::Error;
 use cffs::vfs::{Caller, Groups, NewKind, Volume};
@@ -13,8 +14,8 @@ use crate::fuse::translate::{self, errno, ino};
 use crate::shared::{Change, Observer};
 
 impl Adapter {
-    /// Changes the volume as the caller, which may use the reserve. Write-back of a mapped file counts as
-    /// root's, since no caller could learn that there is no space for it.
+    /// Changes the volume for the caller, which may use reserved space. Write-back of a mapped file counts as
+    /// root's, since no caller would learn of missing space.
     pub(super) fn as_caller<T>(
         &self,
         cx: &Context<'_>,
@@ -26,7 +27,7 @@ impl Adapter {
         let may_set_gid = privileges::may_set_gid(cx);
         let caller = Caller { groups: Groups::Asked(&may_set_gid), ..privileges::caller(cx) };
         let done = match act(&volume, &caller) {
-            // Only a full volume needs the caller's identity.
+            // The caller's identity matters only on a full volume.
             Err(Error::NoSpace) if cx.uid == UNKNOWN_ID => {
                 let (uid, gid) = (credentials::uid(cx), credentials::gid(cx));
                 let caller = Caller { uid, gid, ..caller };
@@ -41,7 +42,7 @@ impl Adapter {
         done.map_err(errno(what))
     }
 
-    /// Makes a file with a name.
+    /// Creates a file with a name.
     pub(super) fn make(
         &self,
         cx: &Context<'_>,
@@ -58,8 +59,8 @@ impl Adapter {
         Ok(self.entry(&made?))
     }
 
-    /// Takes set-id bits from a file whose contents change. The kernel does not ask for the mode again after
-    /// that, and would go on to honour the bits.
+    /// Clears set-id bits of a file whose contents change. The kernel does not ask for the mode again, and
+    /// would otherwise still honour the bits.
     pub(super) fn clear_privileges(
         &self,
         cx: &Context<'_>,
@@ -72,7 +73,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Makes the kernel ask again for the attributes of a file.
+    /// Makes the kernel drop the cached attributes of a file.
     pub(super) fn attributes_changed(&self, node: NodeId) {
         self.caches.changed(Change::Attributes(ino(node)));
     }

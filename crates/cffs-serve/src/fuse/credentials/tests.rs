@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_group_is_found_as_a_whole_number() {
+fn a_group_matches_only_as_a_whole_number() {
     let status = "Name:\tcat\nGid:\t7\t7\t7\t7\nGroups:\t1 20 300 \nNStgid:\t4\n";
     assert!([1, 20, 300].into_iter().all(|gid| lists_group(status, gid)));
     assert!([0, 2, 30, 7, 4].into_iter().all(|gid| !lists_group(status, gid)));
@@ -19,7 +19,7 @@ fn capabilities_are_read_from_the_effective_set() {
 }
 
 #[test]
-fn the_user_is_the_one_by_whom_files_are_accessed() {
+fn the_user_is_the_file_system_user() {
     let status = "Name:\tcat\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9\n";
     assert_eq!(id_for_files(status, "Uid:"), Some(4));
     assert_eq!(id_for_files(status, "Gid:"), Some(8));

@@ -13,7 +13,7 @@ use crate::shared::NoObserver;
 const FILE: NewFile<'static> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 
-/// How many files are made at most until one of them gets a number that was free.
+/// The most files created until one of them gets a reused number.
 const NUMBERS: u32 = 10_000;
 
 struct Never;
@@ -24,7 +24,7 @@ impl Newer for Never {
     }
 }
 
-/// A volume that is written.
+/// A volume that is written to.
 fn written() -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
@@ -37,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened")
 }
 
-/// A read-only volume of the current state. A copy in memory stands for the objects of each sync.
+/// A read-only volume of the current state. A copy in memory replaces the objects of each sync.
 fn version(device: &MemoryDevice, volume: &Volume) -> Arc<Volume> {
     volume.sync().expect("synced");
     let copy: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_image(device.snapshot()));
@@ -54,11 +54,11 @@ fn notifying(first: Arc<Volume>, caches: impl Observer + 'static) -> Following {
     Following::new(follow, Current::new(first), caches)
 }
 
-/// A kernel in which a program opens the file just before its contents are dropped.
+/// A kernel in which a program opens the file immediately before its contents are dropped.
 #[derive(Clone, Default)]
 struct OpensFirst {
     following: Arc<OnceLock<Arc<Following>>>,
-    /// Whether each such opening kept the cache.
+    /// For each such opening, whether it kept the cache.
     kept: Arc<Mutex<Vec<bool>>>,
 }
 
@@ -74,7 +74,7 @@ impl Observer for OpensFirst {
     fn broken(&self) {}
 }
 
-/// A kernel that records which files' contents it was told to drop.
+/// A kernel that records the files whose contents it was told to drop.
 struct Records(Arc<Mutex<Vec<InodeNo>>>);
 
 impl Observer for Records {
@@ -87,14 +87,14 @@ impl Observer for Records {
     fn broken(&self) {}
 }
 
-/// Whether a file that is opened and closed keeps what the kernel has cached.
+/// Whether opening and closing a file keeps the kernel's cached contents.
 fn keeps(following: &Following, ino: InodeNo) -> bool {
     let opened = following.open(ino).expect("opened");
     following.close(ino, opened.unwrap_or(FileHandle(0)));
     opened.is_none()
 }
 
-/// As the adapter answers a lookup.
+/// A lookup, as the adapter answers it.
 fn look_up(following: &Following, dir: InodeNo, name: &[u8]) -> Result<Attr> {
     following
         .on(dir, |view| view.volume.lookup(dir, name).inspect(|attr| view.note(dir, name, attr)))
@@ -104,10 +104,10 @@ fn attr(following: &Following, ino: InodeNo) -> Result<Attr> {
     following.on(ino, |view| view.volume.attr(ino))
 }
 
-/// A name leads to another file of the same number: the one that the kernel knows is stale until the name is
-/// looked up, and then it is the new one.
+/// A name refers to another file with the same number: the inode that the kernel refers to is stale until the
+/// name is looked up, and then it is the new file.
 #[test]
-fn a_number_that_another_file_has_is_stale() {
+fn a_number_reused_by_another_file_is_stale() {
     let (device, volume) = written();
     let first = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made");
     volume.release(first.ino, 1);
@@ -137,8 +137,8 @@ fn a_number_that_another_file_has_is_stale() {
     assert_eq!(attr(&following, first.ino).expect("there").generation, again.generation);
 }
 
-/// A file below a directory that moved: stale while the table of numbers is behind, found when it is not, and
-/// by its new name in either case.
+/// A file below a directory that was moved: stale while the table of numbers is out of date, found when it is
+/// not, and found by its new name in both cases.
 #[test]
 fn a_file_that_moved_is_found_by_its_new_name() {
     let (device, volume) = written();
@@ -164,9 +164,9 @@ fn a_file_that_moved_is_found_by_its_new_name() {
     assert_eq!(attr(&following, file).expect("there").ino, file);
 }
 
-/// The kernel keeps contents as long as the file is as it was when they were last dropped.
+/// The kernel keeps contents while the file is unchanged since they were last dropped.
 #[test]
-fn contents_are_kept_while_they_are_the_same() {
+fn contents_of_an_unchanged_file_are_kept() {
     let (device, volume) = written();
     let file = volume.make(&Caller::ROOT, InodeNo::ROOT, b"f", &FILE).expect("made").ino;
     volume.write(&Caller::ROOT, file, 0, b"one").expect("written");
@@ -187,8 +187,8 @@ fn contents_are_kept_while_they_are_the_same() {
     assert!(following.nodes().is_empty(), "the kernel has forgotten it");
 }
 
-/// The answer to an open that tells the kernel to drop contents may be in flight when the next one is
-/// answered. That one cannot keep them: the kernel may process it first.
+/// When a file is opened, an earlier answer that tells the kernel to drop contents may still be in flight.
+/// The second answer must not keep them: the kernel may process it first.
 #[test]
 fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
     let (device, volume) = written();
@@ -208,8 +208,8 @@ fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
     assert_eq!(following.open(file).expect("opened"), None);
 }
 
-/// A program opens a file after a version came and before the kernel has dropped the older contents: it must
-/// not keep them.
+/// A program that opens a file after a new version was found, but before the kernel has dropped the older
+/// contents, must not keep them.
 #[test]
 fn contents_are_not_kept_before_a_version_has_dropped_them() {
     let (device, volume) = written();
@@ -226,8 +226,8 @@ fn contents_are_not_kept_before_a_version_has_dropped_them() {
     assert!(keeps(&following, file), "the notification has returned");
 }
 
-/// The store did not answer when a version came: the file may have changed in it, and the kernel drops what
-/// it has. Of a file that is gone it keeps that.
+/// The store did not answer when a new version was found: the file may have changed, so the kernel drops its
+/// contents. It keeps those of a file that no longer exists.
 #[test]
 fn contents_of_a_file_that_cannot_be_read_are_dropped() {
     let (device, volume) = written();

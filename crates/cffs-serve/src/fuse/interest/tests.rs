@@ -1,13 +1,13 @@
 use super::*;
 
-/// Lists this many files of a directory, and returns how many came with their inodes.
+/// Lists this many files of a directory, and returns how many came with inodes.
 fn list(interest: &Interest, dir: u64, files: u32) -> u32 {
     let listing = interest.list_at(InodeNo(dir), Duration::ZERO);
     (0..files).map(|_| u32::from(listing.wants_inode())).sum()
 }
 
 #[test]
-fn names_come_alone_when_no_sample_of_many_was_looked_up() {
+fn inodes_are_omitted_when_no_sample_of_many_was_looked_up() {
     let interest = Interest::new();
     let names = NAMES_PER_SAMPLE * UNSEEN_MAX;
     assert_eq!(list(&interest, 1, names), names - UNSEEN_MAX);
@@ -15,7 +15,7 @@ fn names_come_alone_when_no_sample_of_many_was_looked_up() {
 }
 
 #[test]
-fn inodes_keep_coming_while_samples_are_looked_up() {
+fn inodes_are_returned_while_samples_are_looked_up() {
     let interest = Interest::new();
     for dir in 1..1000 {
         assert!(list(&interest, dir, 100) >= 99, "directory {dir}");
@@ -24,7 +24,7 @@ fn inodes_keep_coming_while_samples_are_looked_up() {
 }
 
 #[test]
-fn inodes_come_back_and_listings_of_names_alone_are_dropped_when_these_are_looked_up() {
+fn lookups_bring_inodes_back_and_drop_listings_without_them() {
     let interest = Interest::new();
     list(&interest, 1, 10_000);
     assert_eq!(list(&interest, 2, 100) + list(&interest, 3, 100), 0);
@@ -38,7 +38,7 @@ fn inodes_come_back_and_listings_of_names_alone_are_dropped_when_these_are_looke
 }
 
 #[test]
-fn lookups_in_other_directories_say_nothing() {
+fn lookups_in_other_directories_do_not_count() {
     let interest = Interest::new();
     list(&interest, 1, 10_000);
     (2..1000).for_each(|dir| assert_eq!(interest.looked_up(InodeNo(dir)), []));
@@ -46,7 +46,7 @@ fn lookups_in_other_directories_say_nothing() {
 }
 
 #[test]
-fn after_a_pause_nothing_is_known() {
+fn a_pause_discards_the_observations() {
     let interest = Interest::new();
     list(&interest, 1, 10_000);
     let at = |ms| interest.list_at(InodeNo(2), Duration::from_millis(ms)).wants_inode();

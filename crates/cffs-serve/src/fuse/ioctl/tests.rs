@@ -1,4 +1,4 @@
-//! The numbers and structures of commands.
+//! The numbers and structures of ioctls.
 
 use cffs::vfs::Protection;
 
@@ -14,7 +14,7 @@ fn the_range_is_that_of_linux_fs_h() {
     assert_eq!(FstrimRange::COMMAND, number);
 }
 
-/// fstrim(8) of a range behind the end, or shorter than a block, used to succeed.
+/// Regression: fstrim(8) succeeded for a range beyond the end, or shorter than a block.
 #[test]
 fn a_range_without_a_block_is_no_range() {
     let has_a_block = |start, len| FstrimRange { start, len, least: 0 }.has_a_block(100, 4096);

@@ -33,7 +33,7 @@ fn device_file() -> Attr {
 }
 
 #[test]
-fn an_entry_carries_the_inode_whole() {
+fn an_entry_contains_the_whole_inode_number() {
     const TTL: Duration = Duration::from_secs(7);
     let entry = entry(&device_file(), 4096, TTL);
     assert_eq!((entry.node, entry.generation), (NodeId(77), 9));
@@ -46,7 +46,7 @@ fn an_entry_carries_the_inode_whole() {
 }
 
 #[test]
-fn a_device_number_comes_back_as_it_went() {
+fn a_device_number_survives_conversion() {
     let rdev = protocol::encode_device(0x123, 0x45678);
     let kind = new_kind(0o020_644, rdev).expect("a device");
     assert_eq!(kind, NewKind::CharDevice(device_file().device));
@@ -55,11 +55,11 @@ fn a_device_number_comes_back_as_it_went() {
 }
 
 #[test]
-fn flags_that_have_no_meaning_are_refused() {
+fn meaningless_flags_are_refused() {
     assert_eq!(rename_mode(0), Ok(RenameMode::Replace));
     assert_eq!(rename_mode(2), Ok(RenameMode::Exchange));
     assert_eq!(rename_mode(5), Ok(RenameMode::Whiteout { no_replace: true }));
-    // An exchange cannot also refuse to replace.
+    // An exchange cannot be combined with a refusal to replace.
     assert_eq!(rename_mode(3), Err(Errno::INVAL));
     assert_eq!(allocate_mode(0), Ok(AllocateMode::Reserve));
     assert_eq!(allocate_mode(1), Ok(AllocateMode::ReserveKeepSize));
@@ -75,7 +75,7 @@ fn flags_that_have_no_meaning_are_refused() {
 }
 
 #[test]
-fn changes_of_attributes_keep_what_is_not_named() {
+fn attributes_that_are_not_named_do_not_change() {
     let change = protocol::SetAttr {
         mode: Some(0o107_755),
         mtime: Some(SetTime::Now),
@@ -90,7 +90,7 @@ fn changes_of_attributes_keep_what_is_not_named() {
 }
 
 #[test]
-fn free_space_is_told_in_fragments() {
+fn free_space_is_reported_in_fragments() {
     let stat = statfs(&StatFs {
         fragment_bytes: 1024,
         block_bytes: 4096,

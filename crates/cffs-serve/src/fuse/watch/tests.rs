@@ -27,7 +27,7 @@ fn progress_is_not_reported() {
 }
 
 #[test]
-fn a_request_that_stays_is_named_with_what_it_waits_for() {
+fn a_stalled_request_is_named_with_its_cause() {
     let watch = watch();
     watch.request(Opcode::Fsync, NodeId(7));
     let _job = watch.device(DeviceCall::Write, 8192, 4096);
@@ -65,7 +65,7 @@ fn a_step_during_which_the_device_answers_moves() {
 }
 
 #[test]
-fn a_waiting_unmount_is_told_why_before_it_is_logged() {
+fn a_waiting_unmount_gets_the_reason_before_it_is_logged() {
     let watch = watch();
     watch.closing();
     let _job = watch.device(DeviceCall::Flush, 0, 0);

@@ -70,7 +70,7 @@ fn a_reply_that_is_taken_slowly_is_given_up() {
     reading.join().expect("it ends with the connection");
 }
 
-/// The way of replies to a peer, with the writer's end of it.
+/// The sender of replies to a peer, and the writer's end of its queue.
 fn way_to(stream: TcpStream) -> (Replies, Arc<Underway>, Receiver<Reply>) {
     let output = Arc::new(Output { stream: Arc::new(stream), rest: Mutex::default() });
     let (writer, to_write) = mpsc::channel();
@@ -78,7 +78,7 @@ fn way_to(stream: TcpStream) -> (Replies, Arc<Underway>, Receiver<Reply>) {
 }
 
 #[test]
-fn a_worker_sends_a_reply_itself_where_no_other_call_is_under_way() {
+fn a_worker_sends_a_reply_itself_if_no_other_call_is_in_progress() {
     let (stream, mut peer) = pair();
     peer.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
     let (replies, underway, to_write) = way_to(stream);
@@ -95,7 +95,7 @@ fn a_worker_sends_a_reply_itself_where_no_other_call_is_under_way() {
 }
 
 #[test]
-fn a_reply_without_room_holds_no_worker_and_precedes_the_next() {
+fn a_reply_that_must_wait_blocks_no_worker_and_precedes_the_next() {
     let (stream, mut peer) = pair();
     let (replies, underway, to_write) = way_to(stream);
     let long: Vec<u8> = (0..64 << 20).map(|i: u32| (i % 251) as u8).collect();

@@ -13,7 +13,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn options_are_those_of_exports() {
+fn options_are_parsed_as_in_exports() {
     let all = export("/srv/:ro,all_squash,anonuid=5,anongid=6,insecure,192.0.2.0/24,2001:db8::1");
     assert_eq!((all.path.as_str(), all.read_only, all.secure), ("/srv", true, false));
     assert_eq!((all.squash, all.anon_uid, all.anon_gid), (Squash::All, 5, 6));
@@ -28,7 +28,7 @@ fn options_are_those_of_exports() {
 }
 
 #[test]
-fn each_option_sets_what_exports_says_and_nothing_else() {
+fn each_option_has_the_effect_described_in_exports_and_no_other() {
     let default = || Export::default();
     let network = |text| vec![Network::parse(text).expect("a network")];
     let cases = [
@@ -74,7 +74,7 @@ fn only_addresses_that_are_named_may_call() {
 }
 
 #[test]
-fn root_is_squashed_unless_told_otherwise() {
+fn root_is_squashed_by_default() {
     let anonymous = User { uid: NOBODY, gid: NOBODY, groups: vec![] };
     let default = export("/");
     assert_eq!(default.act_as(&sys(0, 0, &[0, 4])), anonymous);

@@ -39,7 +39,7 @@ fn handles_survive_a_restart_and_no_forgery() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_written_has_handles_too() {
+fn a_read_only_volume_has_handles_too() {
     let device = made();
     let volume = open(&device, true);
     let handles = Handles::of(&volume).expect("a key for now");

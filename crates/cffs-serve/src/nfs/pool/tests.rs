@@ -1,4 +1,4 @@
-//! Who is woken for what.
+//! Which threads are woken.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::*;
 
 #[test]
-fn as_many_threads_work_as_there_are_jobs_that_wait() {
+fn as_many_threads_run_as_jobs_wait() {
     const THREADS: usize = 8;
     let pool = Pool::start(THREADS).expect("started");
     for _ in 0..200 {
-        // Each job waits for all others, so that a thread which was not woken stops them all.
+        // Each job waits for all others, so that a thread that is not woken blocks all of them.
         let barrier = Arc::new(Barrier::new(THREADS + 1));
         for _ in 0..THREADS {
             let barrier = Arc::clone(&barrier);
@@ -28,7 +28,7 @@ fn as_many_threads_work_as_there_are_jobs_that_wait() {
 }
 
 #[test]
-fn jobs_that_come_together_wake_one_thread_after_the_other() {
+fn jobs_that_arrive_together_wake_one_thread_at_a_time() {
     let pool = Pool::start(4).expect("started");
     let queue = &pool.queue;
     let all_sleep = || {

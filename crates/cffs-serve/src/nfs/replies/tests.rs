@@ -37,7 +37,7 @@ fn a_duplicate_waits_while_the_call_is_under_way() {
 }
 
 #[test]
-fn the_oldest_go_first() {
+fn the_oldest_replies_are_dropped_first() {
     let replies = Replies::default();
     (0..=REPLIES_MAX as u32).for_each(|xid| fill(&replies, xid));
     assert!(replies.get(key(REPLIES_MAX as u32)).is_ok());
@@ -46,7 +46,7 @@ fn the_oldest_go_first() {
 }
 
 #[test]
-fn another_server_has_them_all_in_their_order() {
+fn replies_are_handed_over_in_order() {
     let replies = Replies::default();
     let v6 = Key { address: "2001:db8::7".parse().expect("one"), ..key(1) };
     let Err(ticket) = replies.get(v6) else { panic!("answered before") };

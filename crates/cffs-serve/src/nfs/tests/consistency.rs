@@ -1,5 +1,5 @@
-//! Weak cache consistency: attributes from before a change are those right before it, and none are sent where
-//! another change slipped in. A client that has them takes what it had cached from before for true.
+//! Weak cache consistency: pre-operation attributes are those immediately before the change, and are omitted
+//! if another change intervened. A client that receives them considers its older cached data valid.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::shared::Change;
 
 const ALL: &str = "/:insecure,no_root_squash";
 
-/// Two directories; in the first a file with two names, one made EXCLUSIVE, and an empty directory.
+/// Two directories; in the first one a file with two names, a file created EXCLUSIVE, and an empty directory.
 struct Tree {
     d: nfs_fh3,
     e: nfs_fh3,
@@ -41,7 +41,7 @@ fn write_stable(client: &mut Client, file: &nfs_fh3) {
     ok(now(client.write(&write_args(file, 0, &[1; 6000], stable_how::FILE_SYNC))));
 }
 
-/// The attributes in a reply of the files of a call, whether it succeeds or not.
+/// The attributes of a call's files in its reply, whether it succeeds or not.
 type Said = Vec<(nfs_fh3, wcc_data)>;
 
 macro_rules! said {
@@ -112,7 +112,7 @@ fn commit(client: &mut Client, file: &nfs_fh3) -> Said {
 
 type Run = fn(&mut Client, &Tree) -> Said;
 
-/// Every procedure that says it, also where it changes nothing, though it succeeds.
+/// Every procedure that returns them, also where it succeeds without a change.
 const CALLS: [(&str, Run); 23] = [
     ("SETATTR, mode", |c, t| {
         set(c, &t.file, sattr3 { mode: Nfs3Option::Some(0o600), ..sattr3::default() })
@@ -141,7 +141,7 @@ const CALLS: [(&str, Run); 23] = [
     ("LINK", |c, t| link(c, t, "n")),
 ];
 
-/// Those that fail, and change nothing.
+/// Calls that fail, and change nothing.
 const FAILING: [(&str, Run); 6] = [
     ("CREATE of what exists", |c, t| make(c, &t.d, "f", createhow3::GUARDED(sattr3::default()))),
     ("REMOVE of nothing", |c, t| remove(c, &t.d, "nothing")),
@@ -151,7 +151,7 @@ const FAILING: [(&str, Run); 6] = [
     ("LINK to what exists", |c, t| link(c, t, "g")),
 ];
 
-/// The attributes to compare: all those from before the call that a reply may have.
+/// The attributes to compare: all pre-operation attributes that a reply may contain.
 type State = (u64, nfstime3, nfstime3);
 
 fn state(attributes: &fattr3) -> State {
@@ -194,13 +194,13 @@ fn ino(served: &Served, file: &nfs_fh3) -> InodeNo {
     served.service.exported().handles.read(&file.data).expect("a handle").ino
 }
 
-/// A change by somebody else.
+/// A change by another caller.
 fn touch(volume: &Volume, ino: InodeNo) {
     let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     volume.set_attr(&Caller::ROOT, ino, &now).expect("set");
 }
 
-/// While a call waits for the device, another changes one of the files that it is about.
+/// While a call waits for the device, another one changes one of its files.
 #[test]
 fn nothing_is_said_of_before_where_another_change_slipped_in() {
     for (name, run) in CALLS {
@@ -210,7 +210,7 @@ fn nothing_is_said_of_before_where_another_change_slipped_in() {
             let mut client = served.client(0, 0);
             let tree = Tree::new(&served, &mut client);
             let files = [&tree.d, &tree.e, &tree.file];
-            // Each has something that is to be written, so that a call waits that changes nothing itself.
+            // Each file has data to be written, so that calls that change nothing wait as well.
             files.iter().for_each(|file| touch(&served.volume, ino(&served, file)));
             let there = files.map(|file| state(&attributes(&mut client, file)));
             let flushes = || device.flushes.load(Ordering::Acquire);
@@ -223,7 +223,7 @@ fn nothing_is_said_of_before_where_another_change_slipped_in() {
                     assert!(std::time::Instant::now() < deadline, "{name} waits for nothing");
                     thread::yield_now();
                 }
-                // The file of the call, or of two the first or the second.
+                // The changed file: the call's file or, of two, the first or the second.
                 let slipped = match name {
                     _ if name.starts_with("SETATTR") => &tree.file,
                     "WRITE, stable" | "COMMIT" => &tree.file,
@@ -245,7 +245,7 @@ fn nothing_is_said_of_before_where_another_change_slipped_in() {
     }
 }
 
-/// Changes what it is shown the change of, as if another caller had been there.
+/// Changes each file whose change it is notified of, as another caller might.
 #[derive(Default)]
 struct Slipping(OnceLock<Arc<Volume>>, AtomicBool);
 
@@ -259,7 +259,7 @@ impl Observer for Slipping {
     fn broken(&self) {}
 }
 
-/// The same of a WRITE that waits for nothing.
+/// The same for a WRITE that does not wait.
 #[test]
 fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -280,8 +280,8 @@ fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in()
     }
 }
 
-/// Two callers change one directory without a pause. What replies say is a part of one history: from before
-/// to after, each goes a step that no other goes into.
+/// Two callers continuously change one directory. The replies are parts of one history: the steps from pre-
+/// to post-operation attributes do not overlap.
 #[test]
 fn two_callers_are_told_one_history() {
     const ROUNDS: usize = 400;
@@ -300,7 +300,7 @@ fn two_callers_are_told_one_history() {
                         make(&mut client, &tree.d, &a, unchecked()).into_iter().map(|it| it.1),
                     );
                     if round % 2 == 0 {
-                        // It is there already, so the directory stays as it is.
+                        // It exists already, so the directory does not change.
                         let again = make(&mut client, &tree.d, &a, unchecked());
                         all.extend(again.into_iter().map(|it| it.1));
                     }

@@ -1,4 +1,4 @@
-//! Answered calls survive a crash right after.
+//! Answered calls survive an immediate crash.
 
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{FaultDevice, Image, VolatileDevice};
@@ -16,7 +16,7 @@ fn image() -> Image {
     device.snapshot()
 }
 
-/// The files after a crash in which everything is lost that no flush has brought to the device.
+/// The files after a crash that loses everything that was not flushed.
 fn crashed(device: &VolatileDevice) -> Files {
     let device = Arc::new(MemoryDevice::from_image(device.durable()));
     let volume = cffs::open(device, Arc::new(SystemClock), OpenOptions::default());
@@ -104,7 +104,7 @@ fn a_device_that_fails_is_not_covered_up() {
     assert_ne!(served.verifier(), before.0);
 }
 
-/// A device that counts its flushes, and holds them back while that is wanted.
+/// A device that counts its flushes, and can delay them.
 pub(super) struct Counting {
     device: MemoryDevice,
     pub(super) flushes: AtomicUsize,
@@ -154,7 +154,7 @@ impl cffs::device::BlockDevice for Counting {
     }
 }
 
-/// Flushes that 16 COMMITs take which come while the device is at the first one's.
+/// The number of flushes for 16 COMMITs that arrive during the flush of the first one.
 fn flushes_of_16_commits(journal_bytes: u64) -> usize {
     const CALLERS: usize = 16;
     let device = Arc::new(Counting::new(journal_bytes));
@@ -192,7 +192,7 @@ fn flushes_of_16_commits(journal_bytes: u64) -> usize {
         while commits() < CALLERS as u64 {
             thread::sleep(Duration::from_millis(1));
         }
-        // They have come to the server, and are about to wait.
+        // The calls have arrived, and are about to wait.
         thread::sleep(Duration::from_millis(200));
         device.hold(false);
     });
@@ -203,7 +203,8 @@ fn flushes_of_16_commits(journal_bytes: u64) -> usize {
     device.flushes.load(Ordering::Acquire) - before
 }
 
-/// The first to come gets an epoch, and all others share the next: a flush for each with a journal.
+/// The first call gets its own epoch, and all others share the next: with a journal, one flush for
+/// each epoch.
 #[test]
 fn commits_that_come_together_share_flushes() {
     let (with_journal, without) = (flushes_of_16_commits(4 << 20), flushes_of_16_commits(0));

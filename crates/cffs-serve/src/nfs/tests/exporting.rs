@@ -1,4 +1,4 @@
-//! Exports that come and go while clients use them.
+//! Exports that are added and removed while clients use them.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn an_export_is_added_changed_and_removed_while_clients_use_it() {
 }
 
 #[test]
-fn an_export_that_makes_no_sense_changes_nothing_and_says_why() {
+fn an_invalid_export_changes_nothing_and_the_error_says_why() {
     let served = Served::new(&["/:insecure"]);
     let exports = Administration::new(Arc::clone(&served.service), Arc::clone(&served.connections));
     for (text, why) in [

@@ -4,7 +4,7 @@ use nfs_wire::rpc::{Verdict, reply};
 
 use super::*;
 
-/// The record that a call has, without arguments, of anonymous credentials.
+/// The record of a call with anonymous credentials, without arguments.
 fn call(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let words = [7, 0, 2, program, version, procedure, 0, 0, 0, 0];
     let words = words.into_iter().flat_map(u32::to_be_bytes);
@@ -15,11 +15,11 @@ fn record(body: &[u8]) -> Vec<u8> {
     [&(1 << 31 | body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// The reply to these bytes, or none if the connection ends.
+/// The reply to these bytes, or `None` if the connection ends.
 fn answer(served: &Served, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stream = served.stream();
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
-    // The server may have closed it before all was sent.
+    // The server may close the connection before everything is sent.
     let _ = stream.write_all(bytes);
     let mut header = [0; 4];
     stream.read_exact(&mut header).ok()?;
@@ -33,7 +33,7 @@ fn head(verdict: Verdict) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_missing_file_is_refused_by_name() {
+fn a_missing_file_is_reported_with_its_status() {
     let served = Served::new(&["/:insecure"]);
     assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::Success));
     assert_eq!(answer(&served, &call(100_003, 2, 0, b"")), head(Verdict::NoVersion(3, 3)));
@@ -57,8 +57,9 @@ fn invalid_calls_end_the_connection_only() {
     assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::Success));
 }
 
-/// A client that lost its connection repeats a REMOVE on a new one. As long as the server did not know that
-/// the old one was gone, it carried the REMOVE out again, and said that there is no such file.
+/// Regression: a client that lost its connection repeats a REMOVE on a new one. While the server had not
+/// noticed that the old one had ended, it executed the REMOVE again, and answered that the file does not
+/// exist.
 #[test]
 fn a_remove_that_comes_again_gets_the_reply_though_the_old_connection_is_open() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
@@ -100,7 +101,7 @@ fn a_peer_that_does_not_read_delays_no_other() {
             break;
         }
     }
-    // More calls are under way there than the server has threads.
+    // More calls are in progress there than the server has threads.
     for _ in 0..50 {
         ok(now(client.read(&read_args(&file))));
     }
@@ -121,7 +122,7 @@ fn beyond_the_most_connections_others_are_closed() {
     assert!(served_again);
 }
 
-/// A device whose writes panic once that is wanted.
+/// A device whose writes panic on request.
 pub(super) struct Panicking(pub(super) MemoryDevice, pub(super) AtomicBool);
 
 impl cffs::device::BlockDevice for Panicking {
@@ -168,14 +169,14 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Bytes with their length before them, and zeros up to a multiple of four.
+/// Bytes preceded by their length, and padded to a multiple of four.
 fn opaque(bytes: &[u8]) -> Vec<u8> {
     let mut out = [&words(&[bytes.len() as u32]), bytes].concat();
     out.resize(out.len().next_multiple_of(4), 0);
     out
 }
 
-/// Arguments of every procedure that make sense, each field by itself.
+/// Valid arguments of every procedure, each field separately.
 fn arguments_of_all(root: &nfs_fh3) -> Vec<(u32, u32, Vec<Vec<u8>>)> {
     let (handle, name) = (opaque(&root.data), opaque(b"name"));
     let (h, n, none) = (|| handle.clone(), || name.clone(), words(&[0; 6]));
@@ -211,8 +212,8 @@ fn arguments_of_all(root: &nfs_fh3) -> Vec<(u32, u32, Vec<Vec<u8>>)> {
     ]
 }
 
-/// Every procedure, with arguments that end early, go on too long, or have any of their words replaced: an
-/// error of RPC where they are malformed, else whatever NFS says, and never more than the reply may have.
+/// Every procedure, with arguments that are truncated, too long, or have any word replaced: malformed ones
+/// cause an RPC error, others an NFS reply, which is never longer than allowed.
 #[test]
 fn malformed_arguments_of_each_procedure_are_refused() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
@@ -276,7 +277,7 @@ fn half_a_record_delays_no_other_peer_and_goes_with_its_own() {
         halves.push(stream);
         assert_eq!(answer(&served, &null), head(Verdict::Success), "next to {len} bytes");
     }
-    // The rest of each comes later, a byte at a time.
+    // The rest of each is sent later, byte by byte.
     for (mut stream, len) in halves.drain(..).zip(1..) {
         null[len..].iter().for_each(|byte| stream.write_all(&[*byte]).expect("sent"));
         let mut reply = vec![0; 4 + head(Verdict::Success).expect("a reply").len()];
@@ -296,11 +297,11 @@ fn a_thousand_connections_are_cut_to_the_limit() {
     let mut most = 0;
     for _ in 0..1000 {
         let mut stream = served.stream();
-        // One that was refused may be closed by now.
+        // A refused connection may be closed by now.
         let _ = stream.write_all(&null[..8]);
         kept.push_back(stream);
         most = most.max(served.connections.streams.lock().len());
-        // This process has both ends, and twice as many descriptors.
+        // This process has both ends, and so twice as many descriptors.
         if kept.len() > CONNECTIONS_MAX + 50 {
             kept.pop_front();
         }

@@ -1,7 +1,7 @@
-//! One volume, mounted and served by NFS: each side sees at once what the other has changed.
+//! One volume, mounted and served by NFS: each side sees the other's changes at once.
 //!
-//! The kernel is told to believe what it has cached for a year, so that only notifications can make it look
-//! again. Where nothing can be mounted, these tests say so and pass.
+//! The kernel may cache everything for a year, so that only notifications can make it look again. Where
+//! mounting is not possible, these tests print that and pass.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -14,7 +14,7 @@ use crate::shared::Companion;
 
 const ALL: &str = "/:insecure,no_root_squash";
 
-/// A volume that is mounted and served, until the value is dropped.
+/// A volume that is mounted and served until the value is dropped.
 struct Mounted {
     served: Option<Served>,
     directory: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // The mount closes the volume.
+        // The end of the mount closes the volume.
         self.served = None;
         let stopped = self.stopper.stop();
         if let Some(thread) = self.thread.take()
@@ -133,7 +133,7 @@ fn a_mount_sees_what_clients_write() {
     let file = create(&mut client, &root, "f", 0o644);
     write(&mut client, &file, 0, &[b'a'; 10_000]);
     let path = mounted.path("f");
-    // In the page cache from here on, as are the attributes.
+    // From here on, it is in the page cache, and so are its attributes.
     let open = File::open(&path).expect("opened");
     assert_eq!(fs::read(&path).expect("read"), [b'a'; 10_000]);
     assert_eq!(open.metadata().expect("there").len(), 10_000);
@@ -153,7 +153,7 @@ fn a_mount_sees_what_clients_write() {
     set(&mut client, &file, longer);
     let contents = fs::read(&path).expect("read");
     assert_eq!((contents.len(), &contents[5000..5004]), (5100, &b"bb\0\0"[..]), "it grew again");
-    // CREATE of a file that is there cuts it.
+    // CREATE of an existing file truncates it.
     let attributes = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
     let args = CREATE3args { where_: at(&root, "f"), how: createhow3::UNCHECKED(attributes) };
     ok(now(client.create(&args)));
@@ -169,11 +169,11 @@ fn a_mount_sees_names_that_clients_make_and_remove() {
     for name in ["made", "exclusive", "dir", "link", "symlink", "fifo", "renamed"] {
         assert!(!path(name).exists(), "the kernel knows now that there is no {name}");
     }
-    // Twice: the second listing comes from the first one's pages.
+    // Twice: the second listing is read from the pages of the first.
     assert_eq!((mounted.names("d"), mounted.names("d")), (vec![], vec![]));
 
-    // A name that the kernel has not asked for is in its listing all the same, also for a program that
-    // goes back to the beginning of it, which asks for no attributes.
+    // A name that the kernel has not looked up is nevertheless in the next listing, also for a program that
+    // rewinds the directory, which requests no attributes.
     let open = File::open(mounted.path("d")).expect("opened");
     let mut listing = rustix::fs::Dir::read_from(&open).expect("a directory");
     assert_eq!((&mut listing).count(), 2, "itself and its parent");
@@ -261,7 +261,7 @@ fn a_mount_sees_attributes_that_clients_set() {
     assert_eq!((after.mode() & 0o7777, after.uid(), after.gid()), (0o600, 7, 8));
     assert_eq!((after.mtime(), after.mtime_nsec()), (9, 10));
     assert!(after.ctime_nsec() != before.ctime_nsec() || after.ctime() != before.ctime());
-    // A write by another user than root takes the set-id bits, which the kernel had cached.
+    // A write by a user other than root clears the set-id bits, which the kernel had cached.
     set(&mut client, &file, sattr3 { mode: Nfs3Option::Some(0o4777), ..sattr3::default() });
     assert_eq!(fs::metadata(&path).expect("there").mode() & 0o7777, 0o4777);
     let mut other = mounted.served().client(9, 9);
@@ -295,8 +295,8 @@ fn clients_see_what_is_changed_on_the_mount() {
     assert_eq!(failure(stale), nfsstat3::NFS3ERR_STALE, "though it is open on the mount");
 }
 
-/// Both sides change one directory and its files at the same time: no call hangs, and in the end they see the
-/// same. A notification that waited for a program whose request waits for it would hang here.
+/// Both sides concurrently change one directory and its files: no call hangs, and in the end both see the
+/// same. A notification that waits for a program whose request waits for the notification would hang here.
 #[test]
 fn both_sides_at_once_agree_in_the_end() {
     let Some(mounted) = Mounted::new() else { return };
@@ -341,7 +341,7 @@ fn both_sides_at_once_agree_in_the_end() {
     }
 }
 
-/// A volume that is mounted and served, on a device that can be made to panic, with a client.
+/// A volume that is mounted and served on a device that can be made to panic, with a client.
 struct OnPanicking {
     device: Arc<Panicking>,
     volume: Arc<Volume>,
@@ -384,7 +384,7 @@ impl OnPanicking {
         OnPanicking { device, volume, directory, nfs, stopper, thread, client, root }
     }
 
-    /// The end of the mount: nothing may have been written since the panic, as the volume is left.
+    /// The end of the mount: nothing may have been written since the panic.
     fn check_the_end(self) {
         let ended = self.thread.join().expect("the mount ended");
         assert!(matches!(ended, Err(fuse::ServeError::Close(_))), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Calls that are refused.
+//! Refused calls.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn the_sticky_bit_keeps_others_from_names() {
     ok(now(owner.remove(&remove)));
 }
 
-/// Sets this when it is dropped, also by a test that fails.
+/// Sets the flag when dropped, also after a failing test.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -71,7 +71,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A user takes his own file's name away just when it becomes another user's: that one's file stays.
+/// A user removes the name of his own file just when the name is given to another user's file: that file
+/// stays.
 #[test]
 fn the_sticky_bit_keeps_a_name_that_changes_hands() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
@@ -127,8 +128,8 @@ fn a_write_takes_set_id_bits() {
     assert_eq!(attributes(&mut admin, &file).mode, 0o777);
 }
 
-/// CREATE and MKNOD used to leave set-group-ID on a program that the directory gives a group in which its
-/// maker is not; SETATTR and WRITE took it.
+/// Regression: CREATE and MKNOD kept set-group-ID on a program whose directory gives it a group to which its
+/// creator does not belong; SETATTR and WRITE cleared it.
 #[test]
 fn a_stranger_makes_no_program_with_the_rights_of_a_directorys_group() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
@@ -171,7 +172,7 @@ fn root_is_anonymous_unless_told_otherwise() {
 }
 
 #[test]
-fn a_read_only_export_changes_nothing() {
+fn nothing_can_be_changed_through_a_read_only_export() {
     let served = Served::new(&["/:insecure,no_root_squash,ro"]);
     let root = served.root();
     let mut client = served.client(0, 0);
@@ -196,7 +197,7 @@ fn no_client_leaves_an_export() {
     assert_eq!(part.handle("/"), None);
     let top = part.handle("/srv").expect("exported");
     assert_eq!(ok(lookup(&mut client, &top, "..")).object, top);
-    // Handles of the other export are of no use, though the key is the same.
+    // Handles of the other export are invalid here, though the key is the same.
     for handle in [&dir, &secret] {
         let asked = now(client.getattr(&GETATTR3args { object: handle.clone() }));
         assert_eq!(failure(asked), nfsstat3::NFS3ERR_STALE);
@@ -214,8 +215,8 @@ fn only_ports_of_root_are_trusted() {
     assert_eq!(served.handle("/"), None, "a test calls from any port");
 }
 
-/// The effect of each option of an export: whether a client may mount, and the owners of the files that root
-/// and another user make.
+/// The effect of each option of an export: whether a client may mount, and the owners of files created by
+/// root and by another user.
 #[test]
 fn each_option_of_an_export_does_what_exports_says() {
     const NOBODY: Option<(u32, u32)> = Some((65534, 65534));

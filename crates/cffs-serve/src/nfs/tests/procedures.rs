@@ -1,4 +1,4 @@
-//! Each procedure, in the normal case.
+//! Each procedure in the normal case.
 
 use std::sync::Barrier;
 
@@ -7,7 +7,7 @@ use super::*;
 const ALL: &str = "/:insecure,no_root_squash";
 
 #[test]
-fn contents_come_back() {
+fn contents_can_be_read_back() {
     let served = Served::new(&[ALL]);
     let mut client = served.client(0, 0);
     let root = served.root();
@@ -34,7 +34,7 @@ fn contents_come_back() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn names_are_created_and_removed() {
     let served = Served::new(&[ALL]);
     let mut client = served.client(0, 0);
     let root = served.root();
@@ -70,7 +70,7 @@ fn names_come_and_go() {
 }
 
 #[test]
-fn other_files_are_what_was_asked_for() {
+fn special_files_are_created_as_requested() {
     let served = Served::new(&[ALL]);
     let mut client = served.client(0, 0);
     let root = served.root();
@@ -133,7 +133,7 @@ fn attributes_are_set_if_the_guard_holds() {
     assert_eq!((after.mtime.seconds, after.mtime.nseconds), (5, 6));
 }
 
-/// Clients who all saw the same file change it in the same moment: one comes first, and the guard stops
+/// Several clients change a file concurrently, with the same guard: the first succeeds, and the guard refuses
 /// the others.
 #[test]
 fn one_of_the_clients_with_one_guard_passes() {
@@ -175,7 +175,7 @@ fn an_exclusive_create_that_comes_again_finds_its_file() {
         how: createhow3::EXCLUSIVE(createverf3(verifier)),
     };
     let first = ok(now(served.client(0, 0).create(&create([9; 8])))).obj;
-    // By another connection, so that no reply is kept for it.
+    // On another connection, so that no cached reply is used.
     let again = ok(now(served.client(0, 0).create(&create([9; 8])))).obj;
     assert_eq!(some(first), some(again));
     let other = now(served.client(0, 0).create(&create([8; 8])));
@@ -196,7 +196,7 @@ fn listings_go_on_where_they_stopped_also_after_a_restart() {
         let args = READDIRPLUS3args {
             dir: root.clone(),
             cookie,
-            // Not zero, as RFC 1813 has it for the first call: some clients begin with what they like.
+            // Not zero, as RFC 1813 requires for the first call: some clients begin with another value.
             cookieverf: cookieverf3(*b"whatever"),
             dircount: 1 << 20,
             maxcount: 4096,
@@ -213,7 +213,7 @@ fn listings_go_on_where_they_stopped_also_after_a_restart() {
             break;
         }
         if names.len() > 100 {
-            // Handles and cookies outlive the server.
+            // Handles and cookies stay valid after the server ends.
             drop(client);
             served.stop();
             served = Served::of(Arc::clone(&served.volume), &[ALL]);
@@ -245,7 +245,7 @@ fn a_directory_can_be_mounted_by_its_path() {
     let below = mkdir(&mut client, &dir, "b", 0o755);
     create(&mut client, &dir, "f", 0o644);
     assert_eq!(served.handle("/a/b"), Some(below));
-    // Some clients mean the root by it, as rpc.mountd knows.
+    // Some clients use it for the root, and rpc.mountd accepts it.
     assert_eq!(served.handle(""), Some(root));
     for wrong in ["/a/f", "/c", "/a/../a", "a", "a/b", "."] {
         assert_eq!(served.handle(wrong), None, "{wrong}");

@@ -9,7 +9,7 @@ use cffs::vfs::Caller;
 
 const ALL: &str = "/:insecure,no_root_squash";
 
-/// NULL, and the reply to it, as records.
+/// A NULL call and its reply, as records.
 fn null() -> ([u8; 44], [u8; 28]) {
     let (mut call, mut reply) = ([0; 44], [0; 28]);
     let put = |to: &mut [u8], words: &[(usize, u32)]| {
@@ -22,8 +22,8 @@ fn null() -> ([u8; 44], [u8; 28]) {
     (call, reply)
 }
 
-/// A client whose calls keep coming gets whole replies, and then the end, not a reset that takes replies with
-/// it which it has not read yet.
+/// A client that keeps calling gets complete replies, and then the end of the stream, not a reset that
+/// discards replies it has not read yet.
 #[test]
 fn a_server_that_stops_resets_no_connection() {
     let (call, reply) = null();
@@ -34,7 +34,7 @@ fn a_server_that_stops_resets_no_connection() {
         let replies = thread::scope(|scope| {
             let mut sending = stream.try_clone().expect("a descriptor");
             let (ended, calls) = (&ended, &calls);
-            // The first end that reads sees a reset.
+            // A reset would be seen by the first read after it.
             let sent = scope.spawn(move || {
                 while !ended.load(Ordering::Acquire) {
                     if let Err(error) = sending.write_all(calls) {
@@ -48,7 +48,7 @@ fn a_server_that_stops_resets_no_connection() {
             served.stopper.stop();
             let rest = stream.read_to_end(&mut replies);
             ended.store(true, Ordering::Release);
-            // What is being sent fails now, if it waits.
+            // A send in progress fails now, if it waits.
             let _ = stream.shutdown(Shutdown::Both);
             rest.expect("it ends, and is not reset");
             sent.join().expect("no panic").expect("what is sent is taken until then");
@@ -82,7 +82,7 @@ fn ask(address: SocketAddr, patience: Duration) -> io::Result<[u8; 28]> {
 }
 
 #[test]
-fn clients_wait_for_a_server_that_pauses() {
+fn clients_wait_for_a_paused_server() {
     let (_, _, address, running) = running();
     let minute = Duration::from_secs(60);
     assert_eq!(ask(address, minute).expect("served"), null().1);
@@ -102,7 +102,7 @@ fn clients_wait_for_a_server_that_pauses() {
     TcpStream::connect(address).expect_err("no listener");
 }
 
-/// A pause has an end: a call that waits for the device too long has the server go on.
+/// A pause is bounded: if a call waits too long for the device, the server continues.
 #[test]
 fn a_server_whose_calls_do_not_end_serves_on() {
     let (device, volume, address, running) = running();

@@ -1,4 +1,4 @@
-//! The control interface as commands use it.
+//! The control interface from the side of commands.
 
 use std::io;
 use std::path::Path;
@@ -16,13 +16,12 @@ use crate::served::fstrim::FstrimRange;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
 use crate::socket::{self, Message, Reply};
 
-/// Replaces the program of the server of the volume to which `path` belongs, and waits until the new one
-/// serves.
+/// Replaces the program that serves the volume of `path`, and waits until the new one serves.
 ///
 /// # Errors
 ///
-/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::WithoutNfs`] if it
-/// goes on without its NFS clients. [`AskError::Dead`] if there is no server any more.
+/// [`AskError::NotRestarted`] with the reason; the mount continues as before. [`AskError::WithoutNfs`] if it
+/// continues without its NFS clients. [`AskError::Dead`] if the server has ended.
 pub fn restart(path: &Path) -> Result<(), AskError> {
     let refused = |why| Err(AskError::NotRestarted(why));
     let before = identity(path)?.started;
@@ -30,7 +29,7 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
     if let RestartAnswer { refused: Some(why) } = answer.map_err(|_| AskError::NotMounted)? {
         return refused(why);
     }
-    // What the old server does not answer any more waits for the new one.
+    // Queries that the old server no longer answers wait for the new one.
     loop {
         let now = identity(path)?;
         match (now.restart_failure, now.nfs_failure) {
@@ -45,10 +44,10 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
     }
 }
 
-/// Discards free space of the volume to which `directory` belongs, in runs of at least `least_bytes`, as
-/// fstrim(8) does. Returns how many bytes the server discarded.
+/// Discards free space of the volume of `directory`, in runs of at least `least_bytes`, like fstrim(8).
+/// Returns how many bytes the server discarded.
 pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
-    // Another file system would execute the command, too.
+    // Another file system would execute the ioctl as well.
     ask(directory, Question::Info)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = open(directory, flags, Mode::empty()).map_err(AskError::from_errno)?;
@@ -62,8 +61,8 @@ pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
     Ok(range.len)
 }
 
-/// Asks the server of the volume to which `path` belongs, or of the image that it is. The path's last
-/// component is not followed: a symbolic link can be asked about, too.
+/// Queries the server of the volume of `path`, or of the image at `path`. Does not follow the path's last
+/// component if that is a symbolic link.
 pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskError> {
     let mut value = vec![0; VALUE_BYTES_MAX];
     match lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno) {
@@ -76,11 +75,11 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
     }
 }
 
-/// Asks the server of an image that is not mounted, wherever the image lies.
+/// Queries the server of an image that is not mounted, wherever the image is.
 ///
 /// # Errors
 ///
-/// [`AskError::NotMounted`] if it has none.
+/// [`AskError::NotMounted`] if it has no server.
 pub fn ask_server_of(image: &Path, question: Question) -> Result<serde_json::Value, AskError> {
     call_server(image, question.name(), None)
 }
@@ -89,7 +88,7 @@ pub fn ask_server_of(image: &Path, question: Question) -> Result<serde_json::Val
 ///
 /// # Errors
 ///
-/// [`AskError::NotMounted`] if it has none.
+/// [`AskError::NotMounted`] if it has no server.
 pub fn request_of_server(image: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
     call_server(image, name, Some(value)).map(drop)
@@ -108,8 +107,8 @@ pub(in crate::served) fn call_server(
     }
 }
 
-/// Makes everything durable. This also works on a mount that is read-only for the kernel: it may have been
-/// mounted for writing a moment ago.
+/// Makes everything durable. This also works on a mount that the kernel considers read-only: it may have been
+/// writable a moment ago.
 pub fn sync(path: &Path) -> Result<(), AskError> {
     let answer = serde_json::from_value(ask(path, Question::Sync)?);
     match answer.map_err(|_| AskError::NotMounted)? {
@@ -118,11 +117,11 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
     }
 }
 
-/// Asks the server of a directory where the tree below it lies.
+/// Queries the layout of the tree below a directory.
 ///
 /// # Errors
 ///
-/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; what the server says.
+/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
 pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -144,78 +143,78 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
 ///
 /// # Errors
 ///
-/// [`AskError::NotMounted`] if it has none.
+/// [`AskError::NotMounted`] if it has no server.
 pub fn identity_of_server(image: &Path) -> Result<Identity, AskError> {
     let mut info = ask_server_of(image, Question::Info)?;
     serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
 }
 
-/// The server of the volume to which `path` belongs.
+/// The server of the volume of `path`.
 pub fn identity(path: &Path) -> Result<Identity, AskError> {
     let mut info = ask(path, Question::Info)?;
     serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
 }
 
-/// Sends a request to the server of the volume to which `path` belongs.
+/// Sends a request to the server of the volume of `path`.
 pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
     let asked = setxattr(path, name, value.as_bytes(), XattrFlags::empty());
     asked.map_err(|errno| {
         let is_read_only = |stat: StatVfs| stat.f_flag.contains(StatVfsMountFlags::RDONLY);
         if errno == Errno::ROFS && statvfs(path).is_ok_and(is_read_only) {
-            // The kernel has not asked the server.
+            // The kernel did not forward the request.
             return AskError::ReadOnly;
         }
-        // The kernel passes on the error number of the answer alone.
+        // The kernel passes on only the error number of the answer.
         let why = ask(path, Question::Refusals).ok();
         let why = why.and_then(|said| refusals::reason(&said, name, &value));
         why.map_or_else(|| AskError::from_errno(errno), AskError::Refused)
     })
 }
 
-/// How the scrub of the volume to which `path` belongs stands.
+/// The status of the scrub of the volume of `path`.
 pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
     let status = ask(path, Question::Scrub)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
-/// How the scrub of an image that is not mounted stands.
+/// The status of the scrub of an image that is not mounted.
 pub fn scrub_status_of_server(image: &Path) -> Result<ScrubStatus, AskError> {
     let status = ask_server_of(image, Question::Scrub)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
-/// How the regrouping of the volume to which `path` belongs stands.
+/// The status of the regrouping of the volume of `path`.
 pub fn regroup_status(path: &Path) -> Result<RegroupStatus, AskError> {
     let status = ask(path, Question::Regroup)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
-/// How the check of the volume to which `path` belongs stands.
+/// The status of the check of the volume of `path`.
 pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
     let status = ask(path, Question::Fsck)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
-/// Why a question got no answer.
+/// Why a query or request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No server has the volume open to which the path belongs.
+    /// No server has the volume of the path open.
     #[error("not a C-FFS volume that is mounted or served")]
     NotMounted,
-    /// The kernel lets nothing be asked of a server on a read-only mount.
+    /// On a read-only mount, the kernel forwards no requests.
     #[error("the volume is mounted read-only; remount it read-write first")]
     ReadOnly,
-    /// The server does not do this now.
+    /// The server refuses the request at present.
     #[error("{0}")]
     Refused(String),
-    /// The device failed, and the changes are not on it.
+    /// The device failed, and the changes are not durable.
     #[error("{0}")]
     NotDurable(String),
-    /// The server's program was not replaced, and serves as before.
+    /// The server's program was not replaced, and continues.
     #[error("not restarted: {0}")]
     NotRestarted(String),
-    /// The server's program was replaced, and serves the mount, but NFS clients no longer.
+    /// The server's program was replaced, and serves the mount, but no longer the NFS clients.
     #[error("restarted, but NFS clients are no longer served: {0}; another restart tries again")]
     WithoutNfs(String),
     /// The server has ended without an unmount.

@@ -1,7 +1,7 @@
 //! The reasons of the last refused requests.
 //!
-//! A request sets an extended attribute, and the kernel returns an error number alone. So the server keeps
-//! the reasons, and the refused caller reads them.
+//! A request sets an extended attribute, and the kernel returns only an error number. So the server keeps the
+//! reasons, and the refused caller reads them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 #[cfg(test)]
 mod tests;
 
-/// Refusals that are kept: more than a volume has at a time.
+/// The most refusals kept: more than a volume usually has at a time.
 const KEPT_MAX: usize = 16;
-/// The length of a value's prefix by which a request is recognised.
+/// The length of a value's prefix, which identifies a request.
 const VALUE_CHARS_MAX: usize = 200;
 
 struct Refusal {
@@ -23,15 +23,15 @@ struct Refusal {
     why: String,
 }
 
-/// The last refusals, the newest last.
+/// The last refusals, oldest first.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<VecDeque<Refusal>>);
 
 impl Refusals {
-    /// Keeps the reason why setting the attribute to this value failed.
+    /// Records why setting the attribute to this value failed.
     pub fn add(&self, name: &'static str, value: &str, why: &Error) {
         let why = match why {
-            // Without the error's prefix, which names the error number.
+            // Without the error's prefix, which only repeats the error number.
             Error::Invalid(why) => (*why).to_owned(),
             why => why.to_string(),
         };
@@ -52,7 +52,7 @@ impl Refusals {
     }
 }
 
-/// The reason in `answer` why the last attempt to set this attribute to this value failed.
+/// The reason in `answer` for the last failure to set this attribute to this value.
 pub(super) fn reason(answer: &Value, name: &str, value: &str) -> Option<String> {
     let value = beginning(value);
     let is_it = |refusal: &&Value| refusal["name"] == name && refusal["value"] == value;

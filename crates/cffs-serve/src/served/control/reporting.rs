@@ -1,7 +1,7 @@
-//! Reports that are longer than the value of an attribute, read piece by piece.
+//! Reports that are longer than an attribute's value, read in pieces.
 //!
-//! Reading `system.cffs.layout.TOKEN.0`, with a token that the reader chooses, makes the report and returns
-//! its first piece. The next pieces have the numbers from 1 on; an empty piece ends the report.
+//! Reading `system.cffs.layout.TOKEN.0`, with a token chosen by the reader, generates the report and returns
+//! its first piece. The further pieces are numbered from 1; an empty piece ends the report.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -16,20 +16,20 @@ use crate::layout::LayoutReport;
 const ATTRIBUTE: &str = "system.cffs.layout.";
 /// The longest piece: the kernel's limit of an attribute's value.
 const PIECE_BYTES: usize = 64 << 10;
-/// Reports that are kept: a reader that is interrupted leaves one behind.
+/// The most reports kept: an interrupted reader leaves its report behind.
 const REPORTS_MAX: usize = 4;
 
 /// A piece of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// The report, by a number that the reader chose.
+    /// The report's token, chosen by the reader.
     pub token: u64,
     /// The piece, from 0 on.
     pub number: usize,
 }
 
 impl Piece {
-    /// The piece of the attribute with this name.
+    /// The piece that an attribute name refers to.
     pub fn asked_by(name: &[u8]) -> Option<Piece> {
         let name = std::str::from_utf8(name.strip_prefix(ATTRIBUTE.as_bytes())?).ok()?;
         let (token, number) = name.split_once('.')?;
@@ -42,7 +42,7 @@ impl Piece {
     }
 }
 
-/// The reports that clients read at present.
+/// The reports that clients are reading.
 #[derive(Default)]
 pub(super) struct Reports(Mutex<VecDeque<(u64, Vec<u8>)>>);
 

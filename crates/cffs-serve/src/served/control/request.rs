@@ -1,4 +1,4 @@
-//! The requests of the control interface, as attributes and their values.
+//! The requests of the control interface, encoded as attributes and values.
 
 use cffs::error::{Error, Result};
 use cffs::vfs::SetVolume;
@@ -8,14 +8,14 @@ use super::{RegroupRequest, tuning};
 /// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Verify all checksums, at this many bytes per second at most, 0 for no limit. Does nothing during a
-    /// scrub.
+    /// Verify all checksums, at no more than this many bytes per second; 0 for no limit. Does nothing during
+    /// a scrub.
     StartScrub(u64),
     /// End the current scrub.
     StopScrub,
     /// Check the volume. Does nothing during a check.
     StartCheck {
-        /// Whether the contents of small files are checked, too.
+        /// Whether the contents of small files are checked as well.
         contents: bool,
     },
     /// Move scattered files together. An error during a regrouping.
@@ -59,8 +59,8 @@ impl Request {
         }
     }
 
-    /// The request that setting this attribute to this value makes: an error if the name is one of
-    /// a request and the value makes no sense.
+    /// The request that is made by setting this attribute to this value; `None` for other attributes, and an
+    /// error for an invalid value.
     pub(crate) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
         let value = std::str::from_utf8(value).unwrap_or_default();
         if name == FSCK_NAME.as_bytes() {

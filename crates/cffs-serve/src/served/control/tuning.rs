@@ -1,4 +1,4 @@
-//! The value of the control attribute that changes a volume's properties: JSON.
+//! The JSON value of the control attribute that changes a volume's properties.
 
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::vfs::SetVolume;
@@ -14,7 +14,7 @@ struct Changes {
     uuid: Option<[u8; 16]>,
     errors: Option<Errors>,
     reserve: Option<Set>,
-    /// As `--compress` spells it.
+    /// In the syntax of `--compress`.
     compression: Option<String>,
 }
 
@@ -33,7 +33,7 @@ struct Set {
     gid: u32,
 }
 
-/// The value of the attribute.
+/// Encodes the value of the attribute.
 pub(super) fn to_text(changes: &SetVolume) -> String {
     let changes = Changes {
         label: changes.label.clone(),

@@ -1,4 +1,4 @@
-//! A regrouping that somebody asked for lets callers go first.
+//! A requested regrouping lets other callers go first.
 
 use cffs::clock::TestClock;
 use cffs::device::MemoryDevice;
@@ -15,7 +15,7 @@ fn open(device: &Arc<MemoryDevice>) -> Files {
     Files::new(Arc::new(cffs::open(device.clone(), clock, OpenOptions::default()).expect("opened")))
 }
 
-/// A regrouping of all of a volume for which there is never a pause.
+/// Starts a regrouping of a whole volume that is never idle.
 fn start(files: &Files) -> (Arc<Regrouping>, thread::JoinHandle<()>) {
     let regrouping = Arc::new(Regrouping::default());
     regrouping.lock().stage = Stage::Running;
@@ -26,7 +26,8 @@ fn start(files: &Files) -> (Arc<Regrouping>, thread::JoinHandle<()>) {
     (regrouping, thread::spawn(run))
 }
 
-/// A command waited for ever for a regrouping whose thread had panicked, and the volume went on.
+/// Regression: a command waited forever for a regrouping whose thread had panicked, and the volume
+/// still accepted changes.
 #[test]
 fn a_job_that_panics_ends_and_stops_the_volume() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -44,7 +45,7 @@ fn a_job_that_panics_ends_and_stops_the_volume() {
 }
 
 #[test]
-fn it_goes_on_when_callers_have_had_their_turn() {
+fn it_continues_when_callers_have_had_their_turn() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
     let files = open(&device);

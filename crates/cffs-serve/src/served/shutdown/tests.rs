@@ -33,7 +33,7 @@ fn messages_arrive_in_order_and_so_does_the_end() {
 }
 
 #[test]
-fn a_listener_that_is_gone_is_forgotten() {
+fn a_listener_that_has_ended_is_dropped() {
     let (listener, number) = listen().expect("a free number");
     let reports = ShutdownReports::default();
     for _ in 0..20 {

@@ -1,8 +1,9 @@
 use super::*;
 
-/// A second regrouping of a mounted volume said "Invalid argument", and a grow that failed named the log.
+/// Regression: a second regrouping of a mounted volume printed "Invalid argument", and a failed grow only
+/// referred to the log.
 #[test]
-fn a_refusal_is_told_to_who_made_the_request() {
+fn a_refused_caller_gets_the_reason() {
     let refusals = Refusals::default();
     refusals.add("grow", "5", &Error::Unsupported(String::from("it cannot shrink")));
     refusals.add("regroup", "move tree", &Error::Invalid("a regrouping is under way"));

@@ -1,11 +1,11 @@
-//! Messages arrive as they were sent.
+//! Encoding and decoding of changes.
 
 use cffs::format::superblock::Compression;
 
 use super::*;
 
 #[test]
-fn changes_arrive_as_they_were_sent() {
+fn changes_survive_encoding() {
     let all = SetVolume {
         label: Some(b"\xff \" name".to_vec()),
         uuid: Some([7; 16]),
