@@ -1,5 +1,5 @@
-//! Gives the shared library its SONAME, so that a program that is linked with it starts only with one that
-//! has the same functions: its number is the first of the version.
+//! Sets the SONAME of the shared library, so that a linked program starts only with a library that has the
+//! same functions: its number is the major version.
 
 fn main() {
     let soname = concat!("libcffs.so.", env!("CARGO_PKG_VERSION_MAJOR"));

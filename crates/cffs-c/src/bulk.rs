@@ -22,10 +22,10 @@ pub type Visit = Option<
     ),
 >;
 
-/// The caller's data, which threads share: that this may be is the caller's promise.
+/// The caller's data, which threads share; the caller promises that this is allowed.
 struct Shared(*mut c_void);
 
-// SAFETY: the pointer is given back, and nothing here follows it.
+// The pointer is only passed back, never followed here.
 unsafe impl Sync for Shared {}
 
 impl Shared {

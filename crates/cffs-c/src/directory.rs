@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// A directory that is being read: its entries as of when it was opened.
 pub struct Directory {
     entries: std::vec::IntoIter<DirItem>,
-    /// The name of the entry that was read last.
+    /// The name of the last entry read.
     name: CString,
 }
 

@@ -18,7 +18,7 @@ pub extern "C" fn cffs_error() -> *const c_char {
     ERROR.with(|last| last.borrow().as_ptr())
 }
 
-/// Keeps a reason for `cffs_error`.
+/// Stores a message for `cffs_error`.
 fn keep(words: &str) {
     // A message without a zero byte is a C string.
     let words = CString::new(words).unwrap_or_default();
@@ -31,13 +31,14 @@ fn panicked(payload: &(dyn Any + Send)) -> String {
     format!("an error of the program libcffs itself: {words}")
 }
 
-/// The negative errno of an error, whose words are kept for `cffs_error`.
+/// The negative errno of an error, whose message is stored for `cffs_error`.
 pub(crate) fn failure(error: &Error) -> i64 {
     keep(&error.to_string());
     -i64::from(errno(error))
 }
 
-/// Runs a function and returns its outcome as C expects it: a number, or a negative errno.
+/// Runs a function and returns its outcome in the form of the C interface: a number, or a negative
+/// errno.
 pub(crate) fn counted(work: impl FnOnce() -> Result<i64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(count)) => count,

@@ -1,10 +1,10 @@
 //! `cffs.h`: the files of an image for programs in C.
 //!
-//! The header is made from what is here by cbindgen, with these comments. Pointers come from the caller: each
-//! function says in its safety section what they have to be, and refuses null where the header does not allow
-//! it. No panic leaves this crate.
+//! cbindgen generates the header from this crate, including these comments. Pointers come from the caller:
+//! the safety section of each function states their requirements, and the function refuses null where the
+//! header does not allow it. Panics do not leave this crate.
 
-// In the order in which the header has them.
+// In the order of the header.
 mod error;
 mod pointers;
 

@@ -1,4 +1,4 @@
-//! Names: made, given, taken and followed.
+//! Names: created, linked, removed and resolved.
 
 use std::ffi::{c_char, c_int, c_void};
 

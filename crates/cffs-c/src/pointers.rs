@@ -1,4 +1,4 @@
-//! Pointers as they come from C, and as they go there.
+//! Conversion of pointers from and to C.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -25,7 +25,7 @@ pub(crate) unsafe fn opened<'a, T>(handle: *const T) -> Result<&'a T> {
     unsafe { handle.as_ref() }.ok_or(Error::Invalid("a handle is NULL"))
 }
 
-/// The place of a result.
+/// The destination of a result.
 ///
 /// # Safety
 /// `place` is null, or may be written within `'a` and is not accessed by other code.
@@ -34,12 +34,12 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T> {
     unsafe { place.as_mut() }.ok_or(Error::Invalid("there is no place for the result: NULL"))
 }
 
-/// A handle for the caller.
+/// Passes a value to the caller as a handle.
 pub(crate) fn hand_out<T>(value: T) -> *mut T {
     Box::into_raw(Box::new(value))
 }
 
-/// Takes a handle back; none if it is null.
+/// Takes a handle back; `None` if it is null.
 ///
 /// # Safety
 /// `handle` is null, or comes from [`hand_out`] and is not used any more.
@@ -48,21 +48,21 @@ pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
-/// The bytes of a buffer.
+/// The bytes of a readable buffer.
 ///
 /// # Safety
 /// `buffer` is null or readable for `count` bytes within `'a`.
 pub(crate) unsafe fn readable<'a>(buffer: *const c_void, count: usize) -> Result<&'a [u8]> {
     match count {
         0 => Ok(&[]),
-        // No object is larger than this.
+        // No object can be larger.
         _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
         // SAFETY: as above.
         _ => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), count) }),
     }
 }
 
-/// A buffer as a slice.
+/// A writable buffer as a slice.
 ///
 /// # Safety
 /// `buffer` is null or writable for `count` bytes within `'a`, and is not accessed by other code.
@@ -71,8 +71,7 @@ pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&
         0 => Ok(&mut []),
         _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
         _ => {
-            // SAFETY: as above. What C has not initialized gets a value first: a slice of Rust has one
-            // in each byte.
+            // As above. Memory that C has not initialized is set first: a Rust slice must be initialized.
             unsafe {
                 buffer.cast::<u8>().write_bytes(0, count);
                 Ok(std::slice::from_raw_parts_mut(buffer.cast(), count))
@@ -83,7 +82,8 @@ pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&
 
 const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");
 
-/// Copies a result to a buffer, if it has room, and returns the result's length; with `count` 0 that alone.
+/// Copies a result to a buffer that is large enough, and returns its length; with `count` 0 it only returns
+/// the length.
 ///
 /// # Safety
 /// `to` is null or writable for `count` bytes.
@@ -95,7 +95,7 @@ pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Res
         if from.len() > count {
             return Err(Error::Range);
         }
-        // SAFETY: there is room, as above, and `from` is the library's own.
+        // The buffer has room, as above, and `from` is the library's own memory.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
     Ok(from.len() as i64)

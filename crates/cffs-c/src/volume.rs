@@ -1,4 +1,4 @@
-//! Volumes: made, opened, made durable and closed.
+//! Volumes: creating, opening, syncing and closing.
 
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +35,7 @@ pub struct Options {
     pub dirty_bytes: u64,
 }
 
-/// No version has options as long as this: a size beyond it was not set.
+/// No version has options as long as this, so that a larger size was not initialized.
 const SIZE_MAX: usize = 4096;
 
 /// Sizes of a volume, in bytes and inodes.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn cffs_open(
 }
 
 impl Options {
-    /// The options of a caller that was compiled with this version, an older or a later one.
+    /// The options of a caller that was compiled with this version, an older or a newer one.
     ///
     /// # Safety
     /// `options` is null, or its first field is readable, and so are the bytes that this says.
@@ -121,7 +121,7 @@ impl Options {
         if options.is_null() {
             return Ok(Options::default());
         }
-        // SAFETY: the caller's promise. The size stands first in every version.
+        // The caller's promise. The size is the first field in every version.
         let size = unsafe { options.cast::<usize>().read() };
         if !(size_of::<usize>()..=SIZE_MAX).contains(&size) {
             return Err(Error::Invalid("cffs_options without their size: use CFFS_OPTIONS_INIT"));
@@ -133,7 +133,7 @@ impl Options {
             return Err(UNKNOWN);
         }
         let mut read = Options::default();
-        // SAFETY: `known` is no longer than `read`, and every pattern of bits is a value of its fields.
+        // `known` is no longer than `read`, and all bit patterns are valid for its fields.
         unsafe {
             let to = (&raw mut read).cast::<u8>();
             std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len());

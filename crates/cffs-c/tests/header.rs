@@ -1,11 +1,11 @@
-//! `cffs.h` is what cbindgen makes of the crate.
+//! Compares `cffs.h` with the output of cbindgen.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// With `UPDATE_HEADER=1` in the environment this writes the header.
+/// With `UPDATE_HEADER=1` in the environment, this writes the header.
 #[test]
-fn the_header_is_that_of_the_functions() {
+fn the_header_matches_the_functions() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let at = here.join("include/cffs.h");
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("a configuration");
@@ -23,7 +23,7 @@ fn the_header_is_that_of_the_functions() {
     );
 }
 
-/// A function that the page does not name cannot be found; one that no longer exists misleads.
+/// Users cannot find a function that the man page omits; one that no longer exists would mislead them.
 #[test]
 fn the_man_page_names_every_function() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -38,7 +38,7 @@ fn the_man_page_names_every_function() {
     assert_eq!(named.difference(&known).copied().collect::<Vec<_>>(), [""; 0]);
 }
 
-/// The words of a text that begin as those of the library, where what follows is as asked for.
+/// The words of a text with the library's prefix whose following text meets a condition.
 fn names(text: &str, follows: impl Fn(&str) -> bool) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices("cffs_") {
@@ -52,7 +52,7 @@ fn names(text: &str, follows: impl Fn(&str) -> bool) -> BTreeSet<&str> {
     found
 }
 
-/// The safety sections are for readers of the source: in C, every pointer is the caller's to get right.
+/// The safety sections are for readers of the source: in C, the caller is responsible for every pointer.
 fn without_safety(header: &str) -> String {
     let mut lines = Vec::new();
     let mut is_in_section = false;

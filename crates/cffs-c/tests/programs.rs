@@ -1,4 +1,4 @@
-//! Programs in C, linked with the library both ways.
+//! C programs, linked with the static and with the shared library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use linking::{compile, libraries, run};
 #[path = "../../place-c/tests/linking/mod.rs"]
 mod linking;
 
-/// The program of a source, linked with each of the libraries.
+/// The program compiled from a source, linked with each of the libraries.
 fn programs(source: &str, scratch: &Path) -> [PathBuf; 2] {
     let libraries = libraries("cffs-c");
     ["libcffs.a", "libcffs.so"].map(|library| {
@@ -62,14 +62,14 @@ fn every_function_does_what_the_header_says() {
     }
 }
 
-/// No access to memory that is not its own, and none that is lost.
+/// Checks for invalid memory accesses and leaks.
 #[test]
-fn every_function_keeps_to_its_memory() {
+fn every_function_accesses_only_valid_memory() {
     let scratch = tempfile::tempdir().expect("a directory");
     let [_, program] = programs("tests/library.c", scratch.path());
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-    // It does not know what the kernel writes when asked about loop devices.
+    // valgrind does not know which data the kernel returns for loop devices.
     valgrind.args(["--errors-for-leak-kinds=definite,indirect", "--undef-value-errors=no"]);
     run(valgrind.arg(program).arg(scratch.path().join("image")));
 }

@@ -1,4 +1,4 @@
-//! Memory of Python that is filled without the interpreter's lock.
+//! Memory of Python objects that is filled without holding the GIL.
 
 use std::{ptr, slice};
 
@@ -10,16 +10,16 @@ use pyo3::types::PyBytes;
 use crate::failing::Failure;
 use crate::waiting::Signals;
 
-/// This much of a file is read at once: between that others can change it, and signals are handled.
+/// How much of a file is read at once: in between, other threads can change it, and signals are handled.
 const STEP_BYTES: usize = (1 << 20) + 1;
 
-/// Memory to read a file into. Contents are copied once, from where the cache has them.
+/// Memory into which a file is read. Contents are copied once, from the cache.
 pub struct Memory {
     to: *mut u8,
     len: usize,
 }
 
-// SAFETY: its creator promised that the memory does not move, in whatever thread it is used.
+// The creator has promised that the memory does not move, whatever thread uses it.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -30,8 +30,8 @@ impl Memory {
         Memory { to, len }
     }
 
-    /// Reads up to `count` bytes of the file from `offset` on, from a thread that is detached. Returns how
-    /// many the file has there; what the memory has no room for is dropped.
+    /// Reads up to `count` bytes of the file from `offset` on, in a detached thread. Returns how many bytes
+    /// the file has there; those that do not fit are dropped.
     pub fn read(&mut self, file: &File, offset: u64, count: usize) -> Result<usize, Failure> {
         let mut signals = Signals::new();
         let mut found = 0;
@@ -40,11 +40,11 @@ impl Memory {
             let read = file.read_pieces_at(offset + found as u64, wanted, &mut |piece| {
                 let at = found.min(self.len);
                 let len = piece.len().min(self.len - at);
-                // SAFETY: `to` has room for `len` bytes behind `at`, and is no memory of the cache.
+                // `to` has room for `len` bytes after `at`, and is not memory of the cache.
                 unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), self.to.add(at), len) };
                 found += piece.len();
             })?;
-            // A read that is short has met the end.
+            // A short read has reached the end.
             if read < wanted {
                 break;
             }
@@ -54,7 +54,7 @@ impl Memory {
     }
 }
 
-/// A `bytes` for contents of a file. The interpreter's lock is held to allocate it, not to fill it.
+/// A `bytes` object for contents of a file. Only its allocation needs the GIL, not filling it.
 pub struct Contents {
     object: Py<PyAny>,
     memory: Memory,
@@ -63,43 +63,43 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// For this many bytes.
+    /// Allocates an object of this many bytes.
     pub fn new(py: Python<'_>, count: u64) -> PyResult<Contents> {
         let len = ffi::Py_ssize_t::try_from(count)?;
-        // SAFETY: without contents given, this makes an object of that length, or raises an error.
+        // Without contents, this creates an object of that length, or raises an error.
         let object = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(ptr::null(), len);
             Bound::from_owned_ptr_or_err(py, made)?
         };
-        // SAFETY: it is a `bytes`.
+        // The object is a `bytes`.
         let to = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
-        // SAFETY: the object has `len` bytes and is kept as long as the memory. No other part of the program
-        // has it before `finish`. Empty ones may be shared, but no byte is written to those.
+        // The object has `len` bytes and is kept as long as the memory. No other code gets it before
+        // `finish`. Empty objects may be shared, but no byte is written to those.
         let memory = unsafe { Memory::new(to.cast(), len as usize) };
         Ok(Contents { object: object.unbind(), memory, other: None })
     }
 
-    /// Reads the whole file, from a thread that is detached.
+    /// Reads the whole file, in a detached thread.
     pub fn fill(&mut self, file: &File) -> Result<(), Failure> {
-        // All of it is asked for, so that the file may not have become longer unnoticed.
+        // The unlimited count also detects that the file has become longer.
         if self.memory.read(file, 0, usize::MAX)? != self.memory.len {
             self.other = Some(file.contents()?);
         }
         Ok(())
     }
 
-    /// Fills the free room from `offset` on, from a detached thread.
+    /// Fills the remaining space from `offset` on, in a detached thread.
     pub fn fill_from(&mut self, file: &File, offset: u64) -> Result<(), Failure> {
         let found = self.memory.read(file, offset, self.memory.len)?;
         if found < self.memory.len {
-            // SAFETY: that much was written above, by this thread.
+            // This thread has written that many bytes above.
             let filled = unsafe { slice::from_raw_parts(self.memory.to, found) };
             self.other = Some(filled.to_vec());
         }
         Ok(())
     }
 
-    /// The object, once it was filled.
+    /// The filled object.
     pub fn finish(self, py: Python<'_>) -> Py<PyAny> {
         match self.other {
             Some(contents) => PyBytes::new(py, &contents).into_any().unbind(),

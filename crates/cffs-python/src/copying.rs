@@ -18,7 +18,7 @@ use crate::failing::closed;
 use crate::store::Opened;
 use crate::waiting::Call;
 
-/// A failure of a copy as an `OSError` has it: a number, words, and the path.
+/// A failure of a copy, as the arguments of an `OSError`: number, message, and path.
 type Failure = (i32, String, OsString);
 
 fn failure(error: &CopyError) -> Failure {
@@ -31,7 +31,7 @@ fn failure(error: &CopyError) -> Failure {
     (number, error.cause.to_string(), error.path.clone().into_os_string())
 }
 
-/// Counts what a copy does, keeps its first failure, and ends it early.
+/// Counts the work of a copy, keeps its first failure, and can end it early.
 #[derive(Default)]
 struct Watch {
     first: Mutex<Option<Failure>>,
@@ -66,9 +66,10 @@ impl Watch {
     }
 }
 
-/// Copies a tree, and says how much it was. A file that could not be copied is an error, after all others
-/// were. `progress` is called now and then with the numbers of files and bytes so far. What that raises, or a
-/// signal's handler, ends the copy between two files; what a second signal raises ends the wait for that.
+/// Copies a tree, and returns the numbers of files and bytes. If a file could not be copied, the error is
+/// raised after all others were copied. `progress` is called now and then with the numbers up to then. An
+/// exception that it or a signal handler raises ends the copy between two files; an exception from a second
+/// signal ends the wait for that.
 pub fn copied<'py>(
     py: Python<'py>,
     opened: &Arc<Opened>,

@@ -1,4 +1,4 @@
-//! Errors as Python has them.
+//! Conversion of errors to Python exceptions.
 
 use cffs::error::Error;
 use cffs::vfs::errno::errno;
@@ -10,9 +10,9 @@ use crate::store::Opened;
 
 /// Why a call ended early.
 pub enum Failure {
-    /// The volume failed.
+    /// The volume returned an error.
     Volume(Error),
-    /// A handler of a signal raised an exception.
+    /// A signal handler raised an exception.
     Signal(PyErr),
 }
 
@@ -29,7 +29,7 @@ impl From<PyErr> for Failure {
 }
 
 impl Failure {
-    /// The exception for a call on a volume that is, or was, open.
+    /// The exception for a call on a volume that is open or has been closed.
     pub fn of(self, opened: &Opened, path: &VolumePath) -> PyErr {
         match self {
             Failure::Volume(Error::Stale) if opened.is_closed() => closed(),
@@ -39,19 +39,19 @@ impl Failure {
     }
 }
 
-/// As for a file of the host that is closed.
+/// The exception for a closed volume: the same as for a closed file of the host.
 pub fn closed() -> PyErr {
     PyValueError::new_err("the volume is closed")
 }
 
-/// An error as Python has it: an `OSError` of the class that its number belongs to.
+/// The exception for an error: an `OSError` of the class for its number.
 pub fn raised(error: &Error, path: &VolumePath) -> PyErr {
     let text = match error {
-        // What the system or a store says, which is not always about a device.
+        // The message of the system or store, which does not always concern a device.
         Error::Io(error) => error.to_string(),
         _ => error.to_string(),
     };
-    // The exception shows the path after the text, which need not begin with it.
+    // The exception appends the path, so the message need not begin with it.
     let named = format!("{}: ", path.shown().display());
     let text = text.strip_prefix(&named).map(str::to_owned).unwrap_or(text);
     PyOSError::new_err((errno(error), text, path.shown()))
@@ -67,7 +67,7 @@ pub fn raised_for_both(
     if matches!(error, Error::Stale) && opened.is_closed() {
         return closed();
     }
-    // The number between them is Windows'.
+    // The argument between the paths is for Windows only.
     let of_windows: Option<i32> = None;
     PyOSError::new_err((errno(error), error.to_string(), path.shown(), of_windows, other.shown()))
 }

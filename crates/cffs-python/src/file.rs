@@ -1,4 +1,4 @@
-//! Files that are open.
+//! Open files.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::stat::Stat;
 use crate::store::Opened;
 use crate::waiting::{Signals, interruptible};
 
-/// Signals are handled after this many bytes of a write.
+/// The number of bytes of a write after which signals are handled.
 const WRITE_BYTES: usize = 8 << 20;
 
 /// A file that is open, to read and to write at any place.
@@ -44,8 +44,8 @@ impl File {
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("the buffer has to be writable, and in one piece"));
         }
-        // SAFETY: the memory stays where it is until the buffer is given back, which is after this. Another
-        // thread that reads or writes it meanwhile gets a mixture, as it would from `readinto` of a file.
+        // The memory stays valid until the buffer is released, which happens later. If another thread
+        // accesses it meanwhile, it gets mixed data, as with `readinto` of a file.
         let mut memory = unsafe { Memory::new(buffer.buf_ptr().cast(), buffer.len_bytes()) };
         let count = buffer.len_bytes();
         self.call(py, move || memory.read(&self.file, offset, count))
@@ -93,7 +93,7 @@ impl File {
     }
 }
 
-/// Writes all of `data`, from a thread that is detached.
+/// Writes all of `data`, in a detached thread.
 pub fn write_all_at(file: &files::File, offset: u64, data: &[u8]) -> Result<(), Failure> {
     let mut signals = Signals::new();
     for (number, piece) in (0..).zip(data.chunks(WRITE_BYTES)) {

@@ -1,6 +1,6 @@
-//! `pycffs._native`: what the Python package `pycffs` does not do in Python.
+//! `pycffs._native`: the parts of the Python package `pycffs` that are not written in Python.
 //!
-//! Every call that may wait for the device or for another thread lets other Python threads run meanwhile.
+//! Every call that may wait for the device or for another thread releases the GIL meanwhile.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &st
     let size: u64 = match size.extract() {
         Ok(size) if i64::try_from(size).is_ok() => size,
         Ok(_) => return Err(raised(&Error::TooLarge, &shown)),
-        // As large as that is no volume; a negative size is as for os.truncate.
+        // No volume is that large; a negative size is an error as for os.truncate.
         Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
             let error = match size.lt(0)? {
                 true => Error::Invalid("a size is not negative"),
@@ -73,7 +73,7 @@ fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &st
 #[pyclass(frozen, subclass, module = "pycffs._native")]
 struct Volume {
     opened: Arc<Opened>,
-    /// The arguments of its opening, to open it again in another process.
+    /// The arguments with which it was opened, to open it again in another process.
     given: Given,
 }
 
@@ -112,7 +112,7 @@ impl Volume {
         let image = store::absolute(image);
         let given = Given { image: image.clone(), read_only, atime, cache, dirty };
         let open = move || Opened::open(&image, options);
-        // An opening for which no caller waits any more would keep others out.
+        // An opening for which no caller waits any more must not keep other programs out.
         let opened = interruptible(py, open, |late| drop(late.map(|opened| opened.close())))?;
         let opened = opened.map_err(|error| raised(&error, &shown))?;
         Ok(Volume { opened: Arc::new(opened), given })
@@ -199,7 +199,7 @@ impl Volume {
         }
         let stopped: Mutex<Option<PyErr>> = Mutex::new(None);
         let read = |signals: &mut Signals, position: usize, file: &files::File| {
-            // A thread that panicked takes the call with it.
+            // A panic of a thread also ends the call.
             let mut place = found[position].lock().unwrap_or_else(|held| held.into_inner());
             let Ok(contents) = &mut *place else { return true };
             let filled = contents.fill(file).and_then(|()| Ok(signals.handle()?));

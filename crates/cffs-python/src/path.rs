@@ -1,4 +1,4 @@
-//! Paths of Python: `str`, `bytes` or anything that `os.fspath` takes.
+//! Paths from Python: `str`, `bytes` or any object that `os.fspath` accepts.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-/// A path, or a name, of a volume. Bytes that are no text become surrogates in a `str`, as for `os.fsdecode`.
+/// A path or a name in a volume. In a `str`, bytes that are not UTF-8 become surrogates, as with
+/// `os.fsdecode`.
 pub struct VolumePath(Cow<'static, [u8]>);
 
 impl VolumePath {
     /// The root of the volume.
     pub const ROOT: VolumePath = VolumePath(Cow::Borrowed(b"/"));
 
-    /// As messages show it.
+    /// The form shown in messages.
     pub fn shown(&self) -> OsString {
         OsStr::from_bytes(&self.0).to_owned()
     }

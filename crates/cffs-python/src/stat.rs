@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// The unit of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The fields of [`Stat`] in their order.
+/// The fields of [`Stat`] in order.
 type Fields = (u64, u32, u32, u32, u32, u64, u64, i128, i128, i128, i128);
 
 /// The attributes of a file. Each has the name that `os.stat_result` has for it as well.

@@ -1,4 +1,4 @@
-//! Volumes in images and on block devices, and those in stores, which URLs name.
+//! Volumes in images and on block devices, and volumes in stores, which URLs name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice};
 
-/// The sectors of a volume in a store, as `cffs mkfs` makes them: records have whole ones.
+/// The sector size of a volume in a store, as `cffs mkfs` sets it: records consist of whole sectors.
 const SECTOR_BYTES: u32 = 4096;
 
 /// An open volume.
 pub struct Opened {
     /// Its files.
     pub files: Files,
-    /// The device of a volume in a store.
+    /// The device, for a volume in a store.
     device: Option<Arc<LogDevice>>,
     is_closed: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Opened {
         Opened { files, device, is_closed: AtomicBool::new(false) }
     }
 
-    /// Whether the volume was closed, and later calls fail for that reason.
+    /// Whether the volume was closed, so that later calls fail.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -65,7 +65,7 @@ impl Opened {
     }
 }
 
-/// Makes an image or a volume in a store. There must be nothing yet.
+/// Creates an image or a volume in a store; it must not exist.
 pub fn make(target: &Path, size_bytes: u64, label: Vec<u8>) -> Result<()> {
     let options = MkfsOptions { label, ..MkfsOptions::default() };
     if let Some(location) = location(target)? {
@@ -80,7 +80,7 @@ pub fn make(target: &Path, size_bytes: u64, label: Vec<u8>) -> Result<()> {
     mkfs::make(&FileDevice::create(target, size_bytes)?, &options).map(drop)
 }
 
-/// The target as messages show it: without credentials, which a URL should not have.
+/// The target as messages show it: without credentials, which a URL should not contain.
 pub fn shown(target: &Path) -> PathBuf {
     let url = target.to_str().and_then(|text| text.split_once("://"));
     let Some((scheme, rest)) = url else { return target.to_owned() };
@@ -97,13 +97,13 @@ pub fn absolute(target: PathBuf) -> PathBuf {
     }
 }
 
-/// The place in a store that is named, if it is a URL and no path.
+/// The place in a store, if the target is a URL and not a path.
 fn location(target: &Path) -> Result<Option<Location>> {
     let url = target.to_str().filter(|text| Location::is_url(text));
     url.map(Location::parse).transpose().map_err(of_store)
 }
 
-/// The store's error as the volume has it, in the store's words.
+/// The store's error as an error of the volume, with the store's message.
 fn of_store(error: cffs_object::Error) -> Error {
     match error {
         cffs_object::Error::Exists { .. } => Error::Exists,

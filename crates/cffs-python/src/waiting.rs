@@ -1,9 +1,9 @@
-//! Long calls, which Ctrl-C ends: signals are handled while they are under way.
+//! Long calls that Ctrl-C can end: signals are handled while they run.
 //!
-//! Python handles a signal in its main thread, between two steps of the interpreter, so a call that does not
-//! return keeps every handler from running. This module has two remedies: a [`Call`] works in a thread of its
-//! own, while the caller waits for it and handles signals; [`Signals`] handles them between the steps of a
-//! call that works in the caller's thread.
+//! Python handles a signal in its main thread, between two steps of the interpreter, so during a native call
+//! no handler runs. This module has two remedies: a [`Call`] works in a new thread, while the caller waits
+//! for it and handles signals; [`Signals`] handles them between the steps of a call that works in the
+//! caller's thread.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError};
 use std::thread;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How often signals are handled: no slower than people notice.
+/// The interval of handling signals: short enough that users do not notice it.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Work in a thread of its own. The work goes on if this is dropped.
+/// Work in a new thread, which continues if this is dropped.
 pub struct Call<T> {
     ended: Receiver<T>,
 }
 
 impl<T: Send + 'static> Call<T> {
-    /// Starts the work. `abandoned` gets its result if no caller waits for that any more.
+    /// Starts the work. If no caller waits for the result any more, `abandoned` gets it.
     pub fn start(
         work: impl FnOnce() -> T + Send + 'static,
         abandoned: impl FnOnce(T) + Send + 'static,
@@ -36,16 +36,15 @@ impl<T: Send + 'static> Call<T> {
         Ok(Call { ended })
     }
 
-    /// Waits for a moment and handles signals; `None` if the work goes on.
+    /// Waits for a short time and handles signals; `None` while the work continues.
     ///
     /// # Errors
     ///
     /// The exception of a signal handler, above all `KeyboardInterrupt`.
     pub fn wait(&self, py: Python<'_>) -> PyResult<Option<T>> {
-        // The receiver may be used by one thread at a time, and is by this one alone.
+        // A receiver may be used by only one thread at a time; only this thread uses it.
         struct Alone<'a, T>(&'a Receiver<T>);
-        // SAFETY: the reference goes to no other thread: `detach` runs its closure in the thread of the
-        // caller.
+        // The reference is not passed to another thread: `detach` runs its closure in the caller's thread.
         unsafe impl<T: Send> Send for Alone<'_, T> {}
         let ended = Alone(&self.ended);
         let ended = py.detach(move || {
@@ -62,8 +61,8 @@ impl<T: Send + 'static> Call<T> {
     }
 }
 
-/// Does `work` in a thread of its own, and returns what it returns. A signal whose handler raises ends the
-/// wait, not the work.
+/// Does `work` in a new thread, and returns its result. A signal whose handler raises ends the wait, not the
+/// work.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -77,8 +76,7 @@ pub fn interruptible<T: Send + 'static>(
     }
 }
 
-/// When signals were handled last in a call that works in the caller's thread, without the interpreter's
-/// lock.
+/// The time when signals were last handled in a call that works in the caller's thread without the GIL.
 pub struct Signals(Instant);
 
 impl Signals {
@@ -87,11 +85,11 @@ impl Signals {
         Signals(Instant::now())
     }
 
-    /// Handles signals if that was not done lately.
+    /// Handles signals unless that was done recently.
     ///
     /// # Errors
     ///
-    /// The exception of a handler.
+    /// The exception of a signal handler.
     pub fn handle(&mut self) -> PyResult<()> {
         if self.0.elapsed() < INTERVAL {
             return Ok(());

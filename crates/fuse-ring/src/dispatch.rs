@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::serving::Serving;
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The kernel expects no answer.
@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     Reply(Result<usize, Errno>),
 }
 
-/// A handler, and the features negotiated with the kernel.
+/// A handler, with the features negotiated with the kernel.
 pub(crate) struct Dispatcher<H> {
     pub(crate) handler: H,
     pub(crate) granted: Granted,
@@ -49,13 +49,13 @@ impl<H: Handler> Dispatcher<H> {
         self.granted.dialect()
     }
 
-    /// Whether the handler has panicked and is therefore out of use.
+    /// Whether the handler has panicked and is therefore no longer called.
     pub(crate) fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and
-    /// for the whole reply if that is one of data.
+    /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and for the whole
+    /// reply if that consists of data.
     pub(crate) fn serve(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
         if let Some(result) = self.first_open.answer(frame, self.dialect(), payload) {
             let is_forget = frame.opcode() == Some(Opcode::Forget);
@@ -89,7 +89,7 @@ impl<H: Handler> Dispatcher<H> {
         if request.wants_reply() { Outcome::Reply(result) } else { Outcome::Silent }
     }
 
-    /// Ends the handler, once; fails if it panicked before.
+    /// Calls the handler's `destroy`, once; fails if the handler panicked before.
     pub(crate) fn destroy(&self) -> Result<(), Errno> {
         if self.panicked() {
             return Err(Errno::IO);
@@ -167,7 +167,7 @@ impl<H: Handler> Dispatcher<H> {
                 Ok(encode::offset(out, h.lseek(cx, node, *handle, *offset, *whence)?))
             }
             Operation::CopyFileRange(copy) => self.copy_file_range(cx, node, copy, out),
-            // Announced for block devices only; elsewhere it is the end of the connection.
+            // Sent for block devices only; otherwise the connection just ends.
             Operation::Destroy => self.destroy().map(done),
             Operation::Ioctl(ioctl) => self.ioctl(cx, node, ioctl, out),
             Operation::Init(_)
@@ -231,7 +231,7 @@ impl<H: Handler> Dispatcher<H> {
         if copy.wide {
             return Ok(encode::offset(out, len));
         }
-        // The kernel asks for no more than fits; a handler that did more is at fault.
+        // The kernel requests no more than fits, so a larger length is the handler's mistake.
         Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::IO)?))
     }
 
@@ -252,13 +252,13 @@ fn created(out: &mut [u8], (entry, opened): (Entry, Opened)) -> Result<usize, Er
     Ok(encode::created(out, &entry, &opened))
 }
 
-/// The front of the buffer, at most as long as the request.
+/// The first bytes of the buffer, at most as many as requested.
 fn sized(out: &mut [u8], size: u32) -> &mut [u8] {
     let len = out.len().min(size as usize);
     &mut out[..len]
 }
 
-/// Runs what fills a buffer; a length beyond it is the handler's mistake, not to be passed on.
+/// Runs a function that fills a buffer; a length beyond the buffer is the handler's mistake, and an error.
 fn within(
     buf: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,

@@ -1,11 +1,11 @@
-//! The first opening of a file, which the session does itself.
+//! Opens a file on behalf of the session, before programs do.
 //!
-//! Where opening is [elided](crate::protocol::Granted::elide_open), the kernel learns so from the answer to
-//! the first `OPEN`. From then on it sends no `RELEASE` either, on Linux 6.18 also for files that `CREATE`
-//! opened. Before that, each new file causes one that no caller waits for: it wakes a thread of the server on
-//! the caller's core, which competes with the caller. So the session opens a file before programs do: one
-//! that is looked up under a name that only the session knows, with a node of its own, and that is gone when
-//! it is closed. The handler sees nothing of it.
+//! Where opening is [elided](crate::protocol::Granted::elide_open), the kernel learns this from the answer to
+//! the first `OPEN`. From then on it sends no `RELEASE` either; on Linux 6.18 this includes files opened by
+//! `CREATE`. Before that, each new file causes a `RELEASE` that no caller waits for: it wakes a thread of the
+//! server on the caller's core, which competes with the caller. So the session first opens a file itself:
+//! under a name that only the session knows, with a node of its own, and removed once it is closed. The
+//! handler is not involved.
 
 use std::ffi::CString;
 use std::io;
@@ -24,10 +24,10 @@ use crate::protocol::{
     Attr, AttrReply, Dialect, Entry, Frame, NodeId, Opcode, Operation, Request, encode,
 };
 
-/// The node of the file. A handler's nodes are others.
+/// The node of the file. Handlers use other nodes.
 pub(crate) const NODE: NodeId = NodeId(u64::MAX);
 
-/// Its name, and whether it is there.
+/// Its name, and whether it exists.
 #[derive(Debug)]
 pub(crate) struct FirstOpen {
     name: String,
@@ -41,8 +41,8 @@ impl FirstOpen {
         FirstOpen { name, is_there: AtomicBool::new(false) }
     }
 
-    /// Opens the file below `root`, in a process [apart], while this one serves it; then, or if that fails,
-    /// calls `done`.
+    /// Opens the file below `root`, in a [child process](apart), while this process serves it; then, also on
+    /// failure, calls `done`.
     pub(crate) fn run(
         self: Arc<Self>,
         root: PathBuf,
@@ -53,19 +53,19 @@ impl FirstOpen {
         let open = move || {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let opened = apart::run(|| openat(CWD, &path, flags, Mode::empty()).map(drop));
-            // It changes nothing but speed. What keeps a program out, the mode of the root directory for
-            // one, may keep this one out as well.
+            // This affects only speed. Restrictions for programs, such as the mode of the root directory, may
+            // apply here as well.
             if opened != Some(Ok(())) {
                 tracing::debug!(?opened, "the kernel learns from a program that opening is elided");
             }
             self.is_there.store(false, Ordering::Release);
             done();
         };
-        // Not joined: if the session is not served, it ends with the connection.
+        // Not joined: if the session is not served, the thread ends with the connection.
         thread::Builder::new().name(String::from("first-open")).spawn(open).map(drop)
     }
 
-    /// Answers a request that is about the file; `None` if this one is not.
+    /// Answers a request about the file; `None` for other requests.
     pub(crate) fn answer(
         &self,
         frame: &Frame<'_>,
@@ -96,7 +96,7 @@ impl FirstOpen {
     }
 }
 
-/// An empty file that anybody may read. Its name is not kept.
+/// An empty file that anybody may read. The kernel does not cache its name.
 fn entry() -> Entry {
     Entry {
         node: NODE,

@@ -8,7 +8,7 @@ use crate::protocol::{
     SetXattr, Statfs, StatxReply, Unique, Write,
 };
 
-/// A file system, as the kernel sees it: one method per request.
+/// A file system, from the kernel's point of view: one method per request.
 ///
 /// **Threads.** Methods are called from several threads at once and answer by returning. A method
 /// that waits holds its thread, so the number of threads bounds the number of requests in work.
@@ -31,27 +31,27 @@ use crate::protocol::{
 /// to do the same.
 #[allow(unused_variables, reason = "the defaults ignore what they are given")]
 pub trait Handler: Send + Sync {
-    /// The session begins, with these features in force.
+    /// A session begins, with these features.
     fn init(&self, granted: &Granted) {}
 
-    /// The session is over: no caller waits for another method, and results are ignored.
-    /// Called once, however the session ended. If the file system was mounted on a
-    /// [block device](crate::MountOptions::block_device), unmounting waits for this.
+    /// The session has ended: no caller waits for a method any more, and results are ignored. Called once,
+    /// however the session ended. If the file system was mounted on a [block
+    /// device](crate::MountOptions::block_device), unmounting waits for this.
     fn destroy(&self) {}
 
-    /// A request about a node has arrived, also one that no other method serves; to count requests, and
-    /// to know those that are under way. The method that serves it runs next, in this thread. `process` is
-    /// the caller's, as in [`Context::pid`].
+    /// A request about a node has arrived, possibly one that no other method serves; for counting requests
+    /// and for tracking those in progress. The method that serves it is called next, in this thread.
+    /// `process` is the caller's, as in [`Context::pid`].
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {}
 
-    /// The request that arrived last in this thread has been served.
+    /// The last request of this thread has been served.
     fn served(&self) {}
 
     /// The kernel drops this many lookups of a node.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
-    /// The caller of a request got a signal. The request should end soon, with `EINTR` if it has
-    /// done nothing. It may have ended already, or not have begun; then there is nothing to do.
+    /// The caller of a request received a signal. The request should end soon, with `EINTR` if it has had no
+    /// effect. It may have ended already, or not have begun; then nothing needs to be done.
     fn interrupt(&self, unique: Unique) {}
 
     /// Finds a name. For `.` and `..` see
@@ -70,7 +70,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// More attributes. `flags` are `AT_STATX_*`, `mask` says which fields are wanted.
+    /// More attributes. `flags` are `AT_STATX_*`; `mask` selects the wanted fields.
     fn statx(
         &self,
         cx: &Context<'_>,
@@ -82,7 +82,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Changes attributes, among them the size.
+    /// Changes attributes, including the size.
     fn setattr(
         &self,
         cx: &Context<'_>,
@@ -149,7 +149,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Gives an inode another name.
+    /// Adds a name to an inode.
     fn link(
         &self,
         cx: &Context<'_>,
@@ -166,7 +166,7 @@ pub trait Handler: Send + Sync {
         Ok(Opened::default())
     }
 
-    /// Makes and opens a file; opens it if it exists and `O_EXCL` is not set.
+    /// Creates and opens a file; opens it if it exists and `O_EXCL` is not set.
     fn create(
         &self,
         cx: &Context<'_>,
@@ -177,7 +177,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Makes and opens a file without a name.
+    /// Creates and opens a file without a name.
     fn tmpfile(
         &self,
         cx: &Context<'_>,
@@ -199,17 +199,17 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Writes, and returns how much.
+    /// Writes, and returns the number of bytes written.
     fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// The state of the whole.
+    /// The state of the file system.
     fn statfs(&self, cx: &Context<'_>, node: NodeId) -> Result<Statfs, Errno> {
         Ok(Statfs { namelen: 255, bsize: 4096, frsize: 4096, ..Statfs::default() })
     }
 
-    /// A descriptor of the open file was closed; there may be more.
+    /// A descriptor of the open file was closed; others may remain.
     fn flush(
         &self,
         cx: &Context<'_>,
@@ -220,7 +220,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The open file is gone. An error is ignored.
+    /// The open file is closed. An error is ignored.
     fn release(&self, cx: &Context<'_>, node: NodeId, release: &Release) -> Result<(), Errno> {
         Ok(())
     }
@@ -242,7 +242,7 @@ pub trait Handler: Send + Sync {
         Ok(Opened::default())
     }
 
-    /// Lists what comes after the cookie `read.offset`, from the start if it is zero.
+    /// Lists the entries after the cookie `read.offset`, or all if it is zero.
     fn readdir(
         &self,
         cx: &Context<'_>,
@@ -264,7 +264,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The open directory is gone.
+    /// The open directory is closed.
     fn releasedir(&self, cx: &Context<'_>, node: NodeId, release: &Release) -> Result<(), Errno> {
         Ok(())
     }
@@ -282,8 +282,8 @@ pub trait Handler: Send + Sync {
 
     /// Makes everything durable.
     ///
-    /// Linux sends this for virtiofs only, so `sync` and `syncfs` do not reach a FUSE server: do
-    /// not build durability on it.
+    /// Linux sends this for virtiofs only, so `sync` and `syncfs` do not reach a FUSE server: durability must
+    /// not depend on it.
     fn syncfs(&self, cx: &Context<'_>, node: NodeId) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
@@ -293,8 +293,8 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Returns the length of an extended attribute's value and, if it fits, writes the value into
-    /// the buffer. An empty buffer asks for the length alone; `ERANGE` is not the handler's worry.
+    /// Returns the length of an extended attribute's value and, if it fits, writes the value into the buffer.
+    /// An empty buffer only queries the length; the handler need not return `ERANGE`.
     fn getxattr(
         &self,
         cx: &Context<'_>,
@@ -305,7 +305,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The same for the list of names, each with a NUL behind it.
+    /// The same for the list of names, each terminated by a NUL.
     fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
@@ -320,12 +320,12 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Reserves space, punches holes.
+    /// Allocates space or punches holes.
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// Finds data or a hole: `whence` is `SEEK_DATA` or `SEEK_HOLE`, the kernel does the others.
+    /// Finds data or a hole: `whence` is `SEEK_DATA` or `SEEK_HOLE`; the kernel handles the others.
     fn lseek(
         &self,
         cx: &Context<'_>,
@@ -337,8 +337,8 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Carries out a command on an open file or directory, and returns how many bytes of an answer it
-    /// wrote into the buffer. `ENOTTY` is what an unknown command yields everywhere.
+    /// Executes an ioctl on an open file or directory, and returns how many bytes it wrote into the buffer.
+    /// The error for an unknown ioctl is `ENOTTY`.
     fn ioctl(
         &self,
         cx: &Context<'_>,
@@ -349,7 +349,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::NOTTY)
     }
 
-    /// Copies between two files of this file system, and returns how much.
+    /// Copies between two files of this file system, and returns the number of bytes copied.
     fn copy_file_range(
         &self,
         cx: &Context<'_>,

@@ -1,7 +1,7 @@
 //! The FUSE kernel protocol and its transports, for any file system.
 //!
 //! A file system implements [`Handler`]. [`Session::mount`] mounts it and [`Session::serve`] serves
-//! it, over io_uring where the kernel offers that and over `/dev/fuse` where it does not.
+//! it, over io_uring if the kernel supports that, and otherwise over `/dev/fuse`.
 //!
 //! ```text
 //!   kernel ◀──▶ transport ──▶ protocol::Request ──▶ dispatch ──▶ Handler
@@ -11,11 +11,11 @@
 //!
 //! - [`protocol`]: bytes to requests, values to bytes. Pure.
 //! - `dispatch`: requests to methods of the handler.
-//! - `transport`: how messages travel.
+//! - `transport`: delivery of messages.
 //! - `mount`: `mount(2)` and `fusermount3`.
-//! - [`Session`]: the life of a mount. [`Notifier`]: messages to the kernel.
+//! - [`Session`]: a mount and the threads that serve it. [`Notifier`]: messages to the kernel.
 //!
-//! A file system of one file, whose attributes hold for a minute:
+//! A file system with one file, whose attributes are valid for a minute:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -70,8 +70,7 @@
 //! }
 //! ```
 //!
-//! Everything is synchronous, with a fixed number of threads, and nothing is allocated per
-//! request.
+//! Everything is synchronous, with a fixed number of threads, and requests allocate no memory.
 
 mod apart;
 mod dispatch;

@@ -1,7 +1,7 @@
 //! Making and removing the mount.
 //!
-//! Root calls `mount(2)`. Anybody else asks `fusermount3`, which is set-user-id root, checks what
-//! the user may do, mounts, and hands the device back over a socket.
+//! Root calls `mount(2)`. Other users run `fusermount3`, which is set-user-id root, checks the user's
+//! permissions, mounts, and passes the device back over a socket.
 
 mod direct;
 mod fusermount;
@@ -20,37 +20,36 @@ pub use namespace::sees_all_processes;
 use crate::apart;
 use crate::transport::device::Device;
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// The name of the device in `/proc/mounts` and `df`.
+    /// The device name in `/proc/mounts` and `df`.
     pub fsname: OsString,
-    /// The type shows up as `fuse.SUBTYPE`, or as `fuseblk.SUBTYPE`; without the point if this is empty.
+    /// The type is shown as `fuse.SUBTYPE` or `fuseblk.SUBTYPE`; without the point if this is empty.
     pub subtype: String,
-    /// Whether `fsname` is the path of a block device on which the file system lies; root only, and only
-    /// in the mount namespace of the machine, for the kernel hangs where such a mount ends with the process
-    /// that serves it. The kernel claims the device for as long as it is mounted, passes sync(2) and
-    /// syncfs(2) on (Linux 6.18), and unmounting waits until
-    /// [`Handler::destroy`](crate::Handler::destroy) has returned.
+    /// Whether `fsname` is the path of a block device that contains the file system; root only, and only in
+    /// the machine's initial mount namespace, since the kernel hangs if such a mount ends with the process
+    /// that serves it. The kernel claims the device while it is mounted and forwards sync(2) and syncfs(2)
+    /// (Linux 6.18), and unmounting waits until [`Handler::destroy`](crate::Handler::destroy) has returned.
     pub block_device: bool,
-    /// The kernel checks permissions by mode and owner. Without it the server has to.
+    /// Whether the kernel checks permissions by mode and owner. Otherwise the server must.
     pub default_permissions: bool,
-    /// Other users than the mounter may enter. An ordinary user needs `user_allow_other` in
-    /// `/etc/fuse.conf` for it.
+    /// Whether users other than the mounter have access. An ordinary user needs `user_allow_other` in
+    /// `/etc/fuse.conf` for this.
     pub allow_other: bool,
     /// The longest read in bytes, if it should be shorter than the longest request.
     pub max_read: Option<u32>,
-    /// No writes.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// Set-id bits are honoured; root only.
+    /// Whether set-id bits are honoured; root only.
     pub allow_suid: bool,
-    /// Device files work; root only.
+    /// Whether device files work; root only.
     pub allow_dev: bool,
-    /// Nothing can be executed.
+    /// Whether programs cannot be executed.
     pub no_exec: bool,
-    /// Symbolic links are not followed; root only.
+    /// Whether symbolic links are not followed; root only.
     pub no_symlink_follow: bool,
-    /// Times of access are not updated.
+    /// Whether access times are not updated.
     pub no_atime: bool,
 }
 
@@ -78,7 +77,7 @@ impl Default for MountOptions {
 pub enum Unmount {
     /// Fail with `EBUSY` while anything is open.
     Now,
-    /// Take the mount out of the tree at once; the session ends when the last file is closed.
+    /// Detach the mount at once; the session ends when the last file is closed.
     Lazy,
     /// Abort the connection: pending and later requests fail, dirty pages are lost. Root only.
     Force,
@@ -113,14 +112,14 @@ fn is_refused(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::PERM.raw_os_error())
 }
 
-/// The unmount of a block device waits until the server has answered, which is this process as a rule.
+/// The unmount of a block device waits for an answer of the server, which is usually this process.
 fn unmount_apart(path: &Path, flags: UnmountFlags) -> io::Result<()> {
     let target = CString::new(path.as_os_str().as_bytes())?;
     let unmount = || rustix::mount::unmount(target.as_c_str(), flags);
     Ok(apart::run(unmount).unwrap_or_else(unmount)?)
 }
 
-/// The options that the file system itself reads, without those that come as flags.
+/// The options that are passed to the file system itself, without those passed as flags.
 fn data_options(options: &MountOptions) -> Vec<OsString> {
     let mut list = Vec::new();
     if options.default_permissions {

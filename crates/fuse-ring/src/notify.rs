@@ -1,4 +1,4 @@
-//! Messages from the server to the kernel, which caches what it was sent.
+//! Messages from the server to the kernel about data that the kernel caches.
 
 use std::io;
 use std::sync::Weak;
@@ -9,23 +9,23 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::protocol::{NodeId, wire};
 use crate::transport::device::Device;
 
-/// Notifies the kernel of what it should forget or know. Can be cloned and used from any thread while
-/// the session serves; does not keep the session alive.
+/// Sends notifications to the kernel. Can be cloned and used from any thread while the session serves; does
+/// not keep the session alive.
 ///
-/// **Deadlocks.** To drop a name or data, and to store data, the kernel takes locks of the
-/// directory or inode that is named, and a request in work may hold them. So never send these from
-/// within a handler's method about what that method works on, nor under a lock that a handler
-/// needs. Only [`inval_inode`](Notifier::inval_inode) with [`CachedData::Keep`] takes no lock and
-/// can be sent from anywhere.
+/// **Deadlocks.** To drop a name or data, and to store data, the kernel takes locks of the named directory or
+/// inode, which a request in progress may hold. So a handler's method must not send these about its own
+/// arguments, nor may they be sent under a lock that a handler needs. Only
+/// [`inval_inode`](Notifier::inval_inode) with [`CachedData::Keep`] takes no lock and can be sent from
+/// anywhere.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     device: Weak<Device>,
 }
 
-/// Which part of an inode's cached data to drop.
+/// The part of an inode's cached data to drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedData {
-    /// None: the attributes only.
+    /// None: only the attributes.
     Keep,
     /// From an offset on.
     From(u64),
@@ -47,9 +47,9 @@ impl Notifier {
         Notifier { device }
     }
 
-    /// The attributes of an inode, and some of its data, are no longer what the kernel thinks.
+    /// Drops the cached attributes of an inode, and some of its data.
     ///
-    /// `Ok(false)`: the kernel does not know the inode, so there was nothing to do.
+    /// `Ok(false)`: the kernel does not know the inode.
     pub fn inval_inode(&self, node: NodeId, data: CachedData) -> io::Result<bool> {
         let clip = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         // A negative offset keeps the data; a length of zero reaches to the end.
@@ -63,7 +63,7 @@ impl Notifier {
         self.send(wire::NOTIFY_INVAL_INODE, &out, &[])
     }
 
-    /// A name no longer leads where the kernel thinks, or leads somewhere now.
+    /// Drops or expires a cached name, which has been removed or refers to another inode.
     pub fn inval_entry(&self, parent: NodeId, name: &[u8], how: CachedName) -> io::Result<bool> {
         let flags = match how {
             CachedName::Invalidate => 0,
@@ -73,8 +73,8 @@ impl Notifier {
         self.send(wire::NOTIFY_INVAL_ENTRY, &out, name)
     }
 
-    /// A name of an inode was deleted. Unlike an invalidation this is seen by `inotify`, and by
-    /// programs whose working directory it was.
+    /// Reports that a name of an inode was deleted. Unlike an invalidation, this is visible to `inotify`, and
+    /// to programs whose working directory it was.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: &[u8]) -> io::Result<bool> {
         let out = wire::NotifyDeleteOut {
             parent: parent.0,
@@ -85,14 +85,14 @@ impl Notifier {
         self.send(wire::NOTIFY_DELETE, &out, name)
     }
 
-    /// Puts data of an inode into the page cache, before anybody asks.
+    /// Puts data of an inode into the page cache before it is requested.
     pub fn store(&self, node: NodeId, offset: u64, data: &[u8]) -> io::Result<bool> {
         let out = wire::NotifyStoreOut { nodeid: node.0, offset, size: len_u32(data)?, padding: 0 };
         self.send(wire::NOTIFY_STORE, &out, data)
     }
 
-    /// A notification looks like a reply to request 0 with its code in place of the error. A name
-    /// has a NUL behind it that its length does not count.
+    /// A notification is encoded like a reply to request 0 with its code in place of the error. A name is
+    /// followed by a NUL that its length does not include.
     fn send(
         &self,
         code: i32,

@@ -1,12 +1,12 @@
 //! The FUSE protocol, version 7.31 to 7.45: bytes in, requests out; values in, bytes out.
 //!
-//! This layer does no I/O, keeps no state and allocates nothing. It stands on `zerocopy` alone.
+//! This layer does no I/O, keeps no state and allocates nothing. Its only dependency is `zerocopy`.
 //!
-//! - [`Frame`] cuts a message at its seams, which differ between `/dev/fuse` and a ring;
-//!   [`Request::decode`] checks it and yields an [`Operation`].
-//! - [`encode`] writes replies of fixed length, [`Listing`] and [`ListingPlus`] those that list a
-//!   directory.
-//! - [`negotiate`] decides the answer to `INIT`.
+//! - [`Frame`] splits a message into its parts, whose layout differs between `/dev/fuse` and a
+//!   ring; [`Request::decode`] checks it and returns an [`Operation`].
+//! - [`encode`] writes replies of fixed length; [`Listing`] and [`ListingPlus`] write directory
+//!   listings.
+//! - [`negotiate`] determines the answer to `INIT`.
 
 mod decode;
 pub mod encode;

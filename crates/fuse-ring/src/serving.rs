@@ -1,4 +1,4 @@
-//! Records the request that each thread serves, so that the report of a panic can name it.
+//! Records the request of each thread, so that a panic report can name it.
 
 use std::cell::Cell;
 
@@ -8,17 +8,17 @@ thread_local! {
     static CURRENT: Cell<Option<(Opcode, NodeId)>> = const { Cell::new(None) };
 }
 
-/// The request that this thread is serving: the operation, and the inode that it is about. For a panic
-/// hook, which runs before the stack is unwound.
+/// The request that this thread is serving: its operation and inode. For panic hooks, which run before the
+/// stack is unwound.
 pub fn current_request() -> Option<(Opcode, NodeId)> {
     CURRENT.get()
 }
 
-/// The request is served until this is dropped.
+/// Marks a request as being served until this is dropped.
 pub(crate) struct Serving(());
 
 impl Serving {
-    /// Begins a request; one of an unknown operation is not noted.
+    /// Begins a request; one with an unknown operation is not recorded.
     pub(crate) fn begin(opcode: Option<Opcode>, node: NodeId) -> Serving {
         CURRENT.set(opcode.map(|opcode| (opcode, node)));
         Serving(())

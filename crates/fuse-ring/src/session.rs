@@ -39,81 +39,81 @@ use crate::transport::uring::Worker;
 use crate::transport::waiting::Waiting;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
-/// Features to negotiate, and how to serve.
+/// The features to negotiate, and the configuration of serving.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Features and limits to request of the kernel.
+    /// Features and limits to request from the kernel.
     pub wishes: Wishes,
-    /// Which transport to use.
+    /// The transport to use.
     pub transport: TransportChoice,
-    /// How many threads serve: in all on `/dev/fuse`, for each core on io_uring.
+    /// The number of serving threads: in total on `/dev/fuse`, per core on io_uring.
     ///
-    /// A request that waits for a disk holds its thread, so this bounds how many requests are in
-    /// work; on `/dev/fuse`, `FSYNC` and similar requests have threads of their own. If it is not given,
-    /// a thread per core reads `/dev/fuse`, but no fewer than [`READERS_MIN`], and [`SPARES`] more
-    /// take the places of those that [wait](will_wait); and on io_uring each core has its part of
-    /// [`RING_THREADS_MIN`], but no fewer than [`THREADS_PER_CORE_MIN`].
+    /// A request that waits for a disk occupies its thread, so this limits the number of concurrent requests;
+    /// on `/dev/fuse`, `FSYNC` and similar requests have separate threads. By default, one thread per core,
+    /// but at least [`READERS_MIN`], reads `/dev/fuse`, and [`SPARES`] more threads replace those that
+    /// [wait](will_wait); on io_uring each core has its share of [`RING_THREADS_MIN`], but at least
+    /// [`THREADS_PER_CORE_MIN`].
     pub threads: Option<NonZeroUsize>,
-    /// Requests may wait for long, as for a network, and callers that are killed meanwhile are to end. That
-    /// takes `/dev/fuse`: over io_uring, only the thread that serves a request can answer it.
-    /// [`TransportChoice::Auto`] is `/dev/fuse` then.
+    /// Whether requests may wait for long, for example for a network, and killed callers should end
+    /// meanwhile. This requires `/dev/fuse`: over io_uring, only the thread that serves a request can answer
+    /// it. [`TransportChoice::Auto`] then means `/dev/fuse`.
     pub waits_long: bool,
 }
 
-/// How many threads read `/dev/fuse`, at least, if the configuration does not say.
+/// The least number of threads that read `/dev/fuse`, by default.
 pub const READERS_MIN: usize = 3;
 
-/// How many threads take the place of those that read `/dev/fuse` while these [wait](will_wait), if
-/// the configuration does not say.
+/// The number of threads that replace reading threads of `/dev/fuse` while those [wait](will_wait), by
+/// default.
 pub const SPARES: usize = 8;
 
-/// How many threads serve each core on io_uring, at least, if the configuration does not say.
+/// The least number of threads that serve each core on io_uring, by default.
 pub const THREADS_PER_CORE_MIN: usize = 4;
 
-/// The least number of threads that serve io_uring on all cores, unless the configuration sets it: as many
-/// requests may wait for a disk at once, and as many `FSYNC`s may share one flush. An idle thread takes no
-/// time, since the kernel gives a request to the thread that was active last, but its buffer stays in memory
-/// once it was filled.
+/// The least number of threads that serve io_uring on all cores, by default: this many requests may wait for
+/// a disk concurrently, and this many `FSYNC`s may share one flush. An idle thread takes no time, since the
+/// kernel gives a request to the most recently active thread, but its buffer stays in memory once it was
+/// used.
 pub const RING_THREADS_MIN: usize = 16;
 
-/// Notes that the request which this thread serves is about to wait for a device, or for somebody who
-/// does, so that another thread takes its place meanwhile. Elsewhere than in a handler it does nothing.
+/// Announces that the request of this thread is about to wait for a device, or for a thread that does, so
+/// that another thread replaces it meanwhile. Outside a handler this does nothing.
 ///
-/// Without it the request is served just as well, but on `/dev/fuse` no more than [`READERS_MIN`], or
-/// one for each core, are in work at once.
+/// Without this call the request is served as well, but on `/dev/fuse` only [`READERS_MIN`] requests, or one
+/// per core, run concurrently.
 pub fn will_wait() {
     reader_slots::leave();
 }
 
-/// Which transport to use.
+/// The transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// io_uring where the kernel offers it, `/dev/fuse` where it does not.
+    /// io_uring if the kernel supports it, otherwise `/dev/fuse`.
     #[default]
     Auto,
     /// `/dev/fuse`.
     Dev,
-    /// io_uring, or no mount.
+    /// io_uring; without it, mounting fails.
     Uring,
 }
 
-/// Which transport is in use.
+/// The transport in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// FUSE over io_uring.
     Uring {
-        /// The number of cores that serve.
+        /// The number of serving cores.
         cores: usize,
         /// The number of threads on each.
         threads_per_core: usize,
     },
     /// Reads and writes on `/dev/fuse`.
     Dev {
-        /// The number of threads that do so.
+        /// The total number of threads.
         threads: usize,
-        /// How many of them do so at once; the others take the places of those that wait.
+        /// The number of threads that read concurrently; the others replace those that wait.
         readers: usize,
-        /// Why not io_uring, for people to read.
+        /// The reason for not using io_uring, in words.
         why_not_uring: String,
     },
 }
@@ -127,26 +127,26 @@ pub struct Session<H: Handler> {
     mounted: Arc<Mounted>,
     suspension: Arc<Suspension>,
     transport: Transport,
-    /// Whether the connection is one that no session has served before.
+    /// Whether no session has served the connection before.
     is_new: bool,
-    /// The threads that serve the rings, made beforehand; none on the classic transport.
+    /// The threads that serve the rings, prepared in advance; none on `/dev/fuse`.
     workers: io::Result<Vec<Worker>>,
 }
 
-/// The mount, shared with everything that may end it.
+/// The mount, shared with everything that may unmount it.
 #[derive(Debug)]
 struct Mounted {
     path: PathBuf,
     ended: AtomicBool,
 }
 
-/// Ends a session from another thread, a signal handler's for one. Can be cloned; does not keep
-/// the session alive.
+/// Unmounts from another thread, for example a signal handler's. Can be cloned; does not keep the session
+/// alive.
 #[derive(Clone, Debug)]
 pub struct Unmounter(Weak<Mounted>);
 
 impl Unmounter {
-    /// Unmounts. A session that is over counts as unmounted.
+    /// Unmounts. Succeeds if the session has already ended.
     pub fn unmount(&self, how: Unmount) -> io::Result<()> {
         self.0.upgrade().map_or(Ok(()), |mounted| mounted.unmount(how))
     }
@@ -158,23 +158,23 @@ impl Mounted {
             return Ok(());
         }
         match mount::unmount(&self.path, how) {
-            // It went by itself in the meantime: the serving threads will notice.
+            // It was unmounted meanwhile; the serving threads will notice.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             result => result,
         }
     }
 
-    /// Unmounts because no thread serves. Only root can abort a connection; for anybody else it ends
-    /// when the last open file is closed.
+    /// Unmounts because no thread serves. Only root can abort a connection; for other users it ends when the
+    /// last open file is closed.
     fn abandon(&self) -> io::Result<()> {
         self.unmount(Unmount::Force).or_else(|_| self.unmount(Unmount::Lazy))
     }
 }
 
 impl<H: Handler> Session<H> {
-    /// Mounts the file system on a directory and agrees with the kernel on how to talk.
+    /// Mounts the file system on a directory and negotiates with the kernel.
     ///
-    /// From here on programs can enter, and wait until [`serve`](Session::serve) runs.
+    /// From now on programs can access it; they wait until [`serve`](Session::serve) runs.
     pub fn mount(
         handler: H,
         path: impl AsRef<Path>,
@@ -190,8 +190,8 @@ impl<H: Handler> Session<H> {
                 drop(device);
                 let _ = mounted.unmount(Unmount::Lazy);
                 return Err(match error.raw_os_error() {
-                    // A block device that is mounted already gets the same mount once more, and the kernel
-                    // sends us nothing.
+                    // For a block device that is mounted already, the kernel reuses the existing mount and
+                    // sends no requests.
                     Some(code) if options.block_device && code == Errno::PERM.raw_os_error() => {
                         io::Error::new(io::ErrorKind::ResourceBusy, "the device is mounted already")
                     }
@@ -203,9 +203,9 @@ impl<H: Handler> Session<H> {
     }
 
     /// Continues a connection that another session has left [suspended](Ended::Suspended), with the features
-    /// that it negotiated. Of `config`, only the number of threads counts.
+    /// negotiated by that session. Of `config`, only the number of threads is used.
     ///
-    /// If there is not enough for its rings, serving fails.
+    /// If resources for its rings are missing, serving fails.
     pub fn resume(handler: H, connection: Connection, config: &Config) -> Session<H> {
         let Connection { device, path, granted, rings } = connection;
         let mounted = Mounted { path, ended: AtomicBool::new(false) };
@@ -245,12 +245,12 @@ impl<H: Handler> Session<H> {
         &self.dispatcher.granted
     }
 
-    /// Which transport is in use, and why not a faster one.
+    /// The transport in use, with the reason if it is not the faster one.
     pub fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Where the file system is mounted, without symbolic links.
+    /// The mount point, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.mounted.path
     }
@@ -260,33 +260,32 @@ impl<H: Handler> Session<H> {
         &self.dispatcher.handler
     }
 
-    /// The means to end the session from elsewhere.
+    /// A handle that unmounts the file system.
     pub fn unmounter(&self) -> Unmounter {
         Unmounter(Arc::downgrade(&self.mounted))
     }
 
-    /// The means to suspend the session from elsewhere.
+    /// A handle that suspends the session.
     pub fn suspender(&self) -> Suspender {
         Suspender::new(&self.suspension)
     }
 
-    /// The means to notify the kernel of changes.
+    /// A handle that notifies the kernel of changes.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::downgrade(&self.device))
     }
 
-    /// Serves until the file system is unmounted, by whomever, until the session is suspended, or
-    /// until serving fails.
+    /// Serves until the file system is unmounted by any program, until the session is suspended, or until
+    /// serving fails.
     ///
-    /// An unmount while files are open under it (a lazy one) ends the session when the last of
-    /// them is closed.
+    /// After a lazy unmount, the session ends when the last open file is closed.
     pub fn serve(self) -> io::Result<Ended> {
         self.serve_then(|| ())
     }
 
-    /// Does the same, and calls `ready` when programs should enter. They can before; but until then, a
-    /// file system of which the kernel has [yet to learn](crate::protocol::Granted::elide_open) that
-    /// opening is elided is in use by the session itself, and cannot be unmounted.
+    /// Does the same, and calls `ready` when programs may use the mount. They can access it before; but until
+    /// then, if the kernel [does not know yet](crate::protocol::Granted::elide_open) that opening is elided,
+    /// the session itself uses the file system, which therefore cannot be unmounted.
     pub fn serve_then(mut self, ready: impl FnOnce() + Send + 'static) -> io::Result<Ended> {
         if self.is_new && self.dispatcher.granted.elide_open {
             let first_open = Arc::clone(&self.dispatcher.first_open);
@@ -350,7 +349,7 @@ impl<H: Handler> Session<H> {
             let _ = self.mounted.abandon();
             slots.end();
         };
-        // The pool ends last, since a thread that still reads may get a request for it.
+        // The pool ends last, since a reading thread may still give it a request.
         let end = || {
             slots.wait_for_end();
             reading.recall();
@@ -390,7 +389,7 @@ impl<H: Handler> Session<H> {
             hold.end();
             signal(&stop);
         };
-        // Requests outside of the rings are served until the rings are held.
+        // Requests outside the rings are served until the ring entries are held.
         let coordinate = || {
             if hold.coordinate(threads) {
                 signal(&stop);
@@ -400,19 +399,18 @@ impl<H: Handler> Session<H> {
     }
 }
 
-/// The part of a thread in serving `/dev/fuse`.
+/// The task of a thread that serves `/dev/fuse`.
 enum Part {
-    /// Reads requests and serves them.
+    /// Reads and serves requests.
     Reads(Arc<Device>),
-    /// Serves those that are there to wait for a disk.
+    /// Serves requests that wait for a disk.
     Waits,
-    /// Looks at the callers of those that wait.
+    /// Watches the callers of waiting requests.
     Watches,
 }
 
-/// Runs each piece of work on a thread of its own until all are done. When one fails, or cannot be
-/// started, `give_up` is called to end the others. `meanwhile` runs on this thread. Returns the first
-/// error.
+/// Runs each task on its own thread until all are done. When one fails or cannot be started, calls `give_up`
+/// to end the others. `meanwhile` runs on this thread. Returns the first error.
 fn run_all<W>(
     name: &str,
     work: impl Iterator<Item = W>,
@@ -450,14 +448,14 @@ where
     })
 }
 
-/// Makes the descriptor permanently readable, since it is never read.
+/// Makes the descriptor permanently readable: it is never read.
 fn signal(stop: &OwnedFd) {
     let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
 impl<H: Handler> Drop for Session<H> {
     fn drop(&mut self) {
-        // A connection without a server is aborted: the unmount of a block device waits for an answer.
+        // A connection without a server is aborted: the unmount of a block device would wait for an answer.
         if let Err(error) = self.mounted.abandon() {
             tracing::warn!(path = %self.mounted.path.display(), %error, "not unmounted");
         }

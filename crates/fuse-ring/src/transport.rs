@@ -1,19 +1,19 @@
-//! How messages travel between the kernel and the server's threads.
+//! Delivery of messages between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
-//! - [`answer`]: a message on it, from its frame to the reply.
-//! - [`reader_slots`]: the threads that read it, and the spares.
-//! - [`readers`]: how they are called back from the kernel.
+//! - [`answer`]: serves and answers one message of `/dev/fuse`.
+//! - [`reader_slots`]: the threads that read `/dev/fuse`, and the spare threads.
+//! - [`readers`]: makes reading threads return from the kernel.
 //! - [`sync_pool`]: threads for requests that wait for the device.
-//! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
-//! - [`uring`]: a queue per core, on io_uring.
+//! - [`waiting`]: tracks waiting requests, and callers that are killed meanwhile.
+//! - [`uring`]: io_uring, with a queue per core.
 //! - [`entry`]: the buffers of its requests.
-//! - [`hold`]: how requests in them outlive the session; [`fill`]: makes requests for that purpose.
-//! - [`device`]: the device itself, which both need.
+//! - [`hold`]: keeps requests in them for the next session; [`fill`]: makes requests for that
+//!   purpose.
+//! - [`device`]: `/dev/fuse` itself, which both transports need.
 //! - [`memory`]: their buffers.
 //!
-//! A transport knows how messages are cut and delivered. It does not know what they mean; that is
-//! the dispatcher's.
+//! A transport delivers messages and splits them into parts. The dispatcher interprets them.
 
 mod answer;
 pub(crate) mod dev;

@@ -5,12 +5,12 @@
 //!                                                          ◀─ the results, appended to the reply
 //! ```
 //!
-//! Offers decoders of calls, which borrow from the message, and encoders of replies, which append to
-//! it. It knows nothing of files, sockets or threads.
+//! Offers decoders of calls, which borrow from the message, and encoders of replies, which append to it. It
+//! is independent of files, sockets and threads.
 //!
-//! Invariants: whatever a peer sends, a decoder returns a value or [`xdr::Malformed`]; it allocates
-//! nothing by a length from the wire, but for the groups of a caller, of which there are at most
-//! [`rpc::GROUPS_MAX`]. Section numbers are those of RFC 1813 unless another is named.
+//! Invariants: whatever a peer sends, a decoder returns a value or [`xdr::Malformed`]; it never allocates
+//! memory according to a length from the wire, except for the groups of a caller, which are at most
+//! [`rpc::GROUPS_MAX`]. Section numbers are those of RFC 1813 unless another RFC is named.
 
 pub mod mount;
 pub mod nfs;

@@ -21,9 +21,9 @@ pub enum Call<'a> {
     Mount(&'a [u8]),
     /// The mounts of clients.
     Dump,
-    /// The caller is done with a directory.
+    /// The caller no longer uses a directory.
     Unmount(&'a [u8]),
-    /// The caller is done with all.
+    /// The caller no longer uses any directory.
     UnmountAll,
     /// Lists the exports.
     Export,
@@ -50,8 +50,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The reply to [`Call::Mount`]: a handle, or why there is none. The numbers of the failures are those
-/// of NFS.
+/// The reply to [`Call::Mount`]: a handle, or the status of a failure. Statuses are those of NFS.
 pub fn mounted(w: &mut Writer, result: std::result::Result<&[u8], Status>) {
     match result {
         Ok(handle) => {
@@ -69,7 +68,7 @@ pub fn dumped(w: &mut Writer) {
     w.bool(false);
 }
 
-/// The reply to [`Call::Export`]: directories, and the clients that may mount each; with none named, all may.
+/// The reply to [`Call::Export`]: directories, and the clients that may mount each; an empty list means all.
 pub fn exported<'a, G: Iterator<Item = String>>(
     w: &mut Writer,
     exports: impl Iterator<Item = (&'a [u8], G)>,

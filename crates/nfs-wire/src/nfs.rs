@@ -13,12 +13,12 @@ pub const PROGRAM: u32 = 100_003;
 pub const VERSION: u32 = 3;
 /// The longest handle of a file.
 pub const HANDLE_BYTES_MAX: u32 = 64;
-/// The longest name that is decoded; a longer one makes no sense to any file system.
+/// The longest name that is decoded; no file system has longer ones.
 pub const NAME_BYTES_MAX: u32 = 4096;
 /// The longest target of a symbolic link that is decoded.
 pub const PATH_BYTES_MAX: u32 = 8192;
 
-/// How a call ended (2.6).
+/// The status of a reply (2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the standard and of errno")]
 pub enum Status {
@@ -66,7 +66,7 @@ pub enum FileType {
 /// A time: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// Seconds since 1970; what lies before, or after 2106, cannot be expressed.
+    /// Seconds since 1970; earlier times, and those after 2106, cannot be expressed.
     pub seconds: u32,
     /// Nanoseconds past the second.
     pub nanoseconds: u32,
@@ -79,7 +79,7 @@ pub struct Attributes {
     pub file_type: FileType,
     /// The lower 12 bits of the mode.
     pub mode: u32,
-    /// Its names.
+    /// The number of its names.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -89,11 +89,11 @@ pub struct Attributes {
     pub size: u64,
     /// Bytes on the disk.
     pub used: u64,
-    /// Of a device, major and minor.
+    /// Major and minor number of a device.
     pub device: (u32, u32),
-    /// The file system.
+    /// The number of the file system.
     pub fsid: u64,
-    /// The file in it.
+    /// The number of the file in its file system.
     pub fileid: u64,
     /// Last access.
     pub atime: Time,
@@ -107,7 +107,7 @@ pub struct Attributes {
 pub const ATTRIBUTES_BYTES: usize = 84;
 
 impl Attributes {
-    /// Appends them.
+    /// Appends the encoded attributes.
     pub fn encode(&self, w: &mut Writer) {
         let numbers = [self.file_type as u32, self.mode, self.nlink, self.uid, self.gid];
         numbers.into_iter().for_each(|number| w.u32(number));
@@ -131,13 +131,13 @@ impl Time {
 /// Attributes by which a client checks whether its cache is still valid (`wcc_data`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
-    /// Attributes before the call, if nothing but the call changed them since.
+    /// Attributes before the call, if only the call has changed them.
     pub before: Option<Before>,
-    /// Attributes after it.
+    /// Attributes after the call.
     pub after: Option<Attributes>,
 }
 
-/// The attributes before a call, as far as they are sent.
+/// The attributes before a call, as far as the protocol has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Bytes of the contents.

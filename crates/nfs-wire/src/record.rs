@@ -1,41 +1,41 @@
-//! Records on a stream (RFC 5531, 11): each in fragments, with their lengths before them.
+//! Records on a stream (RFC 5531, 11): sequences of fragments, each preceded by its length.
 
 use std::io::{self, Read};
 
 /// The bit that marks the last fragment of a record.
 const LAST: u32 = 1 << 31;
-/// The bytes that a record may grow by before more of it has come.
+/// How many bytes are allocated for a record before more of it has arrived.
 const STEP_BYTES: usize = 64 << 10;
 
 /// The limits of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Its bytes, in all fragments together.
+    /// The most bytes, in all fragments together.
     pub bytes_max: usize,
-    /// Its fragments.
+    /// The most fragments.
     pub fragments_max: usize,
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The stream failed, or ended within a record.
     #[error("reading a record: {0}")]
     Io(#[from] io::Error),
-    /// A record has more bytes than it may.
+    /// A record exceeds the limit of bytes.
     #[error("a record of {0} bytes or more")]
     TooLong(usize),
-    /// A record has more fragments than it may.
+    /// A record exceeds the limit of fragments.
     #[error("a record of more than {0} fragments")]
     TooManyFragments(usize),
 }
 
-/// Reads a record whose first fragment has this header. Memory is taken as bytes come, not as a header
+/// Reads a record whose first fragment has this header. Memory is allocated as bytes arrive, not as a header
 /// announces them.
 ///
 /// # Errors
 ///
-/// [`RecordError`]; then it is unknown where the next record begins, and the stream is of no more use.
+/// [`RecordError`]; the beginning of the next record is then unknown, and the stream must be closed.
 pub fn read(
     stream: &mut impl Read,
     first: [u8; 4],
@@ -64,10 +64,10 @@ pub fn read(
     Err(RecordError::TooManyFragments(limits.fragments_max))
 }
 
-/// The room that a record needs before it for its header.
+/// The space before a record for its header.
 pub const HEADER_BYTES: usize = 4;
 
-/// Makes a record in one fragment of a message that has [`HEADER_BYTES`] before it.
+/// Turns a message that is preceded by [`HEADER_BYTES`] into a record with one fragment.
 pub fn finish(message: &mut [u8]) {
     if let Some((header, body)) = message.split_first_chunk_mut::<HEADER_BYTES>() {
         *header = (LAST | body.len() as u32).to_be_bytes();

@@ -3,7 +3,7 @@
 use crate::record;
 use crate::xdr::{Malformed, Reader, Result, Writer};
 
-/// The groups that `AUTH_SYS` credentials carry at most.
+/// The most groups in `AUTH_SYS` credentials.
 pub const GROUPS_MAX: u32 = 16;
 
 const VERSION: u32 = 2;
@@ -14,7 +14,7 @@ const AUTH_SYS: u32 = 1;
 const AUTH_BYTES_MAX: u32 = 400;
 const MACHINE_NAME_BYTES_MAX: u32 = 255;
 
-/// The caller, by their own account.
+/// The caller's identity, as the caller states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     /// No identity.
@@ -28,14 +28,14 @@ pub enum Credentials {
         /// The other groups.
         groups: Vec<u32>,
     },
-    /// Of a kind that is not known here.
+    /// An unsupported kind of credentials.
     Unknown(u32),
 }
 
 /// A call, up to its arguments.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// The caller's number of the call, which the reply repeats.
+    /// The caller's transaction number, which the reply repeats.
     pub xid: u32,
     /// The program.
     pub program: u32,
@@ -49,17 +49,17 @@ pub struct Call<'a> {
     pub arguments: &'a [u8],
 }
 
-/// Why a message is not a call that can be carried out.
+/// Why a message is not a call that can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCall {
-    /// It is no call, or ends within its head: nothing can be answered.
+    /// It is no call, or ends within its head: no answer is possible.
     NoCall(Malformed),
     /// Another version of RPC.
     RpcVersion {
         /// The number of the call.
         xid: u32,
     },
-    /// The credentials make no sense.
+    /// The credentials are invalid.
     Credentials {
         /// The number of the call.
         xid: u32,
@@ -71,7 +71,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     ///
-    /// [`BadCall`], which says what there is to answer.
+    /// [`BadCall`], which determines the answer.
     pub fn decode(message: &'a [u8]) -> std::result::Result<Call<'a>, BadCall> {
         let mut reader = Reader::new(message);
         let (xid, kind) = (|| Ok((reader.u32()?, reader.u32()?)))().map_err(BadCall::NoCall)?;
@@ -85,7 +85,7 @@ impl<'a> Call<'a> {
         let [program, version, procedure] = numbers.map_err(BadCall::NoCall)?;
         let bad = |_| BadCall::Credentials { xid };
         let credentials = credentials(&mut reader).map_err(bad)?;
-        // The verifier says nothing that is of use here.
+        // The verifier is not used.
         reader.u32().and_then(|_| reader.opaque(AUTH_BYTES_MAX)).map_err(bad)?;
         Ok(Call { xid, program, version, procedure, credentials, arguments: reader.rest() })
     }
@@ -115,21 +115,21 @@ fn credentials(reader: &mut Reader<'_>) -> Result<Credentials> {
 pub enum Verdict {
     /// The results follow.
     Success,
-    /// There is no such program here.
+    /// The server has no such program.
     NoProgram,
-    /// The program has only versions from the first to the second.
+    /// The program only has versions from the first to the second.
     NoVersion(u32, u32),
     /// The program has no such procedure.
     NoProcedure,
     /// The arguments cannot be decoded.
     GarbageArguments,
-    /// The server cannot carry it out.
+    /// The server cannot execute it.
     SystemError,
-    /// Another version of RPC is spoken here.
+    /// The server supports another version of RPC.
     RpcMismatch,
-    /// The credentials make no sense.
+    /// The credentials are invalid.
     BadCredentials,
-    /// Credentials of this kind are not enough, or the caller's address is not.
+    /// Credentials of this kind, or the caller's address, are not sufficient.
     TooWeak,
 }
 

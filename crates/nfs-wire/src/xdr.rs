@@ -1,6 +1,6 @@
 //! External data representation (RFC 4506): big-endian, in units of four bytes.
 
-/// Why bytes are not what they should be.
+/// Why bytes are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The message ends within a value.
@@ -11,7 +11,7 @@ pub enum Malformed {
     TooLong {
         /// The length that the message states.
         len: u32,
-        /// The most that is allowed.
+        /// The limit.
         max: u32,
     },
     /// A discriminant has no meaning.
@@ -25,7 +25,7 @@ pub enum Malformed {
 /// The result of decoding.
 pub type Result<T> = std::result::Result<T, Malformed>;
 
-/// Takes values from a message, one after the other.
+/// Decodes values from a message, one after another.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -37,8 +37,8 @@ impl<'a> Reader<'a> {
         Reader { rest: message }
     }
 
-    /// Bytes without a length before them; padded to a multiple of four. What the padding has is not
-    /// looked at, since some clients leave there what was in their buffers.
+    /// Bytes without a length, padded to a multiple of four. The padding is ignored, since some clients leave
+    /// old data there.
     pub fn fixed(&mut self, len: usize) -> Result<&'a [u8]> {
         let padded = len.checked_next_multiple_of(4).ok_or(Malformed::Short)?;
         let (taken, rest) = self.rest.split_at_checked(padded).ok_or(Malformed::Short)?;
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Checks that nothing is left.
+    /// Fails if bytes are left.
     pub fn end(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Trailing(self.rest.len())) }
     }
@@ -105,12 +105,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Appends to a message that has a beginning.
+    /// Appends to an existing beginning of a message.
     pub fn after(bytes: Vec<u8>) -> Writer {
         Writer { bytes }
     }
 
-    /// The message so far.
+    /// The message up to now.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -120,7 +120,7 @@ impl Writer {
         self.bytes
     }
 
-    /// Removes data that was appended after the message had `len` bytes.
+    /// Truncates the message to `len` bytes.
     pub fn cut(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
@@ -152,8 +152,8 @@ impl Writer {
         self.fixed(bytes);
     }
 
-    /// Opaque data of at most `max` bytes, which `fill` puts in place; it returns how many they are,
-    /// or an error, and then the message is as it was.
+    /// Opaque data of at most `max` bytes, which `fill` writes in place; it returns their number, or an
+    /// error, after which the message is unchanged.
     pub fn opaque_in_place<E>(
         &mut self,
         max: usize,
@@ -185,7 +185,7 @@ impl Writer {
         }
     }
 
-    /// Overwrites data that was appended when the message had `at` bytes.
+    /// Overwrites the data at offset `at`.
     pub fn replace(&mut self, at: usize, other: &Writer) {
         self.bytes[at..at + other.bytes.len()].copy_from_slice(&other.bytes);
     }

@@ -7,14 +7,14 @@
 #[cfg(test)]
 mod tests;
 
-/// The record of the ACL that decides access.
+/// The key of the record with the access ACL.
 pub const ACCESS: &[u8] = b"SCHILY.acl.access";
-/// The record of the ACL that a directory hands down.
+/// The key of the record with the default ACL of a directory.
 pub const DEFAULT: &[u8] = b"SCHILY.acl.default";
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
-/// The number of an entry that names no user or group.
+/// The ID in an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
 const USER_OBJ: u16 = 0x01;
@@ -24,7 +24,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Whose name is looked up.
+/// A name to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A user.
@@ -38,17 +38,17 @@ pub enum Named<'a> {
 #[error("'{0}' is not an entry of an ACL")]
 pub struct Malformed(String);
 
-/// An ACL that was read.
+/// A decoded ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
-    /// The entries: tag, number, permissions. In the order that the kernel wants.
+    /// The entries: tag, ID, permissions; in the order that the kernel requires.
     entries: Vec<(u16, u32, u16)>,
-    /// Users and groups that this machine does not know. Their entries are left out.
+    /// Users and groups unknown on this machine. Their entries are left out.
     pub unknown: Vec<String>,
 }
 
 impl Acl {
-    /// Reads the text. `number_of` finds the number of a name that the text gives without one.
+    /// Decodes the text. `number_of` finds the ID for a name that the text gives without one.
     pub fn from_text(
         text: &[u8],
         number_of: impl Fn(Named<'_>) -> Option<u32>,
@@ -68,7 +68,7 @@ impl Acl {
     }
 
     fn add(&mut self, entry: &str, number_of: &impl Fn(Named<'_>) -> Option<u32>) -> Option<()> {
-        // bsdtar marks the entries of a default ACL where it writes both into one text.
+        // bsdtar marks the entries of a default ACL if it writes both ACLs into one text.
         let entry = entry.strip_prefix("default:").unwrap_or(entry);
         let parts: Vec<&str> = entry.split(':').collect();
         let (tag, name, permissions, number) = match *parts {
@@ -103,7 +103,7 @@ impl Acl {
         Some(())
     }
 
-    /// An ACL that names someone needs a mask: without one, it is what its group class has.
+    /// An ACL with named entries needs a mask: the default is the union of the group class.
     fn add_mask(&mut self) {
         let has = |wanted: u16| self.entries.iter().any(|(tag, ..)| *tag & wanted != 0);
         if has(USER | GROUP) && !has(MASK) {
@@ -115,7 +115,7 @@ impl Acl {
         }
     }
 
-    /// Reads the bytes of the extended attribute.
+    /// Decodes the value of the extended attribute.
     pub fn from_bytes(bytes: &[u8]) -> Option<Acl> {
         let (version, rest) = bytes.split_at_checked(4)?;
         let (entries, left) = rest.as_chunks::<ENTRY_BYTES>();
@@ -129,7 +129,7 @@ impl Acl {
         Some(Acl { entries: entries.collect(), unknown: Vec::new() })
     }
 
-    /// The bytes of the extended attribute.
+    /// Encodes the value of the extended attribute.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, id, permissions) in &self.entries {
@@ -140,8 +140,8 @@ impl Acl {
         bytes
     }
 
-    /// The text, with numbers in place of names, which every reader takes. No line end, since some readers
-    /// take one for the end of the record.
+    /// Encodes the text, with IDs in place of names, which every reader accepts. It has no line end, which
+    /// some readers take for the end of the record.
     pub fn to_text(&self) -> Option<String> {
         let entry = |(tag, id, permissions): &(u16, u32, u16)| {
             let (tag, name) = match *tag {
@@ -162,7 +162,7 @@ impl Acl {
     }
 
     /// The mode for a copy without this ACL. The group bits of `mode` are the mask, and the owning group must
-    /// not get more than its own entry.
+    /// not get more than its own entry grants.
     pub fn mode_without(&self, mode: u32) -> u32 {
         match self.entries.iter().find(|(tag, ..)| *tag == GROUP_OBJ) {
             Some((.., group)) => mode & !0o070 | mode & u32::from(group & 7) << 3,

@@ -21,9 +21,9 @@ pub enum Kind {
     HardLink,
     /// A symbolic link.
     Symlink,
-    /// A device for bytes.
+    /// A character device.
     CharDevice,
-    /// A device for blocks.
+    /// A block device.
     BlockDevice,
     /// A directory.
     Directory,
@@ -48,21 +48,21 @@ pub struct Entry {
     pub uid: u32,
     /// The group's number.
     pub gid: u32,
-    /// When the contents were changed.
+    /// The time of the last change of the contents.
     pub mtime: Time,
     /// The numbers of a device, major and minor.
     pub device: (u32, u32),
-    /// The pax records that hold for it, those of global headers first.
+    /// The applicable pax records, those of global headers first.
     pub records: Vec<Record>,
-    /// Of a sparse file in GNU tar's own format: its size with holes, and by turns the offsets and lengths of
-    /// its contents.
+    /// For a sparse file in GNU tar's own format: its size including holes, and alternating offsets and
+    /// lengths of its contents.
     pub gnu_pieces: Option<(u64, Vec<u64>)>,
-    /// Something in the headers that makes no sense. The rest of the entry can be used.
+    /// An invalid value in the headers. The rest of the entry can be used.
     pub damage: Option<&'static str>,
 }
 
 impl Entry {
-    /// The last record of a key, which holds. An empty one takes back what an earlier one said.
+    /// The last record with a key, which applies. An empty one cancels earlier ones.
     pub fn record(&self, key: &[u8]) -> Option<&[u8]> {
         let (_, value) = self.records.iter().rfind(|(found, _)| found == key)?;
         Some(&**value).filter(|value| !value.is_empty())
@@ -79,18 +79,18 @@ struct Described {
     is_damaged: bool,
 }
 
-/// An archive being read. It can be read itself: that gives the contents of the current entry.
+/// An archive being read. Reading it returns the contents of the current entry.
 pub struct Archive<R> {
     input: R,
-    /// Bytes of the current entry's contents that were not read yet.
+    /// Unread bytes of the current entry's contents.
     contents: u64,
-    /// Bytes between them and the next header.
+    /// Bytes between the contents and the next header.
     padding: u64,
     global: Vec<Record>,
 }
 
 impl<R: Read> Archive<R> {
-    /// Nothing is read yet.
+    /// An archive of which nothing has been read.
     pub fn new(input: R) -> Archive<R> {
         Archive { input, contents: 0, padding: 0, global: Vec::new() }
     }
@@ -116,15 +116,15 @@ impl<R: Read> Archive<R> {
                     }
                 }
                 b'g' => {
-                    // A damaged one is nothing but a comment that is lost, or it is missed where it counts.
+                    // A damaged one loses only a comment, or its absence is detected where it matters.
                     let records = pax::decode(&self.extension(&header)?).unwrap_or_default();
                     self.global.extend(records);
-                    // What describes the archive is no entry, so the archive may end here.
+                    // A global header is no entry, so the archive may end here.
                     is_first = !described.is_used();
                 }
                 b'L' => described.name = Some(until_nul(self.extension(&header)?)),
                 b'K' => described.link = Some(until_nul(self.extension(&header)?)),
-                // The label of a volume of GNU tar.
+                // The label of a GNU tar volume.
                 b'V' => is_first = !described.is_used(),
                 _ => return self.entry(&header, described).map(Some),
             }
@@ -150,7 +150,7 @@ impl<R: Read> Archive<R> {
         entry.take_names();
         entry.take_numbers(header);
         if entry.kind == Kind::Regular && entry.path.ends_with(b"/") {
-            // As the archives of v7 have directories.
+            // In v7 archives, a name with a final slash is a directory.
             entry.kind = Kind::Directory;
         }
         let size = match entry.record(b"size") {
@@ -163,9 +163,9 @@ impl<R: Read> Archive<R> {
                 Some(size) => size,
                 None => in_header()?,
             },
-            // pax can keep the contents with each link, and other formats have the size of the file here.
+            // pax can store contents with each link; in other formats this is the size of the file.
             (Kind::HardLink, _) if described.has_records => size.unwrap_or(in_header()?),
-            // The size of a directory says how large it may become.
+            // The size of a directory is the size to which it may grow.
             _ => 0,
         };
         self.begin(size)?;
@@ -175,7 +175,8 @@ impl<R: Read> Archive<R> {
         Ok(entry)
     }
 
-    /// The map of a sparse file in GNU tar's own format. Its further blocks are not in the entry's size.
+    /// The map of a sparse file in GNU tar's own format. The entry's size does not include its further
+    /// blocks.
     fn gnu_pieces(&mut self, header: &Header) -> Result<(u64, Vec<u64>), Error> {
         let (size, mut numbers, mut has_more) = header.gnu_pieces().ok_or(Error::Size)?;
         while has_more {
@@ -190,7 +191,7 @@ impl<R: Read> Archive<R> {
         Ok((size, numbers))
     }
 
-    /// The contents of a header that describes others.
+    /// The contents of a header that describes another one.
     fn extension(&mut self, header: &Header) -> Result<Vec<u8>, Error> {
         let size = header.size().filter(|size| *size <= EXTENSION_BYTES_MAX).ok_or(Error::Size)?;
         self.begin(size)?;
@@ -212,7 +213,7 @@ impl<R: Read> Archive<R> {
         if skipped == left { Ok(()) } else { Err(Error::CutOff) }
     }
 
-    /// The next header; none at the end, which is a block of zeros or that of the input.
+    /// The next header; `None` at the end, which is a block of zeros or the end of the input.
     fn header(&mut self) -> Result<Option<Header>, Error> {
         match self.block()? {
             Some(block) if block.iter().any(|byte| *byte != 0) => Header::new(block).map(Some),
@@ -262,7 +263,8 @@ impl Entry {
         if let Some(path) = self.record(b"path") {
             self.path = path.to_vec();
         }
-        // The name that a reader shows who does not know sparse files is not the file's.
+        // This record has the file's name; the header has a substitute for readers without support for sparse
+        // files.
         if let Some(path) = self.record(b"GNU.sparse.name") {
             self.path = path.to_vec();
         }
@@ -299,20 +301,20 @@ impl Entry {
 
 fn kind(type_flag: u8) -> Kind {
     match type_flag {
-        // Contiguous files are regular ones, and so are sparse ones.
+        // Contiguous files are regular files, and so are sparse ones.
         0 | b'0' | b'7' | b'S' => Kind::Regular,
         b'1' => Kind::HardLink,
         b'2' => Kind::Symlink,
         b'3' => Kind::CharDevice,
         b'4' => Kind::BlockDevice,
-        // With what GNU tar found in it at an incremental backup.
+        // The latter with a list of its entries, from an incremental backup of GNU tar.
         b'5' | b'D' => Kind::Directory,
         b'6' => Kind::Fifo,
         other => Kind::Other(other),
     }
 }
 
-/// Long names of GNU tar end with a NUL.
+/// GNU tar ends long names with a NUL.
 fn until_nul(bytes: Vec<u8>) -> Vec<u8> {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }

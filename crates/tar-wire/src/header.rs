@@ -4,20 +4,20 @@ use crate::Error;
 
 /// Headers and contents are padded to blocks of this size.
 pub const BLOCK_BYTES: usize = 512;
-/// Pieces of a sparse file that a header of GNU tar's own format has room for.
+/// The number of a sparse file's pieces in a header of GNU tar's own format.
 const GNU_PIECES: usize = 4;
-/// The same of each block that follows it.
+/// The number of pieces in each block that follows it.
 const EXTENSION_PIECES: usize = 21;
-/// Offset and length, each an octal number of 12 digits.
+/// The size of a piece: offset and length, each an octal number of 12 digits.
 const PIECE_BYTES: usize = 24;
 
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// A block that has the checksum of a header.
+/// A block with the valid checksum of a header.
 pub struct Header([u8; BLOCK_BYTES]);
 
 impl Header {
-    /// Fails if the checksum is wrong. Old programs added the bytes up as signed numbers.
+    /// Fails if the checksum is wrong. Old programs added signed bytes.
     pub fn new(block: [u8; BLOCK_BYTES]) -> Result<Header, Error> {
         let (mut unsigned, mut signed) = (0i128, 0i128);
         for (at, byte) in block.iter().enumerate() {
@@ -39,7 +39,7 @@ impl Header {
     /// The name, with its prefix.
     pub fn name(&self) -> Vec<u8> {
         let name = text(&self.0[..100]);
-        // GNU tar has other fields in the place of the prefix.
+        // GNU tar uses the space of the prefix for other fields.
         match text(&self.0[345..500]) {
             prefix if self.is_posix() && !prefix.is_empty() => [prefix, name].join(&b'/'),
             _ => name.to_vec(),
@@ -66,12 +66,12 @@ impl Header {
         u32::try_from(number(&self.0[116..124])?).ok()
     }
 
-    /// Bytes of contents in the archive.
+    /// The size of the contents in the archive, in bytes.
     pub fn size(&self) -> Option<u64> {
         u64::try_from(number(&self.0[124..136])?).ok()
     }
 
-    /// Seconds since 1970, before which they are negative.
+    /// Seconds since 1970; negative before that.
     pub fn mtime(&self) -> Option<i64> {
         i64::try_from(number(&self.0[136..148])?).ok()
     }
@@ -82,8 +82,8 @@ impl Header {
         Some((part(&self.0[329..337])?, part(&self.0[337..345])?))
     }
 
-    /// Of a sparse file in GNU tar's own format: its size with holes, the first pieces, and whether a block
-    /// with more follows.
+    /// For a sparse file in GNU tar's own format: its size including holes, the first pieces, and whether a
+    /// block with more pieces follows.
     pub fn gnu_pieces(&self) -> Option<(u64, Vec<u64>, bool)> {
         let size = u64::try_from(number(&self.0[483..495])?).ok()?;
         Some((size, pieces(&self.0[386..], GNU_PIECES)?, self.0[482] != 0))
@@ -94,13 +94,13 @@ impl Header {
     }
 }
 
-/// The pieces in a block that follows a sparse file's header, and whether another such block follows.
+/// The pieces in a block after a sparse file's header, and whether another such block follows.
 pub fn more_pieces(block: &[u8; BLOCK_BYTES]) -> Option<(Vec<u64>, bool)> {
     let has_more = block[EXTENSION_PIECES * PIECE_BYTES] != 0;
     Some((pieces(block, EXTENSION_PIECES)?, has_more))
 }
 
-/// Offsets and lengths in turn. A piece of zeros or blanks ends the list.
+/// Alternating offsets and lengths. A piece of zeros or blanks ends the list.
 fn pieces(bytes: &[u8], count: usize) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     for piece in bytes.chunks_exact(PIECE_BYTES).take(count) {
@@ -114,17 +114,17 @@ fn pieces(bytes: &[u8], count: usize) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// Up to the first NUL.
+/// The bytes before the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// An octal number, or a binary one in two's complement if the first bit is set (GNU tar, star). A field of
-/// blanks is 0.
+/// An octal number, or a binary one in two's complement if the first bit is set (GNU tar, star). Blanks mean
+/// 0.
 fn number(field: &[u8]) -> Option<i128> {
     let first = *field.first()?;
     if first & 0x80 != 0 {
-        // The first bit is the mark; the second one is the sign.
+        // The first bit marks a binary number; the second one is the sign.
         let start = i128::from(first & 0x7f) - if first & 0x40 != 0 { 0x80 } else { 0 };
         return Some(field[1..].iter().fold(start, |value, byte| value << 8 | i128::from(*byte)));
     }

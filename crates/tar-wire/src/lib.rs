@@ -5,12 +5,12 @@
 //!                                                pax: the records    acl: SCHILY.acl.* as text
 //! ```
 //!
-//! Offers a reader of archives, and encoders of the pax records that a writer needs. It knows nothing of the
-//! file system into which an archive is unpacked: names and link targets are bytes as the archive has them.
+//! Offers a reader of archives, and encoders of the pax records that a writer needs. It is independent of the
+//! file system into which an archive is unpacked: names and link targets are the bytes in the archive.
 //!
-//! Invariants: an archive is hostile. A reader returns an entry or an [`Error`]; it takes at most
-//! [`archive::EXTENSION_BYTES_MAX`] of memory for what describes one entry, and never reads past the size
-//! that the entry's own records state, so that two readers of one archive see the same entries.
+//! Invariants: an archive is not trusted. A reader returns an entry or an [`Error`]; it uses at most
+//! [`archive::EXTENSION_BYTES_MAX`] of memory for the description of one entry, and never reads past the size
+//! that the entry's own records state, so that all readers of an archive see the same entries.
 
 pub mod acl;
 pub mod archive;
@@ -32,7 +32,7 @@ pub enum Error {
     /// The archive ends within an entry or before the entry that an extended header describes.
     #[error("the archive ends too early")]
     CutOff,
-    /// A size makes no sense, or the size of an extended header is above the limit.
+    /// A size is invalid, or the size of an extended header exceeds the limit.
     #[error("the size of an entry makes no sense")]
     Size,
 }

@@ -7,7 +7,7 @@ mod tests;
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// An extended header that is not a list of records.
+/// An extended header that is no valid list of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its extended header is damaged")]
 pub struct Malformed;
@@ -17,11 +17,11 @@ pub struct Malformed;
 pub struct Time {
     /// Seconds since 1970, rounded down.
     pub seconds: i64,
-    /// Nanoseconds after them.
+    /// The fraction in nanoseconds.
     pub nanoseconds: u32,
 }
 
-/// Takes an extended header apart.
+/// Decodes an extended header.
 pub fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Malformed> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
@@ -43,7 +43,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Malformed> {
 /// Appends a record. The key must not contain `=`.
 pub fn encode(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let rest = key.len() + value.len() + " =\n".len();
-    // The length counts its own digits.
+    // The length includes its own digits.
     let mut len = rest + 1;
     while rest + len.to_string().len() > len {
         len += 1;
@@ -56,7 +56,7 @@ pub fn encode(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Seconds with a fraction, as `-0.5`.
+/// Decodes seconds with a fraction, such as `-0.5`.
 pub fn time(value: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(value).ok()?;
     let (is_before, positive) = match text.strip_prefix('-') {
@@ -72,7 +72,7 @@ pub fn time(value: &[u8]) -> Option<Time> {
     });
     let nanoseconds = match plain {
         Some(nanoseconds) => nanoseconds,
-        // Python writes small numbers as 1e-09.
+        // Python writes small numbers like 1e-09.
         None => {
             positive.starts_with(|first: char| first.is_ascii_digit()).then_some(())?;
             let seconds: f64 = positive.parse().ok().filter(|s: &f64| *s >= 0.0 && *s < 1e18)?;
@@ -84,7 +84,7 @@ pub fn time(value: &[u8]) -> Option<Time> {
     Some(Time { seconds, nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32 })
 }
 
-/// A time as a record's value.
+/// Encodes a time as a record's value.
 pub fn time_value(time: Time) -> String {
     let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     let sign = if nanoseconds < 0 { "-" } else { "" };
@@ -92,11 +92,11 @@ pub fn time_value(time: Time) -> String {
     format!("{sign}{}.{:09}", whole / 1_000_000_000, whole % 1_000_000_000)
 }
 
-/// The extended attributes that records state, names and values.
+/// The names and values of the extended attributes in some records.
 ///
-/// `SCHILY.xattr.NAME` has the value as it is; in the name GNU tar writes `%3D` for `=` and `%25` for `%`.
-/// `LIBARCHIVE.xattr.NAME` has the name in the encoding of URLs and the value in base64. bsdtar writes each
-/// attribute both ways, and only the second one keeps every name.
+/// `SCHILY.xattr.NAME` contains the plain value; GNU tar writes `%3D` for `=` and `%25` for `%` in the name.
+/// `LIBARCHIVE.xattr.NAME` has the name in URL encoding and the value in base64. bsdtar writes each attribute
+/// both ways, and only the second one preserves every name.
 pub fn xattrs(records: &[Record]) -> Result<Vec<Record>, Malformed> {
     let below = |prefix: &'static [u8]| {
         records.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value)))
@@ -124,7 +124,7 @@ pub fn xattr_key(name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Replaces `%XX` by the byte; if `of` is given, only where it is one of those.
+/// Replaces `%XX` by the byte; if `of` is given, only for these bytes.
 fn unescaped(text: &[u8], of: Option<&[u8]>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -152,7 +152,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// libarchive leaves the padding out, and wraps nothing.
+/// libarchive omits the padding and does not wrap lines.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
     for digit in text.iter().filter(|digit| !matches!(digit, b'=' | b'\n')) {
@@ -174,7 +174,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A number of digits alone: no sign, no blanks.
+/// A number consisting of digits only, without sign or blanks.
 pub(crate) fn digits<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?

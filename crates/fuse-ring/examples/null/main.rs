@@ -1,4 +1,4 @@
-//! Mounts an empty file system in memory: the ceiling against which others are measured.
+//! Mounts an empty file system in memory: an upper bound for the speed of others.
 //!
 //! ```text
 //! null [--transport auto|dev|uring] [--threads N] [--elide-open] DIRECTORY
@@ -15,15 +15,15 @@ use fuse_ring::{Config, MountOptions, Session, TransportChoice};
 #[derive(Parser)]
 #[command(about = "Mount an empty file system in memory")]
 struct Arguments {
-    /// Where to mount.
+    /// The mount point.
     directory: PathBuf,
-    /// How to talk to the kernel.
+    /// The transport.
     #[arg(long, value_enum, default_value = "auto")]
     transport: Choice,
-    /// Threads that serve: in all on /dev/fuse, per core on io_uring.
+    /// Threads that serve: in total on /dev/fuse, per core on io_uring.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Let the kernel open files without asking.
+    /// Let the kernel open files without a request.
     #[arg(long)]
     elide_open: bool,
 }

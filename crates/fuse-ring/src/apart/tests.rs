@@ -6,7 +6,7 @@ use rustix::io::{Errno, fcntl_getfd, read};
 use super::run;
 use crate::transport::uring::Worker;
 
-/// Whether the memory of a ring is mapped here, found by system calls alone.
+/// Whether the memory of a ring is mapped in this process, determined by system calls alone.
 fn has_ring() -> Result<bool, Errno> {
     let maps = openat(CWD, c"/proc/self/maps", OFlags::RDONLY, Mode::empty())?;
     let (mut text, mut len) = ([0; 1 << 18], 0);
@@ -19,10 +19,10 @@ fn has_ring() -> Result<bool, Errno> {
     Ok(text[..len].windows(8).any(|part| part == b"io_uring"))
 }
 
-// A killed server did not end: a thread of it waited for its own mount, and kept the connection by a
-// descriptor, or by the memory of a ring with commands on it.
+// Regression: a killed server did not end, since one of its threads waited for its own mount, and kept the
+// connection open by a descriptor, or by the memory of a ring with commands.
 #[test]
-fn work_apart_has_no_descriptor_and_no_ring_of_the_process() {
+fn the_child_has_no_descriptor_and_no_ring_of_the_process() {
     let (reader, _writer) = std::io::pipe().expect("a pipe");
     let reader: BorrowedFd<'_> = reader.as_fd();
     match Worker::new(0, &[0], 4096) {
@@ -41,6 +41,6 @@ fn succeed_unless(found: bool) -> Result<(), Errno> {
 }
 
 #[test]
-fn an_error_of_work_apart_is_known() {
+fn an_error_in_the_child_is_returned() {
     assert_eq!(run(|| Err(Errno::NOTCONN)), Some(Err(Errno::NOTCONN)));
 }

@@ -11,7 +11,7 @@ use crate::protocol::{
     Opened, Read, Write,
 };
 
-/// Answers whatever the test asks for, right or wrong.
+/// A handler that returns whatever the test sets, valid or not.
 struct Puppet {
     len: usize,
     calls: AtomicUsize,
@@ -102,7 +102,7 @@ fn message(opcode: u32, words: &[u64], tail: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Serves one message; yields the payload of the reply.
+/// Serves one message; returns the payload of the reply.
 fn serve(
     dispatcher: &Dispatcher<Puppet>,
     opcode: u32,
@@ -123,7 +123,7 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 #[test]
-fn reads_are_as_long_as_the_handler_says() {
+fn reads_have_the_length_that_the_handler_returns() {
     let read = |len, size| serve(&dispatcher(len), 15, &[0, 0, pair(size, 0), 0, 0], b"").unwrap();
     assert_eq!(read(3, 100), Ok(vec![b'r'; 3]));
     assert_eq!(read(0, 100), Ok(vec![]));
@@ -138,7 +138,7 @@ fn writes_are_no_longer_than_their_data() {
 }
 
 #[test]
-fn xattrs_are_measured_copied_or_too_long() {
+fn xattrs_are_measured_copied_or_refused() {
     let get = |len, size| serve(&dispatcher(len), 22, &[pair(size, 0)], b"user.a\0").unwrap();
     assert_eq!(get(5, 0), Ok(pair(5, 0).to_ne_bytes().to_vec()));
     assert_eq!(get(5, 5), Ok(vec![b'x'; 5]));
@@ -154,7 +154,7 @@ fn copies_are_counted_in_32_bits_or_in_64() {
 }
 
 #[test]
-fn commands_get_what_goes_in_and_room_for_what_comes_out() {
+fn ioctls_get_their_input_and_room_for_their_output() {
     let command = |len, number| {
         let words = [0, pair(0, number), 0, pair(1, 2)];
         serve(&dispatcher(len), 39, &words, b"x").unwrap()
@@ -195,7 +195,7 @@ fn an_unimplemented_operation_is_refused() {
 }
 
 #[test]
-fn a_handler_that_panicked_is_left_alone() {
+fn a_handler_that_panicked_is_not_called_again() {
     let dispatcher = dispatcher(0);
     assert_eq!(serve(&dispatcher, 11, &[], b"name\0"), Some(Ok(vec![])));
     assert_eq!(serve(&dispatcher, 10, &[], b"name\0"), Some(Err(Errno::IO)));

@@ -16,7 +16,8 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> io::Result<Device> {
         namespace::check_outlives_us()?;
     }
     let device = Device::open()?;
-    // The type of the root goes into the options because the kernel needs it before it can ask.
+    // The root's type is passed as an option because the kernel needs it before it can send
+    // requests.
     let file_type = rustix::fs::stat(path)?.st_mode & 0o170_000;
     let mut list = vec![
         OsString::from(format!("fd={}", device.as_fd().as_raw_fd())),
@@ -26,7 +27,7 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> io::Result<Device> {
     ];
     list.extend(data_options(options));
     if options.block_device {
-        // What the kernel keeps of a file is counted in pages, as it is without a block device.
+        // The kernel caches files in pages, as it does without a block device.
         list.push(OsString::from(format!("blksize={}", rustix::param::page_size())));
     }
     let data = CString::new(join(&list).into_vec())?;

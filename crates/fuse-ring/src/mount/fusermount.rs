@@ -1,7 +1,7 @@
 //! `fusermount3`, for ordinary users.
 //!
-//! The program gets one end of a socket pair by the number in `_FUSE_COMMFD`, mounts, and sends
-//! the descriptor of the device as a control message with one byte.
+//! The program inherits one end of a socket pair, whose number is in `_FUSE_COMMFD`, mounts, and
+//! sends the descriptor of the device in a control message with one byte.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSliceMut};
@@ -25,8 +25,8 @@ const PROGRAM: &str = "fusermount3";
 pub(super) fn mount(path: &Path, options: &MountOptions) -> io::Result<Device> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // This end must survive the `exec`. Another thread that forks just now may leak it into its
-    // own child; that costs a descriptor and nothing else, for we wait for `fusermount3` itself.
+    // This end must survive the `exec`. If another thread forks now, its child may inherit it; that
+    // only costs a descriptor, since we wait for `fusermount3` itself.
     fcntl_setfd(&theirs, FdFlags::empty())?;
     let child = Command::new(PROGRAM)
         .arg("-o")
@@ -56,8 +56,7 @@ pub(super) fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     if output.status.success() { Ok(()) } else { Err(io::Error::other(message(&output.stderr))) }
 }
 
-/// Here flags are options like the rest. `nosuid` and `nodev` are what an ordinary user gets
-/// whatever it asks for.
+/// `fusermount3` takes flags as options. An ordinary user always gets `nosuid` and `nodev`.
 fn helper_options(options: &MountOptions) -> Vec<OsString> {
     let mut list = data_options(options);
     list.push(option_with("fsname=", &options.fsname));
@@ -70,7 +69,7 @@ fn helper_options(options: &MountOptions) -> Vec<OsString> {
     list
 }
 
-/// Commas separate options and backslashes escape them.
+/// Commas separate options, and backslashes escape them.
 fn option_with(key: &str, value: &OsStr) -> OsString {
     let mut option = key.as_bytes().to_vec();
     for &byte in value.as_bytes() {

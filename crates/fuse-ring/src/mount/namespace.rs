@@ -1,22 +1,23 @@
-//! Which mount namespace this is.
+//! Identifies the mount namespace of this process.
 //!
-//! When the last process of a mount namespace ends, the kernel unmounts its mounts. It does so in
-//! that process, before it closes the process's descriptors. For a mount on a block device it sends `DESTROY`
-//! and waits for the answer. If that process is the server, the answer never comes, and sync(2) of the whole
-//! machine waits for it. A mount without a block device is unmounted without a question.
+//! When the last process of a mount namespace ends, the kernel unmounts its mounts. It does this in that
+//! process, before it closes the process's descriptors. For a mount on a block device it sends `DESTROY` and
+//! waits for the answer. If that process is the server, the answer never arrives, and sync(2) of the whole
+//! machine waits for it. A mount without a block device is unmounted without a request.
 //!
-//! The namespace that the machine started with never ends: the kernel's own threads are in it.
+//! The machine's initial namespace never ends: the kernel's own threads are in it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// The process that starts all threads of the kernel. Another PID namespace has another one of this number.
+/// The process that starts all kernel threads. In another PID namespace, this number belongs to another
+/// process.
 const KTHREADD: &str = "/proc/2";
 
-/// `PF_KTHREAD`, among the flags of a process.
+/// `PF_KTHREAD`, among a process's flags.
 const IS_KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Fails unless the mount namespace outlives this process, whatever is killed with it.
+/// Fails unless the mount namespace outlives this process, whichever processes are killed with it.
 pub(super) fn check_outlives_us() -> io::Result<()> {
     if sees_all_processes()
         && namespace_of(KTHREADD).is_some_and(|its| namespace_of("/proc/thread-self") == Some(its))
@@ -29,7 +30,7 @@ pub(super) fn check_outlives_us() -> io::Result<()> {
     ))
 }
 
-/// Whether each process of the machine has a number here: the PID namespace is the machine's.
+/// Whether every process of the machine is visible here: whether this is the initial PID namespace.
 pub fn sees_all_processes() -> bool {
     let stat = std::fs::read_to_string(format!("{KTHREADD}/stat")).unwrap_or_default();
     is_kernel_thread(&stat)
@@ -40,8 +41,8 @@ fn namespace_of(process: &str) -> Option<(u64, u64)> {
     Some((namespace.dev(), namespace.ino()))
 }
 
-/// Whether a process is a thread of the kernel, by its line of `/proc/PID/stat`. Its name may have any
-/// character, so fields are counted from behind it.
+/// Whether a process is a kernel thread, given its line of `/proc/PID/stat`. Its name may contain any
+/// character, so fields are counted from after the name.
 fn is_kernel_thread(stat: &str) -> bool {
     const FLAGS: usize = 6;
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields);

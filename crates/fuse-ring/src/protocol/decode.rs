@@ -1,4 +1,4 @@
-//! From bytes to requests.
+//! Decoding of requests.
 
 use zerocopy::FromBytes;
 
@@ -73,7 +73,7 @@ impl<'a> Body<'a> {
         if name.is_empty() { Err(Malformed::Name) } else { Ok(name) }
     }
 
-    /// All that is left, which must be as much as was announced.
+    /// All remaining bytes, whose number must be the announced one.
     fn data(&mut self, size: u32) -> Result<&'a [u8], Malformed> {
         if self.rest.len() != size as usize {
             return Err(Malformed::Count("size"));
@@ -147,7 +147,7 @@ fn operation<'a>(
         }
         Opcode::TmpFile => {
             let create = create(&body.argument()?);
-            // The kernel sends the name of the dentry it works on, which means nothing.
+            // The kernel sends the name of the dentry that it uses, which is meaningless.
             body.all();
             Operation::TmpFile { create }
         }
@@ -252,8 +252,8 @@ fn set_attr(arg: &wire::SetattrIn) -> SetAttr {
     }
 }
 
-/// Seconds travel unsigned and mean signed. Nanoseconds out of range are cut, so that what a
-/// handler sees is always a time.
+/// Seconds are sent as unsigned but are signed. Nanoseconds are clamped, so that a handler always
+/// sees a valid time.
 fn at(seconds: u64, nanoseconds: u32) -> Timestamp {
     Timestamp { seconds: seconds.cast_signed(), nanoseconds: nanoseconds.min(999_999_999) }
 }
@@ -345,7 +345,7 @@ fn copy(arg: &wire::CopyFileRangeIn, wide: bool) -> CopyFileRange {
         node_out: NodeId(arg.nodeid_out),
         handle_out: FileHandle(arg.fh_out),
         offset_out: arg.off_out,
-        // The narrow reply has 32 bits, which older kernels forget when they ask.
+        // The narrow reply has 32 bits, which older kernels ignore when they choose the length.
         length: if wide { arg.len } else { arg.len.min(u32::MAX.into()) },
         flags: arg.flags,
         wide,

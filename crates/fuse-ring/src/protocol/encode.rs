@@ -1,7 +1,7 @@
-//! From values to the bytes of a reply.
+//! Encoding of replies.
 //!
-//! Each function writes the payload of one kind of reply to the front of a buffer and returns its
-//! length. A buffer of [`FIXED_LEN_MAX`] holds any of them.
+//! Each function writes the payload of one kind of reply to the beginning of a buffer and returns
+//! its length. A buffer of [`FIXED_LEN_MAX`] bytes is large enough for each.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub fn header(unique: u64, result: Result<usize, Errno>) -> [u8; 16] {
     zerocopy::transmute!(out)
 }
 
-/// The kernel takes errors from 1 to 511 and drops the whole reply for any other, which would leave
-/// the caller waiting for ever.
+/// The kernel accepts errors from 1 to 511 and drops the whole reply for any other, so that the
+/// caller would wait forever.
 fn to_kernel(errno: Errno) -> i32 {
     match errno.raw_os_error() {
         number @ 1..512 => number,
@@ -33,7 +33,7 @@ fn to_kernel(errno: Errno) -> i32 {
     }
 }
 
-/// The reply to what finds or makes a name.
+/// The reply to requests that find or create a name.
 pub fn entry(buf: &mut [u8], entry: &Entry) -> usize {
     put(buf, &entry_out(entry))
 }
@@ -119,7 +119,7 @@ pub fn statfs(buf: &mut [u8], statfs: &Statfs) -> usize {
     )
 }
 
-/// The reply to `WRITE`, to the narrow `COPY_FILE_RANGE`, and to a question for an xattr's size.
+/// The reply to `WRITE`, to the narrow `COPY_FILE_RANGE`, and to queries of an xattr's size.
 pub fn size(buf: &mut [u8], size: u32) -> usize {
     put(buf, &wire::WriteOut { size, padding: 0 })
 }
@@ -134,7 +134,7 @@ pub fn ioctl(buf: &mut [u8]) -> usize {
     put(buf, &wire::IoctlOut::default())
 }
 
-/// Time to live as the wire has it; the longest one means for ever.
+/// Lifetimes in the encoding of the protocol; the maximum means forever.
 fn entry_out(entry: &Entry) -> wire::EntryOut {
     let split = |ttl: Duration| (ttl.as_secs(), ttl.subsec_nanos());
     let (entry_valid, entry_valid_nsec) = split(entry.entry_ttl);

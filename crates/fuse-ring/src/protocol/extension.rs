@@ -1,5 +1,5 @@
-//! Extensions that newer kernels append to requests that create: security contexts, and the group that the
-//! new file inherits.
+//! Extensions that newer kernels append to requests that create files: security contexts, and the group that
+//! the new file inherits.
 
 use zerocopy::FromBytes;
 
@@ -8,18 +8,18 @@ use super::{Malformed, wire};
 /// The extensions of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
-    /// The group of the parent directory, sent if the caller is in it without it being its own
-    /// ([`CREATE_SUPP_GROUP`](super::Features::CREATE_SUPP_GROUP)). A server that checks groups
-    /// itself needs this; one that relies on `default_permissions` for set-group-id does too.
+    /// The group of the parent directory, sent if it is one of the caller's supplementary groups
+    /// ([`CREATE_SUPP_GROUP`](super::Features::CREATE_SUPP_GROUP)). Servers that check groups themselves need
+    /// this, and so do those that rely on `default_permissions` for set-group-id.
     pub supplementary_group: Option<u32>,
-    /// The security contexts as they came, one [`SecurityContext`] after another.
+    /// The encoded security contexts, consecutively.
     contexts: &'a [u8],
 }
 
-/// One security label that the new file is to have.
+/// A security label for the new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecurityContext<'a> {
-    /// The name of the xattr, `security.selinux` for one.
+    /// The name of the xattr, for example `security.selinux`.
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
@@ -37,7 +37,7 @@ impl<'a> Extensions<'a> {
             }
             let content = &bytes[size_of::<wire::ExtHeader>()..size];
             match header.kind {
-                // The type of this extension doubles as the number of contexts in it.
+                // The type of this extension is also the number of its contexts.
                 count @ ..=wire::EXT_MAX_NR_SECCTX => {
                     let mut left = content;
                     for _ in 0..count {
@@ -60,7 +60,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// A context is its size, a padding word, a name with its NUL and the value, padded to 8 bytes.
+/// A context consists of its size, a padding word, a name with its NUL, and the value, padded to 8 bytes.
 fn next_context<'a>(left: &mut &'a [u8]) -> Option<SecurityContext<'a>> {
     let (value_len, rest) = u32::read_from_prefix(left).ok()?;
     let rest = rest.get(4..)?;

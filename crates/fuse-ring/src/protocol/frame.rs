@@ -1,8 +1,8 @@
-//! Messages and their seams.
+//! Messages and their parts.
 //!
-//! Every request is a header, an argument whose size the opcode gives, and a payload of names and
-//! data. On `/dev/fuse` the three come in a row; on a ring each comes in a buffer of its own, the
-//! first two padded. A [`Frame`] is what both are cut into.
+//! Every request consists of a header, an argument whose size depends on the opcode, and a payload
+//! of names and data. On `/dev/fuse` the three parts are contiguous; on a ring each is in its own
+//! buffer, the first two padded. A [`Frame`] represents either.
 
 use zerocopy::FromBytes;
 
@@ -15,24 +15,24 @@ pub struct Dialect {
     pub setxattr_ext: bool,
 }
 
-/// Why bytes are not a request.
+/// Why bytes are not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Fewer bytes than the header, or than the argument of the operation.
     #[error("the message ends within its {0}")]
     Truncated(&'static str),
-    /// The length in the header is not that of the message.
+    /// The length in the header differs from that of the message.
     #[error("the header counts {stated} bytes, the message has {actual}")]
     Length {
-        /// As the header has it.
+        /// The length in the header.
         stated: u32,
-        /// As it came.
+        /// The actual length.
         actual: usize,
     },
     /// A name without its NUL.
     #[error("a name is not terminated")]
     Unterminated,
-    /// A name that is empty or has a slash in it.
+    /// A name that is empty or contains a slash.
     #[error("a name is empty or has a slash")]
     Name,
     /// Bytes after the end of the last part.
@@ -41,12 +41,12 @@ pub enum Malformed {
     /// A count or size that disagrees with the bytes that follow.
     #[error("the {0} does not match the bytes that follow")]
     Count(&'static str),
-    /// Extensions that do not add up.
+    /// Extensions with inconsistent lengths.
     #[error("the lengths of the extensions are inconsistent")]
     Extensions,
 }
 
-/// A message cut at its seams, however it came.
+/// A message split into its parts, whatever its transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     pub(super) header: wire::InHeader,
@@ -55,7 +55,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A message as `/dev/fuse` yields it: header, argument and payload in a row.
+    /// A message from `/dev/fuse`: header, argument and payload are contiguous.
     pub fn contiguous(message: &'a [u8], dialect: Dialect) -> Result<Frame<'a>, Malformed> {
         let (header, body) = read_header(message)?;
         if header.len as usize != message.len() {
@@ -69,8 +69,8 @@ impl<'a> Frame<'a> {
         Ok(Frame { header, argument, payload })
     }
 
-    /// A message as a ring yields it: the three parts in buffers of their own, the first two in
-    /// areas of fixed size.
+    /// A message from a ring: the parts are in separate buffers, the first two in areas of fixed
+    /// size.
     pub fn split(
         header: &[u8],
         argument: &'a [u8],
@@ -84,7 +84,7 @@ impl<'a> Frame<'a> {
         Ok(Frame { header, argument, payload })
     }
 
-    /// The number of the request, known even where the rest is [`Malformed`].
+    /// The number of the request, known even if the rest is [`Malformed`].
     pub fn unique(&self) -> Unique {
         Unique(self.header.unique)
     }
@@ -94,7 +94,7 @@ impl<'a> Frame<'a> {
         NodeId(self.header.nodeid)
     }
 
-    /// The process that called; zero for the kernel itself and for other pid namespaces.
+    /// The process of the caller; zero for the kernel itself and for other PID namespaces.
     pub fn process(&self) -> u32 {
         self.header.pid
     }

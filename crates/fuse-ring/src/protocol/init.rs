@@ -1,8 +1,8 @@
-//! The first exchange of a session, in which kernel and server agree on a dialect.
+//! The handshake of a session, in which kernel and server agree on features.
 //!
-//! The kernel opens with its version, the features that it offers and its read-ahead. The server
-//! answers with the features it takes and the sizes that requests may have. [`negotiate`] decides
-//! that and does nothing else; the session sends the answer.
+//! The kernel sends its version, the features that it offers and its read-ahead. The server answers with the
+//! features that it accepts and the maximum sizes of requests. [`negotiate`] only determines this answer; the
+//! session sends it.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,9 +10,9 @@ use super::{Dialect, Features, Malformed, wire};
 
 /// The major version of the protocol.
 pub const MAJOR: u32 = 7;
-/// The newest minor version that this crate speaks (Linux 6.18).
+/// The newest minor version that this crate supports (Linux 6.18).
 pub const MINOR: u32 = 45;
-/// The oldest (Linux 5.4). Older kernels shorten several structures; they are not worth the code.
+/// The oldest one (Linux 5.4). Older kernels use shorter structures, which are not supported.
 pub const MINOR_MIN: u32 = 31;
 
 /// The kernel's side of `INIT`.
@@ -22,7 +22,7 @@ pub struct InitRequest {
     pub major: u32,
     /// Its minor version.
     pub minor: u32,
-    /// The read-ahead that it would use, in bytes.
+    /// The read-ahead that it suggests, in bytes.
     pub max_readahead: u32,
     /// The features that it offers.
     pub offered: Features,
@@ -46,16 +46,16 @@ impl InitRequest {
 /// The features and limits that the server requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
-    /// The features to take where they are offered.
+    /// The features to use if they are offered.
     pub features: Features,
-    /// The longest write in bytes. The kernel cuts it to whole pages, and to
-    /// `fs.fuse.max_pages_limit` (1 MiB unless the administrator says otherwise).
+    /// The longest write in bytes. The kernel reduces it to whole pages, and to `fs.fuse.max_pages_limit` (by
+    /// default 1 MiB).
     pub max_write: u32,
-    /// The longest read-ahead in bytes; the kernel's own limit holds where it is lower.
+    /// The longest read-ahead in bytes; the kernel's limit applies if it is lower.
     pub max_readahead: u32,
-    /// How many requests in the background (read-ahead, write-back) may be in flight.
+    /// The most background requests (read-ahead, write-back) in flight.
     pub max_background: u16,
-    /// From how many of them on the file system counts as congested.
+    /// The number of background requests from which on the file system counts as congested.
     pub congestion_threshold: u16,
     /// The granularity of times in nanoseconds.
     pub time_granularity_ns: u32,
@@ -101,27 +101,26 @@ pub struct Granted {
     pub max_write: u32,
     /// The longest read-ahead in bytes.
     pub max_readahead: u32,
-    /// `OPEN` is answered with `ENOSYS`, after which the kernel opens and closes files by itself,
-    /// and requests carry the handle 0. Files that are made by `CREATE` are still opened so, and
-    /// released by kernels older than Linux 6.18. The kernel learns it from the answer to the first
-    /// `OPEN`, which a session therefore brings about itself, with a node `u64::MAX` of its own.
+    /// `OPEN` is answered with `ENOSYS`, after which the kernel opens and closes files without requests, and
+    /// other requests contain the handle 0. Files created by `CREATE` are still opened by it, and released by
+    /// kernels older than Linux 6.18. The kernel learns this from the answer to the first `OPEN`, which a
+    /// session therefore causes itself, for a private node `u64::MAX`.
     pub elide_open: bool,
     /// The same for directories.
     pub elide_opendir: bool,
 }
 
 impl Granted {
-    /// How requests look from now on.
+    /// The encoding of requests from now on.
     pub fn dialect(&self) -> Dialect {
         Dialect { setxattr_ext: self.features.contains(Features::SETXATTR_EXT) }
     }
 
     /// The largest payload that a request or a reply may have, in bytes.
     ///
-    /// The kernel's own figure, which a ring's buffers must not fall below, is the maximum of
-    /// `FUSE_MIN_READ_BUFFER`, the longest write, and the pages of a request. A write never has
-    /// more pages than [`max_write`](Granted::max_write) has; what this adds is room for an
-    /// xattr of 64 KiB and its name.
+    /// The kernel's own limit, below which a ring's buffers must not be, is the maximum of
+    /// `FUSE_MIN_READ_BUFFER`, the longest write, and the pages of a request. A write never has more pages
+    /// than [`max_write`](Granted::max_write); the addition is room for an xattr of 64 KiB and its name.
     pub fn payload_len(&self) -> usize {
         (self.max_write as usize).max(PAYLOAD_LEN_MIN)
     }
@@ -130,18 +129,18 @@ impl Granted {
 /// Room for the longest xattr, for the longest symbolic link and for `FUSE_MIN_READ_BUFFER`.
 const PAYLOAD_LEN_MIN: usize = 72 << 10;
 
-/// How to answer an `INIT`.
+/// The answer to an `INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Negotiation {
-    /// This is the answer, and the session begins.
+    /// The session begins, with these features.
     Agreed(Granted),
-    /// The kernel is ahead by a major version: answer with ours, it will start again.
+    /// The kernel has a newer major version: answer with ours, and it will retry.
     Retry,
     /// The kernel is too old.
     Unsupported,
 }
 
-/// Decides what is in force.
+/// Determines the features and limits of the session.
 pub fn negotiate(request: &InitRequest, wishes: &Wishes, page_size: u32) -> Negotiation {
     if request.major > MAJOR {
         return Negotiation::Retry;
@@ -150,15 +149,15 @@ pub fn negotiate(request: &InitRequest, wishes: &Wishes, page_size: u32) -> Nego
         return Negotiation::Unsupported;
     }
     let offered = request.offered;
-    // Without `MAX_PAGES` a request may have 32 pages, whatever the longest write is.
+    // Without `MAX_PAGES`, a request has at most 32 pages, whatever the longest write.
     let mut wanted = wishes.features | Features::INIT_EXT | Features::MAX_PAGES;
     let elide_open = wishes.elide_open && offered.contains(Features::NO_OPEN_SUPPORT);
     let elide_opendir = wishes.elide_opendir && offered.contains(Features::NO_OPENDIR_SUPPORT);
     wanted.set(Features::NO_OPEN_SUPPORT, elide_open);
     wanted.set(Features::NO_OPENDIR_SUPPORT, elide_opendir);
     if elide_open {
-        // With `ATOMIC_O_TRUNC` the truncation travels in the `OPEN`. If that is elided, the file is not
-        // truncated, and `> file` keeps the old contents. Without it the kernel sends a `SETATTR`.
+        // With `ATOMIC_O_TRUNC`, the `OPEN` contains the truncation. If that is elided, the file is not
+        // truncated, and `> file` keeps the old contents. Otherwise the kernel sends a `SETATTR`.
         wanted.remove(Features::ATOMIC_O_TRUNC);
     }
     let page_limit = if offered.contains(Features::MAX_PAGES) { u16::MAX.into() } else { 32 };
@@ -174,7 +173,7 @@ pub fn negotiate(request: &InitRequest, wishes: &Wishes, page_size: u32) -> Nego
 }
 
 impl Granted {
-    /// The body of the answer; the kernel cuts it to the length that its version has.
+    /// The body of the answer; the kernel truncates it to the length of its version.
     pub(crate) fn encode(&self, wishes: &Wishes, page_size: u32) -> [u8; 64] {
         let features = self.features.bits();
         let out = wire::InitOut {
@@ -194,7 +193,7 @@ impl Granted {
     }
 }
 
-/// The body of the answer to a kernel that is ahead by a major version.
+/// The body of the answer to a kernel with a newer major version.
 pub(crate) fn encode_retry() -> [u8; 64] {
     let mut body = [0; 64];
     let out = wire::InitOut { major: MAJOR, minor: MINOR, ..wire::InitOut::default() };

@@ -6,51 +6,52 @@ use super::{Entry, encode, wire};
 
 /// A listing under construction, in the buffer that the kernel will read.
 ///
-/// Push entries until one is refused or the directory ends. Each entry has a cookie: the `offset`
-/// with which the kernel asks for what comes after it. An empty listing means the end.
+/// Add entries until one is refused or the directory ends. Each entry has a cookie: the `offset`
+/// with which the kernel requests the entries after it. An empty listing means the end.
 #[derive(Debug)]
 pub struct Listing<'b> {
     buf: &'b mut [u8],
     len: usize,
 }
 
-/// A listing that carries, with each name, the answer that a lookup of it would have.
+/// A listing in which each entry also contains the answer to a lookup of its name.
 ///
-/// An entry that was taken counts as a lookup of its node; an entry that was refused does not.
+/// An added entry counts as a lookup of its node; a refused one does not.
 #[derive(Debug)]
 pub struct ListingPlus<'b>(Listing<'b>);
 
-/// There is no more room; the kernel will ask again.
+/// The listing is full; the kernel will request the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl<'b> Listing<'b> {
-    /// An empty listing that will fill at most the buffer.
+    /// An empty listing with at most the buffer's length.
     pub fn new(buf: &'b mut [u8]) -> Listing<'b> {
         Listing { buf, len: 0 }
     }
 
-    /// Adds an entry. The `mode` gives its type as `st_mode` does; permissions do not matter.
+    /// Adds an entry. The `mode` contains its type, as `st_mode` does; permissions are ignored.
     pub fn push(&mut self, ino: u64, mode: u32, cookie: u64, name: &[u8]) -> Result<(), Full> {
         self.put(&[], ino, mode, cookie, name)
     }
 
-    /// Bytes written so far.
+    /// The number of bytes written.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was written yet.
+    /// Whether nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that are left.
+    /// The number of bytes left.
     pub fn room(&self) -> usize {
         self.buf.len() - self.len
     }
 
-    /// An entry is its prefix, a [`wire::Dirent`] and the name, padded with zeros to 8 bytes.
+    /// An entry consists of its prefix, a [`wire::Dirent`] and the name, padded with zeros to 8
+    /// bytes.
     fn put(
         &mut self,
         prefix: &[u8],
@@ -77,33 +78,33 @@ impl<'b> Listing<'b> {
 }
 
 impl<'b> ListingPlus<'b> {
-    /// An empty listing that will fill at most the buffer.
+    /// An empty listing with at most the buffer's length.
     pub fn new(buf: &'b mut [u8]) -> ListingPlus<'b> {
         ListingPlus(Listing::new(buf))
     }
 
-    /// Adds an entry, which the kernel will hold until it forgets it.
+    /// Adds an entry, whose node the kernel references until it forgets it.
     pub fn push(&mut self, entry: &Entry, cookie: u64, name: &[u8]) -> Result<(), Full> {
         let Entry { attr, .. } = entry;
         self.0.put(&encode::entry_bytes(entry), attr.ino, attr.mode, cookie, name)
     }
 
-    /// Adds an entry that is not looked up: `.` and `..`, and names whose inode is unreadable.
+    /// Adds an entry without a lookup: `.` and `..`, and names whose inode is unreadable.
     pub fn push_name(&mut self, ino: u64, mode: u32, cookie: u64, name: &[u8]) -> Result<(), Full> {
         self.0.put(&[0; size_of::<wire::EntryOut>()], ino, mode, cookie, name)
     }
 
-    /// Bytes written so far.
+    /// The number of bytes written.
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Whether nothing was written yet.
+    /// Whether nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes that are left.
+    /// The number of bytes left.
     pub fn room(&self) -> usize {
         self.0.room()
     }

@@ -23,10 +23,10 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The size of the argument that stands before the names and the data.
+            /// The size of the argument before the names and the data.
             ///
-            /// On `/dev/fuse` both follow the header without a seam; on a ring they arrive in
-            /// different buffers. This is where the two are made alike.
+            /// On `/dev/fuse` it is contiguous with them; on a ring it is in another buffer. This
+            /// size makes both forms equal.
             pub(crate) fn argument_len(self, setxattr_ext: bool) -> usize {
                 match self {
                     Opcode::SetXattr if !setxattr_ext => size_of::<wire::SetxattrInCompat>(),
@@ -61,7 +61,7 @@ opcodes! {
     ListXattr = 23, wire::GetxattrIn;
     RemoveXattr = 24, ();
     Flush = 25, wire::FlushIn;
-    /// Its argument has grown over the years, so all of it counts as what follows.
+    /// Its argument has grown over time, so all of it counts as payload.
     Init = 26, ();
     OpenDir = 27, wire::OpenIn;
     ReadDir = 28, wire::ReadIn;

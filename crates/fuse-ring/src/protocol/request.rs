@@ -1,8 +1,8 @@
-//! Requests: what stands in them once their bytes were checked.
+//! Decoded requests.
 //!
-//! [`Request::decode`] is pure and total. It allocates nothing, every slice that it yields borrows
-//! the message, and a message that does not add up is a [`Malformed`](super::Malformed), never a
-//! panic: the bytes come from a kernel, but a fuzzer may hold the pen.
+//! [`Request::decode`] is pure and total. It allocates nothing, every slice that it returns borrows from the
+//! message, and an inconsistent message is a [`Malformed`](super::Malformed), never a panic: normally the
+//! kernel writes messages, but in tests a fuzzer does.
 
 use super::{Extensions, FileHandle, InitRequest, LockOwner, NodeId, SetTime, Timestamp, Unique};
 
@@ -11,13 +11,13 @@ use super::{Extensions, FileHandle, InitRequest, LockOwner, NodeId, SetTime, Tim
 pub struct Request<'a> {
     /// The caller.
     pub context: Context<'a>,
-    /// The inode that is asked about.
+    /// The inode that the request is about.
     pub node: NodeId,
     /// The operation and its arguments.
     pub operation: Operation<'a>,
 }
 
-/// The user and the group of a caller whom the kernel does not name (`FUSE_INVALID_UIDGID`). No user has
+/// The user and the group of a caller that the kernel does not identify (`FUSE_INVALID_UIDGID`). No user has
 /// this number.
 pub const UNKNOWN_ID: u32 = u32::MAX;
 
@@ -29,15 +29,15 @@ pub struct Context<'a> {
     /// The caller's user; with [`ALLOW_IDMAP`](super::Features::ALLOW_IDMAP), [`UNKNOWN_ID`] in most
     /// requests.
     pub uid: u32,
-    /// The caller's group, in the same way.
+    /// The caller's group; likewise.
     pub gid: u32,
-    /// The caller's process; zero for the kernel itself and for other pid namespaces.
+    /// The caller's process; zero for the kernel itself and for other PID namespaces.
     pub pid: u32,
-    /// Extensions of a request that creates.
+    /// Extensions of a request that creates a file.
     pub extensions: Extensions<'a>,
 }
 
-/// An operation and its arguments. Opcodes that mean the same in two dialects are one operation.
+/// An operation and its arguments. Equivalent opcodes of different protocol versions are one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are documented in the structures they hold")]
 pub enum Operation<'a> {
@@ -83,7 +83,7 @@ pub enum Operation<'a> {
         name: &'a [u8],
     },
     Rename(Rename<'a>),
-    /// Give an existing inode (`target`) another name in the node.
+    /// Add a name to an existing inode (`target`) in the node.
     Link {
         target: NodeId,
         name: &'a [u8],
@@ -133,11 +133,11 @@ pub enum Operation<'a> {
     TmpFile {
         create: Create,
     },
-    /// The caller of an earlier request no longer wants to wait. Never answered.
+    /// The caller of an earlier request was interrupted. Never answered.
     Interrupt {
         unique: Unique,
     },
-    /// Where block `block` of a file lies: for files of a block device only.
+    /// The device block of block `block` of a file: only for file systems on a block device.
     Bmap {
         block: u64,
         block_size: u32,
@@ -155,23 +155,23 @@ pub enum Operation<'a> {
     },
     CopyFileRange(CopyFileRange),
     SyncFs,
-    /// An operation that this crate does not know.
+    /// An operation unknown to this crate.
     Unknown {
         opcode: u32,
     },
 }
 
-/// Arguments of `IOCTL`. The kernel passes on commands whose number has the lengths of input and output, and
-/// those on flags of files (`FS_IOC_GETFLAGS` and the like).
+/// Arguments of `IOCTL`. The kernel forwards ioctls whose number contains the lengths of input and output,
+/// and those on file flags (`FS_IOC_GETFLAGS` and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ioctl<'a> {
     /// The open file or directory.
     pub handle: FileHandle,
-    /// The command's number.
+    /// The ioctl's number.
     pub command: u32,
     /// The input.
     pub data: &'a [u8],
-    /// The bytes that the caller has room for.
+    /// The size of the caller's output buffer.
     pub out_size: u32,
 }
 
@@ -192,11 +192,11 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the contents.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode; sent only where the kernel caches writes.
+    /// Last change of the inode; sent only if the kernel caches writes.
     pub ctime: Option<Timestamp>,
     /// The lock owner that truncates, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
-    /// Clear the set-id bits, as [`HANDLE_KILLPRIV_V2`](super::Features::HANDLE_KILLPRIV_V2) has it.
+    /// Clear the set-id bits, as specified by [`HANDLE_KILLPRIV_V2`](super::Features::HANDLE_KILLPRIV_V2).
     pub kill_suid_sgid: bool,
 }
 
@@ -216,7 +216,7 @@ pub struct Rename<'a> {
 /// Arguments of `OPEN` and `OPENDIR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// `O_*` flags, without those that the kernel has dealt with.
+    /// `O_*` flags, without those that the kernel has handled.
     pub flags: u32,
     /// Clear the set-id bits (with `O_TRUNC`).
     pub kill_suid_sgid: bool,
@@ -242,7 +242,7 @@ pub struct Read {
     pub handle: FileHandle,
     /// Offset in bytes; in a directory the cookie of the last entry seen.
     pub offset: u64,
-    /// How many bytes are wanted at most.
+    /// The most bytes to read.
     pub size: u32,
     /// `O_*` flags of the open file.
     pub flags: u32,
@@ -253,7 +253,7 @@ pub struct Read {
 /// Arguments of `WRITE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// The open file; a guess if `from_cache`.
+    /// The open file; a guess by the kernel if `from_cache`.
     pub handle: FileHandle,
     /// Offset in bytes.
     pub offset: u64,
@@ -261,7 +261,7 @@ pub struct Write<'a> {
     pub data: &'a [u8],
     /// `O_*` flags of the open file.
     pub flags: u32,
-    /// The write comes from the page cache, after the fact and not from the writer.
+    /// Whether this is write-back from the page cache, not sent by the writer.
     pub from_cache: bool,
     /// Clear the set-id bits.
     pub kill_suid_sgid: bool,
@@ -272,11 +272,11 @@ pub struct Write<'a> {
 /// Arguments of `RELEASE` and `RELEASEDIR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// The open file, which is gone after this.
+    /// The open file, whose handle becomes invalid.
     pub handle: FileHandle,
     /// `O_*` flags of the open file.
     pub flags: u32,
-    /// A `FLUSH` is due first.
+    /// Whether a `FLUSH` must be done first.
     pub flush: bool,
     /// Whether to drop the file's `flock` lock.
     pub flock_unlock: bool,
@@ -293,7 +293,7 @@ pub struct SetXattr<'a> {
     pub value: &'a [u8],
     /// `XATTR_CREATE` or `XATTR_REPLACE`.
     pub flags: u32,
-    /// The new access ACL costs the file its set-group-id bit.
+    /// Whether the new access ACL clears the file's set-group-id bit.
     pub kill_sgid: bool,
 }
 
@@ -325,9 +325,9 @@ pub struct CopyFileRange {
     pub offset_out: u64,
     /// Length in bytes.
     pub length: u64,
-    /// No flags are defined yet.
+    /// Flags; none are defined yet.
     pub flags: u64,
-    /// The reply has room for 64 bits.
+    /// Whether the reply has 64 bits.
     pub wide: bool,
 }
 
@@ -347,7 +347,7 @@ impl Iterator for Forgets<'_> {
 }
 
 impl Request<'_> {
-    /// Whether the kernel waits for an answer.
+    /// Whether the kernel expects a reply.
     pub fn wants_reply(&self) -> bool {
         !matches!(
             self.operation,

@@ -1,5 +1,5 @@
-//! The protocol, byte by byte. Expected bytes are written out by hand from the kernel's header, so
-//! that a slip in a structure and the same slip in a test cannot cancel out.
+//! Tests of the protocol, byte by byte. Expected bytes are written by hand from the kernel's
+//! header, so that a test cannot repeat a mistake in a structure.
 
 mod arbitrary;
 mod init;
@@ -10,7 +10,7 @@ use super::{Dialect, Frame, Malformed, Opcode, Operation, Request};
 
 const DIALECT: Dialect = Dialect { setxattr_ext: true };
 
-/// Bytes out of numbers and strings.
+/// Concatenates numbers and strings.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -40,7 +40,7 @@ fn bytes() -> Bytes {
     Bytes::default()
 }
 
-/// A message to node 77 from process 33 of user 11 and group 22, with the number 99.
+/// A message number 99 to node 77 from process 33, user 11 and group 22.
 fn message(opcode: u32, body: &Bytes, extension_len: u16) -> Vec<u8> {
     let len = 40 + u32::try_from(body.0.len()).unwrap();
     bytes()
@@ -57,7 +57,7 @@ fn message(opcode: u32, body: &Bytes, extension_len: u16) -> Vec<u8> {
         .0
 }
 
-/// Decodes a message both as `/dev/fuse` and as a ring would deliver it, which must not differ.
+/// Decodes a message both as from `/dev/fuse` and as from a ring; the results must be equal.
 fn decode(message: &[u8], dialect: Dialect) -> Result<Request<'_>, Malformed> {
     let frame = Frame::contiguous(message, dialect)?;
     let request = Request::decode(&frame, dialect);
@@ -75,7 +75,7 @@ fn operation(opcode: Opcode, body: &Bytes) -> Result<OwnedOperation, Malformed> 
     decode(&message, DIALECT).map(|request| OwnedOperation(format!("{:?}", request.operation)))
 }
 
-/// An operation without its message: what its `Debug` shows, which is all of it.
+/// An operation that does not borrow from its message: its complete `Debug` output.
 #[derive(Debug, PartialEq)]
 struct OwnedOperation(String);
 

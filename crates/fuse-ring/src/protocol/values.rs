@@ -1,31 +1,31 @@
 //! The values that handlers and the kernel exchange: identifiers, attributes, entries.
 //!
-//! They are plain structures with the field names of `struct stat`; turning them into wire
-//! structures is [`encode`](super::encode)'s work.
+//! They are plain structures with the field names of `struct stat`; [`encode`](super::encode) converts them
+//! to wire structures.
 
 use std::time::Duration;
 
 use super::OpenFlags;
 
-/// The name under which the kernel knows an inode, chosen by the server and valid until forgotten.
+/// The kernel's identifier of an inode, chosen by the server and valid until forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// The root directory. It exists from the start, without a lookup.
+    /// The root directory. It exists from the beginning, without a lookup.
     pub const ROOT: NodeId = NodeId(1);
 }
 
-/// The name of an open file, chosen by the server and valid until released. Zero where the opening
-/// was elided.
+/// The identifier of an open file, chosen by the server and valid until released. Zero if the opening was
+/// elided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileHandle(pub u64);
 
-/// The number of a request, by which an `INTERRUPT` names it.
+/// The number of a request, used by `INTERRUPT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unique(pub u64);
 
-/// The owner of a lock; an opaque hash of the kernel's.
+/// The owner of a lock, as an opaque hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOwner(pub u64);
 
@@ -34,11 +34,11 @@ pub struct LockOwner(pub u64);
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
-    /// The rest, below 1,000,000,000.
+    /// The fraction of the second, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
-/// A time to set: given, or the moment at which the server handles the request.
+/// A time to set: given, or the time at which the server handles the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// `UTIME_NOW`.
@@ -81,46 +81,45 @@ pub const fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
-/// Major and minor number out of the kernel's 32-bit encoding.
+/// Major and minor number, decoded from the kernel's 32-bit encoding.
 pub const fn decode_device(device: u32) -> (u32, u32) {
     ((device & 0xf_ff00) >> 8, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }
 
-/// Attributes, and for how long the kernel may believe them.
+/// Attributes, and how long the kernel may cache them.
 ///
-/// A time of zero together with the mount option `default_permissions` makes the kernel ask for attributes
-/// before every operation, which doubles the traffic. If the volume has no other writers, give long times and
-/// send [notifications](crate::Notifier) for the exceptions.
+/// With a lifetime of zero and the mount option `default_permissions`, the kernel requests attributes before
+/// every operation, which doubles the number of requests. If the volume has no other writers, use long
+/// lifetimes and send [notifications](crate::Notifier) for exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long they hold.
+    /// Their lifetime in the kernel.
     pub ttl: Duration,
 }
 
-/// A name that was found or made.
+/// A name that was found or created.
 ///
 /// Every reply with an entry whose `node` is not zero counts as one lookup, until the kernel
-/// [forgets](crate::Handler::forget) it. That holds for `LOOKUP`, for everything that creates, for
-/// `LINK` and for each entry of a `READDIRPLUS`.
+/// [forgets](crate::Handler::forget) it. This applies to `LOOKUP`, to all requests that create files, to
+/// `LINK`, and to each entry of a `READDIRPLUS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The inode's name towards the kernel.
+    /// The kernel's identifier of the inode.
     pub node: NodeId,
-    /// Distinguishes two inodes that had the same `node` at different times.
+    /// Distinguishes inodes that have the same `node` at different times.
     pub generation: u64,
     /// The attributes.
     pub attr: Attr,
-    /// How long the name leads to this inode.
+    /// The lifetime of the name in the kernel.
     pub entry_ttl: Duration,
-    /// How long the attributes hold.
+    /// The lifetime of the attributes in the kernel.
     pub attr_ttl: Duration,
 }
 
 impl Entry {
-    /// The absence of a name, which the kernel may remember for a while. (Answering `ENOENT`
-    /// reports the absence without letting it be remembered.)
+    /// A missing name, which the kernel may cache for some time. (The error `ENOENT` is not cached.)
     pub fn negative(ttl: Duration) -> Entry {
         Entry {
             node: NodeId(0),
@@ -132,12 +131,12 @@ impl Entry {
     }
 }
 
-/// A file that was opened.
+/// An opened file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// The handle that later requests on the open file carry.
+    /// The handle that later requests for the open file contain.
     pub handle: FileHandle,
-    /// How it behaves.
+    /// Its properties.
     pub flags: OpenFlags,
 }
 
@@ -146,17 +145,17 @@ pub struct Opened {
 pub struct StatxReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long they hold.
+    /// Their lifetime in the kernel.
     pub ttl: Duration,
-    /// Time of birth, if known.
+    /// Time of creation, if known.
     pub btime: Option<Timestamp>,
     /// `STATX_ATTR_*` bits that are set.
     pub attributes: u64,
-    /// `STATX_ATTR_*` bits that are known.
+    /// `STATX_ATTR_*` bits that are supported.
     pub attributes_mask: u64,
 }
 
-/// The state of the file system as a whole.
+/// The state of the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statfs {
     /// Size in units of `frsize`.

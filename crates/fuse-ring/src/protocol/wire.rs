@@ -1,13 +1,12 @@
-//! The structures of the FUSE ABI as they cross the kernel boundary, `include/uapi/linux/fuse.h`
-//! 7.45.
+//! The structures of the FUSE ABI, from `include/uapi/linux/fuse.h` 7.45.
 //!
-//! Both ends run on one machine, so every number is in the machine's own byte order. Fields keep
-//! the kernel's names, so that a structure can be compared with the header line by line; the sizes
-//! are pinned below. Nothing outside `protocol` and the transports sees these types.
+//! Both sides run on one machine, so numbers are in native byte order. Fields keep the kernel's
+//! names, so that structures can be compared with the header line by line; the sizes are pinned
+//! below. Only `protocol` and the transports use these types.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Declares wire structures: all plain old data, all with a size that the compiler checks.
+/// Declares wire structures: plain data, with sizes that the compiler checks.
 macro_rules! wire {
     ($($(#[$meta:meta])* struct $name:ident: $size:literal { $($field:ident: $type:ty,)* })*) => {
         $(
@@ -88,7 +87,7 @@ wire! {
     struct WriteOut: 8 { size: u32, padding: u32, }
     struct FsyncIn: 16 { fh: u64, fsync_flags: u32, padding: u32, }
     struct SetxattrIn: 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32, }
-    /// The head of `SETXATTR` if `SETXATTR_EXT` was not negotiated.
+    /// The beginning of `SETXATTR` if `SETXATTR_EXT` was not negotiated.
     struct SetxattrInCompat: 8 { size: u32, flags: u32, }
     struct GetxattrIn: 8 { size: u32, padding: u32, }
     struct GetxattrOut: 8 { size: u32, padding: u32, }
@@ -134,7 +133,7 @@ wire! {
     struct UringCmdReq: 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
 }
 
-/// The header buffer of one ring entry: request header on the way in, reply header on the way out.
+/// The header buffer of one ring entry: it contains the request's header, and then the reply's.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct UringReqHeader {
@@ -176,7 +175,7 @@ pub(crate) const NOTIFY_STORE: i32 = 4;
 pub(crate) const NOTIFY_DELETE: i32 = 6;
 pub(crate) const INVAL_ENTRY_EXPIRE_ONLY: u32 = 1 << 0;
 
-/// Extensions numbered up to this one are lists of security contexts.
+/// Extension types up to this one are lists of security contexts.
 pub(crate) const EXT_MAX_NR_SECCTX: u32 = 31;
-/// The extension that carries supplementary groups.
+/// The extension type of supplementary groups.
 pub(crate) const EXT_GROUPS: u32 = 32;

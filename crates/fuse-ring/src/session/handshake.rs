@@ -1,4 +1,4 @@
-//! The start of a session: `INIT`, and with it the choice of the transport.
+//! The beginning of a session: `INIT`, and the choice of the transport.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct Agreed {
     pub(super) workers: Vec<Worker>,
 }
 
-/// More than any `INIT` has.
+/// More than the length of any `INIT`.
 const INIT_LEN_MAX: usize = 1 << 16;
 
 /// Waits for the kernel's `INIT` and answers it.
@@ -76,7 +76,7 @@ fn receive_init(device: &Device, buffers: &mut Buffers) -> io::Result<(u64, Init
     }
 }
 
-/// Makes the transport for a connection that a session has left, of the same kind.
+/// Creates the transport for a connection from an earlier session, of the same kind.
 pub(super) fn resume(
     granted: Granted,
     rings: Option<Rings>,
@@ -91,8 +91,8 @@ pub(super) fn resume(
     Ok(Agreed { granted, transport, workers })
 }
 
-/// Settles on a transport. All that io_uring needs is made here: once the kernel has read that we
-/// want it there is no way back.
+/// Chooses a transport. Everything that io_uring needs is created here: once the kernel has
+/// received a request for it, there is no way back.
 fn choose(mut granted: Granted, init: &InitRequest, config: &Config) -> io::Result<Agreed> {
     let why_not = match rings(&granted, init, config) {
         Ok((workers, transport)) => {
@@ -118,12 +118,12 @@ fn on_dev(granted: Granted, config: &Config, why_not_uring: String) -> Agreed {
     Agreed { granted, transport, workers: Vec::new() }
 }
 
-/// How many threads each of `cores` cores has by default.
+/// The default number of threads of each of `cores` cores.
 fn threads_per_core(cores: usize) -> usize {
     RING_THREADS_MIN.div_ceil(cores.max(1)).max(THREADS_PER_CORE_MIN)
 }
 
-/// Rings for all cores, or why there are none.
+/// Rings for all cores, or the reason for not using them.
 fn rings(
     granted: &Granted,
     init: &InitRequest,

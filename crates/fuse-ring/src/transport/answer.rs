@@ -1,4 +1,4 @@
-//! A message of `/dev/fuse`, served and answered on the descriptor that it was read from.
+//! Serves a message of `/dev/fuse`, and answers it on the descriptor from which it was read.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::Handler;
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::protocol::{Frame, encode};
 
-/// A message as the frame that it is.
+/// The frame of a message.
 pub(super) fn cut<'m, H: Handler>(
     dispatcher: &Dispatcher<H>,
     message: &'m [u8],
@@ -18,7 +18,7 @@ pub(super) fn cut<'m, H: Handler>(
         .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))
 }
 
-/// Serves a request, with room for the answer's payload, and answers it where it was read.
+/// Serves a request, with room for the answer's payload, and sends the answer.
 pub(super) fn reply<H: Handler>(
     dispatcher: &Dispatcher<H>,
     device: &Device,
@@ -30,11 +30,11 @@ pub(super) fn reply<H: Handler>(
     };
     let header = encode::header(frame.unique().0, result);
     match device.send(&header, &payload[..result.unwrap_or(0)]) {
-        // `ENOENT`: the caller was killed, and the request withdrawn or answered. `ENODEV`: the session ends,
-        // which the next read will say too.
+        // `ENOENT`: the caller was killed, and the request withdrawn or answered. `ENODEV`: the session is
+        // ending, which the next read reports as well.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN) => Ok(()),
         Err(errno) => {
-            // The kernel did not like the answer and still waits for one.
+            // The kernel rejected the answer, and still waits for one.
             tracing::error!(opcode = ?frame.opcode(), ?result, %errno, "reply refused");
             let _ = device.send(&encode::header(frame.unique().0, Err(Errno::IO)), &[]);
             Ok(())

@@ -1,8 +1,8 @@
 //! The classic transport: read a request from `/dev/fuse`, write the answer back.
 //!
-//! It works everywhere. Any number of threads may do it at once, each on a descriptor and with
-//! buffers of its own. Its price is that a request wakes whichever thread waits, on whichever core,
-//! and that each takes two system calls.
+//! It works everywhere. Any number of threads may use it concurrently, each with its own descriptor and
+//! buffers. Its disadvantages: a request wakes an arbitrary thread on an arbitrary core, and takes two system
+//! calls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,16 +22,17 @@ use super::waiting::Waiting;
 use crate::Handler;
 use crate::dispatch::Dispatcher;
 
-/// Header and argument of a `WRITE`. A message is received this far before a page boundary, so
-/// that the data of a write starts on one and can go to a disk by direct I/O.
+/// The length of a `WRITE`'s header and argument. A message is received this far before a page boundary, so
+/// that the data of a write is page-aligned, as direct I/O to a disk requires.
 const HEAD_LEN: usize = 40 + 40;
 
 const PAGE: usize = 4096;
 
-/// How long requests outside of the rings are collected, if one came within this time before. The kernel puts
-/// all pending `FORGET`s into one message, and no caller waits for them; a thread that took each at once
-/// would run once per removed file, on the callers' cores. But a full volume regains a removed file's space
-/// only when it is forgotten, so a single request is not delayed, and none for long.
+/// How long requests outside the rings are collected if another one arrived within this time before. The
+/// kernel puts all pending `FORGET`s into one message, and no caller waits for them; a thread that received
+/// each immediately would run once per removed file, on the callers' cores. But the space of a removed file
+/// becomes free only when it is forgotten, which matters on a full volume; so a single request is not
+/// delayed, and none for long.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// The buffers of one thread, allocated once.
@@ -46,14 +47,14 @@ impl Buffers {
         Ok(Buffers { message: Pages::new(PAGE + payload_len)?, payload: Pages::new(payload_len)? })
     }
 
-    /// Where messages are received: room for the payload and more than the head.
+    /// The buffer for received messages: room for the payload and more than the head.
     pub(crate) fn message(&mut self) -> &mut [u8] {
         &mut self.message[PAGE - HEAD_LEN..]
     }
 }
 
-/// Serves requests until the connection ends, while the thread has a slot. Requests whose purpose is to wait
-/// for a disk go to the pool.
+/// Serves requests until the connection ends, while the thread has a slot. Requests that mainly wait for a
+/// disk are passed to the pool.
 pub(crate) fn serve<H: Handler>(
     dispatcher: &Dispatcher<H>,
     device: &Arc<Device>,
@@ -84,8 +85,8 @@ pub(crate) fn serve<H: Handler>(
     Ok(())
 }
 
-/// Serves what comes over the device while rings carry the rest: `FORGET` and `INTERRUPT`. Ends
-/// with the connection, or once `stop` is readable.
+/// Serves the requests that are sent over the device while rings carry the others: `FORGET` and `INTERRUPT`.
+/// Ends with the connection, or once `stop` is readable.
 ///
 /// The device must be [nonblocking](Device::set_nonblocking).
 pub(crate) fn serve_beside<H: Handler>(

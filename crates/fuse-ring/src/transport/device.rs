@@ -1,4 +1,4 @@
-//! `/dev/fuse`: the file through which a connection to the kernel is made.
+//! `/dev/fuse`: the file that connects a server to the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,11 +7,11 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::{Errno, IoSlice, writev};
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-/// An open `/dev/fuse`, bound to a connection once that is mounted.
+/// An open `/dev/fuse`, bound to a connection once the file system is mounted.
 ///
-/// The connection lives while any descriptor of it is open. When the last is closed the kernel
-/// fails what is pending and all that follows with `ENOTCONN`, so that no program hangs on a server
-/// that has died.
+/// The connection lives while any descriptor of it is open. When the last is closed, the kernel
+/// fails pending and later requests with `ENOTCONN`, so that no program hangs because of a dead
+/// server.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
@@ -19,19 +19,19 @@ pub(crate) struct Device(OwnedFd);
 pub(crate) enum Received {
     /// A message of this length.
     Message(usize),
-    /// Nothing: a signal came, or the device was [set not to wait](Device::set_nonblocking).
+    /// Nothing: a signal arrived, or the device is [nonblocking](Device::set_nonblocking).
     Nothing,
     /// The file system was unmounted or the connection aborted.
     Ended,
 }
 
 impl Device {
-    /// Opens the device, as yet without a connection.
+    /// Opens the device, without a connection.
     pub(crate) fn open() -> io::Result<Device> {
         Ok(Device(open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Takes a descriptor that another program has opened and mounted.
+    /// Wraps a descriptor that another program has opened and mounted.
     pub(crate) fn from_fd(fd: OwnedFd) -> Device {
         Device(fd)
     }
@@ -41,14 +41,15 @@ impl Device {
         self.0
     }
 
-    /// Another descriptor of the same connection, with a list of its own of requests in work, so
-    /// that threads do not contend. A request must be answered where it was read.
+    /// Another descriptor of the same connection, with its own list of requests in progress, so
+    /// that threads do not contend. A request must be answered on the descriptor from which it was
+    /// read.
     pub(crate) fn try_clone(&self) -> io::Result<Device> {
         const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
         let clone = Device::open()?;
         let number = self.0.as_raw_fd().cast_unsigned();
-        // SAFETY: `FUSE_DEV_IOC_CLONE` reads a `u32` through its argument, despite the direction
-        // in its number, and nothing else.
+        // `FUSE_DEV_IOC_CLONE` only reads a `u32` through its argument, despite the direction in
+        // its number.
         unsafe { ioctl(&clone.0, Setter::<CLONE, u32>::new(number)) }?;
         Ok(clone)
     }
@@ -58,7 +59,7 @@ impl Device {
         Ok(fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK)?)
     }
 
-    /// Takes the next message, and waits for it if need be, until a signal comes.
+    /// Receives the next message, waiting for it until a signal arrives.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.0, &mut *buf) {
@@ -77,7 +78,7 @@ impl Device {
         writev(&self.0, &[IoSlice::new(header), IoSlice::new(payload)]).map(drop)
     }
 
-    /// Sends a notification, which has more parts. The kernel wants all of it in one call.
+    /// Sends a notification, which has more parts. The kernel requires a single call.
     pub(crate) fn send_parts(&self, parts: &[&[u8]; 4]) -> Result<(), Errno> {
         writev(&self.0, &parts.map(IoSlice::new)).map(drop)
     }

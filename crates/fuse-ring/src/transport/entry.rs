@@ -1,6 +1,7 @@
-//! The entries of rings: pairs of buffers that go back and forth between the kernel and us.
+//! The entries of rings: pairs of buffers that are passed back and forth between the kernel and the server.
 //!
-//! Offers [`Entry`], which serves the request in its buffers, and [`Held`], entries between two sessions.
+//! Offers [`Entry`], which serves the request in its buffers, and [`Held`], entries that are kept between two
+//! sessions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,20 +15,20 @@ use crate::dispatch::{Dispatcher, Outcome};
 use crate::protocol::wire::UringReqHeader;
 use crate::protocol::{Dialect, Frame, encode};
 
-/// The headers have a page of their own before the payload, which keeps the payload aligned.
+/// The headers have a separate page before the payload, so that the payload is page-aligned.
 pub(super) const HEAD_LEN: usize = 4096;
 
-/// Payloads up to this length are names, and move aside to make room for the answer.
+/// Payloads up to this length are names, which are copied elsewhere to make room for the answer.
 const NAMES_LEN_MAX: usize = 512;
 
-/// The entries that a thread leaves to the next session, all with a request, except for those of offline
-/// cores, which vanish with the ring.
+/// The entries that a thread leaves to the next session. All contain a request, except entries for offline
+/// cores, which are dropped with the ring.
 pub(crate) struct Held {
     pub(super) core: usize,
     pub(super) entries: Vec<Entry>,
 }
 
-/// An entry outside of this program: whose memory has to be where, and what has to be in it.
+/// An entry in serialised form: the address of its memory, and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldEntry {
     /// The core of the thread that serves it.
@@ -38,14 +39,14 @@ pub struct HeldEntry {
     pub queue: u16,
     /// Where its memory begins.
     pub address: usize,
-    /// How long that is, in bytes.
+    /// Its length in bytes.
     pub len: usize,
-    /// The request that it has; empty if it has none.
+    /// The request in it; empty if there is none.
     pub request: Vec<u8>,
 }
 
 impl Held {
-    /// The entries of several threads, for another program.
+    /// Serialises the entries of several threads for another program.
     pub(crate) fn to_entries(all: &[Held]) -> Vec<HeldEntry> {
         let threads = all.iter().enumerate();
         let entries = threads.flat_map(|(thread, held)| {
@@ -54,11 +55,11 @@ impl Held {
         entries.collect()
     }
 
-    /// The same in that program.
+    /// Restores the entries in that program.
     ///
     /// # Errors
     ///
-    /// Where something is in the way in memory.
+    /// Fails if the addresses are in use.
     pub(crate) fn from_entries(entries: Vec<HeldEntry>) -> io::Result<Vec<Held>> {
         let mut all = BTreeMap::new();
         for held in entries {
@@ -82,10 +83,10 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// A pair of buffers that goes back and forth between the kernel and us.
+/// A pair of buffers that is passed back and forth between the kernel and the server.
 ///
-/// The kernel writes to them only on behalf of this entry's commands, in this thread, while it
-/// waits in the kernel; so no borrow of them is alive at that time.
+/// The kernel writes to them only on behalf of this entry's commands, in this thread, while it waits in the
+/// kernel; so no borrow of them exists at that time.
 pub(super) struct Entry {
     pub(super) queue: u16,
     pub(super) buffers: Pages,
@@ -93,11 +94,11 @@ pub(super) struct Entry {
     pub(super) iovecs: [Iovec; 2],
     pub(super) commit_id: u64,
     names: Box<[u8; NAMES_LEN_MAX]>,
-    /// Whether the kernel knows it.
+    /// Whether the entry is registered with the kernel.
     pub(super) is_registered: bool,
-    /// Whether it has a request that was not served.
+    /// Whether it contains a request that has not been served.
     pub(super) has_request: bool,
-    /// Whether no request can be held, since the core of the queue is offline.
+    /// Whether it cannot hold a request, since the core of its queue is offline.
     pub(super) is_idle: bool,
 }
 
@@ -145,12 +146,12 @@ impl Entry {
         Ok(Entry { has_request, is_registered: has_request, ..entry })
     }
 
-    /// Serves the request in the buffers, and puts the answer in its place.
+    /// Serves the request in the buffers, and replaces it by the answer.
     ///
-    /// The answer goes to where the request's payload is. Requests with a long payload (writes,
-    /// values of xattrs, targets of symbolic links) have answers of fixed length, which are made in
-    /// another buffer and copied. Short payloads are names, and are copied away themselves, since the
-    /// answer may be long (the value of an xattr).
+    /// The answer is written to the request's payload buffer. Requests with a long payload (writes, values of
+    /// xattrs, targets of symbolic links) have answers of fixed length, which are built in another buffer and
+    /// copied. Short payloads are names, and are themselves copied elsewhere, since the answer may be long
+    /// (the value of an xattr).
     pub(super) fn serve<H: Handler>(&mut self, dispatcher: &Dispatcher<H>) -> io::Result<()> {
         let (head, payload) = self.buffers.split_at_mut(HEAD_LEN);
         let (head, _) = UringReqHeader::mut_from_prefix(head)
@@ -190,14 +191,14 @@ fn answer<H: Handler>(
         .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))?;
     let result = match dispatcher.serve(&frame, out) {
         Outcome::Reply(result) => result,
-        // Nothing that needs no answer comes this way, but the entry has to go back.
+        // Requests without an answer are never sent over rings, but the entry must be returned.
         Outcome::Silent => Ok(0),
     };
     Ok((frame.unique().0, result))
 }
 
-/// Whether programs can run on a core, so that they make requests there. The first core can hardly be off,
-/// and may have no file that says so.
+/// Whether a core is online, so that programs on it can make requests. The first core is practically always
+/// online, and may lack the file that says so.
 pub(crate) fn is_online(core: u16) -> bool {
     let directory = format!("/sys/devices/system/cpu/cpu{core}");
     match std::fs::read_to_string(format!("{directory}/online")) {

@@ -1,5 +1,4 @@
-//! Requests that fill the entries of rings, so that a session can be suspended
-//! ([`hold`](super::hold)).
+//! Makes requests that fill the entries of rings, so that a session can be suspended ([`hold`](super::hold)).
 
 use std::io;
 use std::path::Path;
@@ -7,8 +6,8 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Makes requests to the file system that is mounted on a directory, the given number on each core, at once.
-/// Returns when the session that follows the suspended one has answered all.
+/// Makes concurrent requests to the file system that is mounted on a directory, the given number on each
+/// core. Returns when the session after the suspended one has answered all of them.
 ///
 /// # Errors
 ///
@@ -17,7 +16,7 @@ pub fn make_requests(directory: &Path, cores: &[(usize, usize)]) -> io::Result<(
     let request = |core: usize| {
         let mut set = CpuSet::new();
         set.set(core);
-        // The kernel passes this on every time, and gives it to the queue of this core.
+        // The kernel forwards this call every time, and puts it into the queue of this core.
         let _ = sched_setaffinity(None, &set).and_then(|()| rustix::fs::statfs(directory));
     };
     thread::scope(|scope| {

@@ -7,19 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Addresses that Linux gives to nothing by itself, with 47 bits and more: programs and their heaps lie
-/// above, libraries, stacks and other mappings far above.
+/// A range of 47-bit or longer address spaces that Linux does not use by default: programs and their heaps
+/// are above it, and libraries, stacks and other mappings far above.
 const PLACES: std::ops::Range<usize> = 0x2000_0000_0000..0x3000_0000_0000;
 
-/// Addresses are multiples of this, which any page size divides.
+/// The alignment of addresses, a multiple of every page size.
 const PLACE_ALIGNMENT: usize = 1 << 16;
 
-/// How many addresses are tried. Some are taken, by what the program before this one has left.
+/// How many addresses are tried. Memory left by the previous program occupies some.
 const PLACES_TRIED: usize = 10_000;
 
-/// Anonymous memory: zeroed, page-aligned, at a fixed address, and backed by pages only where it
-/// was touched, so that a mebibyte for the rare long request costs nothing to those that never
-/// see one.
+/// Anonymous memory: zeroed, page-aligned, at a fixed address, and backed by pages only where it was touched,
+/// so that a mebibyte for rare long requests costs nothing if there are none.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -27,22 +26,22 @@ pub(crate) struct Pages {
 
 // SAFETY: `Pages` owns its memory exclusively, like a `Box<[u8]>`.
 unsafe impl Send for Pages {}
-// SAFETY: shared access only reads.
+// Shared access only reads.
 unsafe impl Sync for Pages {}
 
 impl Pages {
     /// At least `len` bytes, which must not be zero.
     pub(crate) fn new(len: usize) -> io::Result<Pages> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel picks an address that nothing else uses.
+        // The kernel chooses an unused address.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Pages { start, len })
     }
 
-    /// The same at an address that the next program in this process can have, too, whatever else is in its
-    /// memory. Where there is none, at any address.
+    /// The same at an address that is likely to be free in the next program in this process as well. If none
+    /// is found, at any address.
     pub(crate) fn placed(len: usize) -> io::Result<Pages> {
         static NEXT: AtomicUsize = AtomicUsize::new(PLACES.start);
         let room = len.next_multiple_of(PLACE_ALIGNMENT);
@@ -55,7 +54,7 @@ impl Pages {
         Pages::new(len)
     }
 
-    /// The same at this address, where nothing else is.
+    /// The same at this address; fails if that is in use.
     pub(crate) fn at(address: usize, len: usize) -> io::Result<Pages> {
         let is_place = PLACES.contains(&address) && len <= PLACES.end - address;
         if !is_place || !address.is_multiple_of(PLACE_ALIGNMENT) {
@@ -64,33 +63,32 @@ impl Pages {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         let wanted = std::ptr::without_provenance_mut(address);
-        // SAFETY: the kernel replaces no mapping.
+        // With these flags, the kernel replaces no existing mapping.
         let start = unsafe { mmap_anonymous(wanted, len, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let pages = Pages { start, len };
-        // Kernels that do not know the flag choose another address.
+        // Kernels that ignore the flag choose another address.
         if pages.address() == address { Ok(pages) } else { Err(io::ErrorKind::AddrInUse.into()) }
     }
 
-    /// Where it is.
+    /// Its address.
     pub(crate) fn address(&self) -> usize {
         self.start.as_ptr().expose_provenance()
     }
 
-    /// Whether the next program in this process can have memory at the same address.
+    /// Whether the next program in this process can use the same address.
     pub(crate) fn is_placed(&self) -> bool {
         PLACES.contains(&self.address())
     }
 
-    /// Where the first `head_len` bytes are, and everything from `tail_start` on, as the kernel
-    /// wants to be notified of it.
+    /// The first `head_len` bytes and everything from `tail_start` on, as address ranges for the kernel.
     pub(crate) fn iovecs(&mut self, head_len: usize, tail_start: usize) -> [Iovec; 2] {
         let (head, tail) = self.split_at_mut(tail_start);
         [Iovec::of(&mut head[..head_len]), Iovec::of(tail)]
     }
 }
 
-/// A `struct iovec`: an address and a length, for the kernel's use.
+/// A `struct iovec` for the kernel: an address and a length.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Iovec {
@@ -123,8 +121,8 @@ impl DerefMut for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no borrow of it is left. Unmapping can only fail for
-        // arguments that `mmap` did not return.
+        // This value owns the mapping, and no borrow of it is left. Unmapping can only fail for arguments
+        // that `mmap` did not return.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

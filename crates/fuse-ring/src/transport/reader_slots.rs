@@ -1,9 +1,9 @@
 //! Slots for the threads that may read `/dev/fuse`.
 //!
 //! The kernel gives a request to the thread that has waited longest. With many readers, the requests of one
-//! caller would visit all of them on all cores, and each would pay for waking another thread. So few threads
-//! read, and the others are spares: a thread whose request is about to wait passes its slot to one of them,
-//! and takes the next free slot after its answer.
+//! caller would be distributed over all threads and cores, and each would have to wake another thread. So few
+//! threads read, and the others are spares: a thread whose request is about to wait passes its slot to a
+//! spare one, and takes the next free slot after its answer.
 //!
 //! ```text
 //!   spare ──▶ reading: reads, serves, answers, reads ... ──▶ waits, then answers ──▶ spare
@@ -19,15 +19,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct ReaderSlots {
     /// The number of free slots.
     free: Mutex<usize>,
-    /// Serving has ended. Read without the lock, since a thread looks at it for each request.
+    /// Whether serving has ended. Read without the lock, since each request checks it.
     ended: AtomicBool,
-    /// Signals a free slot, or the end.
+    /// Notified when a slot becomes free, and at the end.
     changed: Condvar,
-    /// Serving has ended.
+    /// Notified when serving has ended.
     over: Condvar,
 }
 
-/// A slot, which is free again when this is dropped.
+/// A slot, which is freed when this is dropped.
 struct Slot(Arc<ReaderSlots>);
 
 thread_local! {
@@ -46,7 +46,7 @@ impl ReaderSlots {
         })
     }
 
-    /// Waits for a slot for this thread, if it has none; `false` if nothing is left to serve.
+    /// Waits for a slot for this thread, unless it has one; `false` if serving has ended.
     pub(crate) fn take(self: &Arc<ReaderSlots>) -> bool {
         if SLOT.with_borrow(Option::is_some) {
             return !self.ended.load(Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl ReaderSlots {
         true
     }
 
-    /// Serving has ended.
+    /// Records that serving has ended.
     pub(crate) fn end(&self) {
         let free = self.lock();
         self.ended.store(true, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Drop for Slot {
     }
 }
 
-/// Passes this thread's slot to another, if it has one.
+/// Passes this thread's slot to another thread, if it has one.
 pub(crate) fn leave() {
     SLOT.take();
 }

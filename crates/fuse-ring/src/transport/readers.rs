@@ -1,9 +1,10 @@
-//! Makes the threads that read `/dev/fuse` leave the kernel although no request comes.
+//! Makes the threads that read `/dev/fuse` return from the kernel without a request.
 //!
 //! A thread that waits in `read(2)` there is woken by a request, by the end of the connection, or by a
-//! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread sees
-//! that serving has ended. A signal is lost on a thread that is just about to read, so it is sent again until
-//! all have left. No request is lost: the kernel checks for signals only if it has no request for the thread.
+//! signal. So each gets a signal whose handler does nothing: the read fails with `EINTR`, and the thread
+//! notices that serving has ended. A signal has no effect on a thread that is just about to read, so it is
+//! repeated until all threads have left. No request is lost: the kernel checks for signals only if it has no
+//! request for the thread.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,47 +13,47 @@ use std::time::Duration;
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Ignored by default, so that one that comes late harms nothing, also after an `exec`.
+/// Ignored by default, so that a late one does no harm, even after an `exec`.
 const SIGNAL: Signal = Signal::SIGURG;
 
-/// How long the signal is given at first, and at last: a thread may serve a request for long.
+/// The first and the longest pause between signals: a thread may serve a request for long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// The threads that read now.
+/// The threads that are currently reading.
 #[derive(Debug)]
 pub(crate) struct Readers {
     threads: Mutex<Vec<Pthread>>,
     left: Condvar,
 }
 
-/// This thread is one of them until this is dropped.
+/// Registers this thread as a reader until it is dropped.
 pub(crate) struct Reader<'r>(&'r Readers);
 
 impl Readers {
-    /// None yet. From here on the process handles the signal.
+    /// Without threads. From now on the process handles the signal.
     pub(crate) fn new() -> io::Result<Readers> {
-        // Without `SA_RESTART`, which would have the kernel take up the read again.
+        // Without `SA_RESTART`, with which the kernel would restart the read.
         let action =
             SigAction::new(SigHandler::Handler(do_nothing), SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler touches nothing, and the action that was there before is not used.
+        // The handler accesses nothing, and the previous action is not used.
         unsafe { sigaction(SIGNAL, &action) }?;
         Ok(Readers { threads: Mutex::new(Vec::new()), left: Condvar::new() })
     }
 
-    /// This thread reads from here on.
+    /// Registers this thread as a reader.
     pub(crate) fn enter(&self) -> Reader<'_> {
         self.lock().push(pthread_self());
         Reader(self)
     }
 
-    /// Returns when no thread reads. Each has to see for itself, after a read that brought it nothing,
-    /// that it should leave.
+    /// Returns when no thread is reading. After a read without a request, each thread must itself check
+    /// whether to end.
     pub(crate) fn recall(&self) {
         let mut pause = PAUSE_MIN;
         let mut threads = self.lock();
         while !threads.is_empty() {
-            // With the lock held none of them ends.
+            // While the lock is held, no thread can end.
             for thread in &*threads {
                 let _ = pthread_kill(*thread, SIGNAL);
             }

@@ -1,8 +1,8 @@
 //! A thread pool for requests that wait for the device: `FSYNC` and the like.
 //!
-//! A thread that reads `/dev/fuse` and served these itself would not read other callers' requests during the
-//! wait, although these could share the same flush. So these requests go to separate threads, and many
-//! callers can wait for one write.
+//! If a thread that reads `/dev/fuse` served these itself, it could not read other callers' requests while it
+//! waits, although these could share the same flush. So these requests are passed to separate threads, and
+//! many callers can wait for one write.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::protocol::{Frame, Opcode};
 pub(crate) const THREADS: usize = 32;
 
 struct Job {
-    /// Where the request was read, and must be answered.
+    /// The descriptor from which the request was read, and on which it must be answered.
     device: Arc<Device>,
     place: Arc<Place>,
     message: Vec<u8>,
@@ -31,7 +31,7 @@ struct State {
     ended: bool,
 }
 
-/// The requests that wait to be served.
+/// The queued requests.
 #[derive(Default)]
 pub(crate) struct SyncPool {
     state: Mutex<State>,
@@ -39,12 +39,12 @@ pub(crate) struct SyncPool {
 }
 
 impl SyncPool {
-    /// Whether a request belongs here.
+    /// Whether a request should be passed to the pool.
     pub(crate) fn is_for(opcode: Option<Opcode>) -> bool {
         matches!(opcode, Some(Opcode::Fsync | Opcode::FsyncDir | Opcode::SyncFs))
     }
 
-    /// Leaves a request to the pool.
+    /// Queues a request.
     pub(crate) fn put(
         &self,
         device: &Arc<Device>,
@@ -59,7 +59,7 @@ impl SyncPool {
         self.changed.notify_one();
     }
 
-    /// No more requests will come.
+    /// Records that no more requests will come.
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.changed.notify_all();
@@ -73,7 +73,7 @@ impl SyncPool {
     ) -> io::Result<()> {
         while let Some(job) = self.next() {
             let frame = cut(dispatcher, &job.message)?;
-            // These answers are a header and nothing else.
+            // These answers consist of a header only.
             let replied = reply(dispatcher, &job.device, &frame, &mut []);
             waiting.leave(&job.place);
             replied?;

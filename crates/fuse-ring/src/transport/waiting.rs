@@ -1,12 +1,13 @@
-//! Requests that wait, and callers that are killed meanwhile.
+//! Tracks waiting requests, so that their callers can be killed.
 //!
-//! Once the server has a request, a signal does not end the call that made it, SIGKILL neither: the kernel
-//! waits for the answer. A server that waits for a network itself may take long to give it. So a thread, the
-//! watch, looks at the callers of requests that wait. One that was killed gets the answer that it was
-//! interrupted, which no program sees, and can end. The request goes on; the kernel refuses its own answer.
+//! Once the server has a request, no signal ends the call that made it, not even SIGKILL: the kernel waits
+//! for the answer. A server that itself waits for a network may take long to answer. So a thread, the watch,
+//! checks the callers of waiting requests. If one was killed, its request is answered with `EINTR`, which no
+//! program sees, and it can end. The request continues; the kernel refuses its own answer.
 //!
 //! Callers with another signal keep waiting, as on other file systems. The kernel announces signals
-//! (`INTERRUPT`), but only the first one of each request, and not which it is; so it is not relied on.
+//! (`INTERRUPT`), but only the first one for each request, and without its number; so this module does not
+//! use that.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +19,16 @@ use rustix::io::Errno;
 use super::device::Device;
 use crate::protocol::{Frame, Unique, encode};
 
-/// How often requests are looked at. One that was there the last time waits.
+/// The interval between checks. A request that was running at the previous check counts as waiting.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The requests that are served, and the thread that looks at them.
+/// The requests in progress, and the thread that checks them.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     state: Mutex<State>,
-    /// The watch is to wake up: something is served, or nothing more will be.
+    /// Wakes the watch: a request has begun, or serving has ended.
     woken: Condvar,
-    /// The watch sleeps, since nothing is served.
+    /// Whether the watch sleeps, since there is no request.
     is_asleep: AtomicBool,
 }
 
@@ -37,10 +38,10 @@ struct State {
     ended: bool,
 }
 
-/// Where a request is served, one at a time.
+/// A slot of a serving thread: it has at most one request.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Where requests are read, and must be answered.
+    /// The descriptor from which requests are read, and on which they must be answered.
     device: Arc<Device>,
     request: Mutex<Option<Request>>,
 }
@@ -48,12 +49,12 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     unique: Unique,
-    /// The thread of the caller.
+    /// The caller's thread.
     process: u32,
 }
 
 impl Waiting {
-    /// Adds a place, which [`leave`](Waiting::leave) takes away.
+    /// Adds a slot, which [`leave`](Waiting::leave) removes.
     pub(super) fn enter(&self, device: &Arc<Device>) -> Arc<Place> {
         let (device, request) = (Arc::clone(device), Mutex::new(None));
         let place = Arc::new(Place { device, request });
@@ -65,17 +66,17 @@ impl Waiting {
         self.lock().places.retain(|other| !Arc::ptr_eq(other, place));
     }
 
-    /// Begins a request, which [`Place::end`] ends.
+    /// Records that a request begins; [`Place::end`] ends it.
     pub(super) fn begin(&self, place: &Place, frame: &Frame<'_>) {
         let request = Request { unique: frame.unique(), process: frame.process() };
         *lock(&place.request) = Some(request);
-        // A watch that fell asleep before it could see the request has said so before.
+        // If the watch fell asleep before it could see the request, it had set the flag first.
         if self.is_asleep.load(Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// Looks at requests until the end.
+    /// Checks requests until the end.
     pub(crate) fn watch(&self) {
         let mut seen = HashSet::new();
         loop {
@@ -99,7 +100,7 @@ impl Waiting {
         }
     }
 
-    /// Waits until it is time to look again; false at the end.
+    /// Waits until the next check; false at the end.
     fn pause(&self) -> bool {
         let mut state = self.lock();
         while self.is_asleep.load(Ordering::Relaxed) && !state.ended {
@@ -109,7 +110,7 @@ impl Waiting {
         !waited.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
-    /// Serving has ended.
+    /// Records that serving has ended.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.woken.notify_all();
@@ -132,14 +133,14 @@ impl Place {
         *lock(&self.request)
     }
 
-    /// The request is about to be answered.
+    /// Records that the request is about to be answered.
     pub(super) fn end(&self) {
         *lock(&self.request) = None;
     }
 
     /// Answers a request whose caller was killed.
     fn interrupt(&self, request: Request) {
-        // It may have been answered meanwhile, and is not known to the kernel any more.
+        // It may have been answered meanwhile, so that the kernel no longer knows it.
         let _ = self.device.send(&encode::header(request.unique.0, Err(Errno::INTR)), &[]);
     }
 }
@@ -148,14 +149,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a thread is about to end by a signal. Not, if it cannot be seen, as in another PID namespace.
+/// Whether a thread is being ended by a signal. False if the thread is invisible, as in another PID
+/// namespace.
 fn is_killed(thread: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     has_sigkill(&status)
 }
 
-/// Whether SIGKILL is among the signals that wait for a thread. Another signal that ends a process has become
-/// that, too.
+/// Whether SIGKILL is pending for a thread. The kernel turns every signal that ends a process into SIGKILL.
 fn has_sigkill(status: &str) -> bool {
     const SIGKILL: u64 = 1 << 8;
     ["SigPnd:", "ShdPnd:"].iter().any(|line| {

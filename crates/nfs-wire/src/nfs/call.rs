@@ -25,9 +25,9 @@ impl Access {
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's.
+    /// The server's time.
     Now,
-    /// This.
+    /// This time.
     To(Time),
 }
 
@@ -48,7 +48,7 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
 }
 
-/// When written data must be on the disk.
+/// When written data must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     /// At the next COMMIT.
@@ -71,11 +71,11 @@ pub struct DirEntry<'a> {
 /// How CREATE treats a name that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Takes the file that is there.
+    /// The existing file is used.
     Unchecked(SetAttributes),
-    /// Fails.
+    /// CREATE fails.
     Guarded(SetAttributes),
-    /// Fails unless it was made with this verifier.
+    /// CREATE fails unless the file was created with this verifier.
     Exclusive([u8; 8]),
 }
 
@@ -88,13 +88,13 @@ pub enum NewNode {
     BlockDevice(SetAttributes, (u32, u32)),
     /// A socket.
     Socket(SetAttributes),
-    /// A pipe with a name.
+    /// A named pipe.
     Fifo(SetAttributes),
-    /// A kind that has a procedure of its own.
+    /// A kind that has its own procedure.
     Other,
 }
 
-/// A call, with its arguments. Handles are as the client gave them.
+/// A call with its arguments. Handles are those that the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the standard")]
 pub enum Call<'a> {
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         r.end().map(|()| Some(call))
     }
 
-    /// Whether carrying it out twice may do what carrying it out once does not: fail, or undo what came
+    /// Whether executing the call twice may differ from executing it once: it may fail, or undo a change in
     /// between.
     pub fn must_not_repeat(&self) -> bool {
         matches!(
@@ -236,7 +236,7 @@ fn write<'a>(r: &mut Reader<'a>) -> Result<Call<'a>> {
         2 => Stability::FileSync,
         other => return Err(Malformed::Discriminant(other)),
     };
-    // The count is stated twice. What was sent decides; none can be written that was not.
+    // The count is sent twice. The length of the data decides, since no more can be written.
     let data = r.opaque(u32::MAX)?;
     let data = &data[..data.len().min(count as usize)];
     Ok(Call::Write { file, offset, stability, data })

@@ -1,6 +1,6 @@
 //! The results of the procedures (3.3), appended to the head of a reply.
 //!
-//! A status comes first; what follows it depends on the procedure and on whether it succeeded.
+//! The status comes first; the rest depends on the procedure and on whether it succeeded.
 
 use super::{ATTRIBUTES_BYTES, Attributes, Stability, Status, Time, Wcc, post_op};
 use crate::xdr::Writer;
@@ -8,10 +8,10 @@ use crate::xdr::Writer;
 /// The result of a procedure, or the reason of its failure.
 pub type Outcome<T> = Result<T, Status>;
 
-/// Attributes after a call, where they are known.
+/// Attributes after a call, if they are known.
 pub type PostOp<'a> = Option<&'a Attributes>;
 
-/// Appends the status and returns what there is on success.
+/// Appends the status, and returns the result of a success.
 fn status<T>(w: &mut Writer, outcome: Outcome<T>) -> Option<T> {
     match outcome {
         Ok(value) => {
@@ -61,15 +61,15 @@ pub fn link_target(w: &mut Writer, outcome: Outcome<&[u8]>, file: PostOp<'_>) {
     target.into_iter().for_each(|target| w.opaque(target));
 }
 
-/// READ, of at most `max` bytes, which `read` puts in place. It returns how many there are, whether the
-/// file ends with them, and the attributes of the file after that.
+/// READ, of at most `max` bytes, which `read` writes into the reply. `read` returns their number, whether
+/// they end the file, and the file's attributes afterwards.
 pub fn read(
     w: &mut Writer,
     max: usize,
     read: impl FnOnce(&mut [u8]) -> Result<(usize, bool, Attributes), Status>,
 ) -> Result<(), Status> {
     let at = w.bytes().len();
-    // Filled in when the contents are there.
+    // Filled in once the contents are there.
     w.fixed(&[0; 4 + 4 + ATTRIBUTES_BYTES + 4 + 4]);
     let (mut is_end, mut attributes) = (false, None);
     let len = w.opaque_in_place(max, |buf| {
@@ -87,7 +87,7 @@ pub fn read(
     Ok(())
 }
 
-/// READ that failed, and the failures of READDIR and READDIRPLUS.
+/// A failed READ, READDIR or READDIRPLUS.
 pub fn failed(w: &mut Writer, failure: Status, file: PostOp<'_>) {
     w.u32(failure as u32);
     post_op(w, file);
@@ -96,7 +96,7 @@ pub fn failed(w: &mut Writer, failure: Status, file: PostOp<'_>) {
 /// The results of WRITE.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
-    /// Bytes that were written.
+    /// Bytes written.
     pub count: u32,
     /// How durable they are.
     pub stability: Stability,
@@ -138,11 +138,11 @@ pub fn linked(w: &mut Writer, outcome: Outcome<()>, file: PostOp<'_>, dir: &Wcc)
     dir.encode(w);
 }
 
-/// READDIR and READDIRPLUS: entries, as many as find room.
+/// READDIR and READDIRPLUS: as many entries as fit.
 #[derive(Debug)]
 pub struct Listing<'a> {
     w: &'a mut Writer,
-    /// Of the results as a whole, the end included.
+    /// The maximum length of all results, including their end.
     end: usize,
     names_left: usize,
     is_plus: bool,
@@ -150,7 +150,7 @@ pub struct Listing<'a> {
     is_full: bool,
 }
 
-/// Bytes of the mark after the last entry, and of the one that says whether there are more.
+/// The size of the mark after the last entry, and of the flag that tells whether more follow.
 const LISTING_END_BYTES: usize = 8;
 
 impl<'a> Listing<'a> {
@@ -159,7 +159,7 @@ impl<'a> Listing<'a> {
         Listing::start(w, dir, usize::MAX, bytes_max, false)
     }
 
-    /// READDIRPLUS: also the names and cookies alone have a limit.
+    /// READDIRPLUS: the names and cookies also have a limit of their own.
     pub fn plus(w: &'a mut Writer, dir: PostOp<'_>, names_max: u32, bytes_max: u32) -> Listing<'a> {
         Listing::start(w, dir, names_max as usize, bytes_max, true)
     }
@@ -174,13 +174,13 @@ impl<'a> Listing<'a> {
         let begin = w.bytes().len();
         w.u32(Status::Ok as u32);
         post_op(w, dir);
-        // Cookies stay true for good, so their verifier is always the same.
+        // Cookies stay valid forever, so their verifier is always the same.
         w.fixed(&[0; 8]);
         let end = begin.saturating_add(bytes_max as usize);
         Listing { w, end, names_left, is_plus, entries: 0, is_full: false }
     }
 
-    /// Adds an entry; false if it finds no room. `file` is for READDIRPLUS: a handle and attributes.
+    /// Adds an entry; false if it does not fit. `file`: the handle and attributes, for READDIRPLUS.
     pub fn push(
         &mut self,
         fileid: u64,
@@ -213,7 +213,7 @@ impl<'a> Listing<'a> {
     ///
     /// # Errors
     ///
-    /// [`Status::TooSmall`] if there are entries, and not one found room.
+    /// [`Status::TooSmall`] if there are entries, and none of them fits.
     pub fn finish(self) -> Result<(), Status> {
         if self.entries == 0
             && (self.is_full || self.w.bytes().len() + LISTING_END_BYTES > self.end)
@@ -226,13 +226,13 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// FSSTAT: bytes and files, in all, free, and for users.
+/// FSSTAT: bytes and files, each total, free, and available to users.
 pub fn fs_stat(w: &mut Writer, outcome: Outcome<[u64; 6]>, root: PostOp<'_>) {
     let numbers = status(w, outcome);
     post_op(w, root);
     if let Some(numbers) = numbers {
         numbers.into_iter().for_each(|number| w.u64(number));
-        // Anything may change at any time.
+        // The values may change at any time.
         w.u32(0);
     }
 }
@@ -242,15 +242,15 @@ pub fn fs_stat(w: &mut Writer, outcome: Outcome<[u64; 6]>, root: PostOp<'_>) {
 pub struct FsInfo {
     /// The most bytes of a READ or a WRITE.
     pub transfer_bytes_max: u32,
-    /// Their best multiple.
+    /// The preferred multiple of transfer sizes.
     pub multiple_bytes: u32,
-    /// The best size of a READDIR.
+    /// The preferred size of a READDIR.
     pub listing_bytes: u32,
     /// The largest size of a file.
     pub file_bytes_max: u64,
 }
 
-/// FSINFO, of a file system with hard and symbolic links, that is the same everywhere and can set times.
+/// FSINFO of a homogeneous file system with hard and symbolic links that can set times.
 pub fn fs_info(w: &mut Writer, outcome: Outcome<FsInfo>, root: PostOp<'_>) {
     const LINK: u32 = 0x01;
     const SYMLINK: u32 = 0x02;
@@ -271,8 +271,8 @@ pub fn fs_info(w: &mut Writer, outcome: Outcome<FsInfo>, root: PostOp<'_>) {
     }
 }
 
-/// PATHCONF: the most names of a file, the longest name; names that are too long are refused, chown is
-/// for root, and case is kept and counts.
+/// PATHCONF: the most names of a file, and the longest name; names that are too long are refused, only root
+/// may use chown, and case is preserved and significant.
 pub fn path_conf(w: &mut Writer, outcome: Outcome<(u32, u32)>, file: PostOp<'_>) {
     let limits = status(w, outcome);
     post_op(w, file);

@@ -54,7 +54,7 @@ fn a_write_takes_no_more_than_was_sent() {
 }
 
 #[test]
-fn a_call_that_is_cut_or_too_long_is_malformed() {
+fn a_truncated_or_too_long_call_is_malformed() {
     let call = write_call(4, b"data");
     for len in 0..call.len() {
         assert!(Call::decode(7, &call[..len]).is_err(), "cut to {len} bytes");
@@ -87,7 +87,7 @@ fn contents_are_read_in_place() {
 }
 
 #[test]
-fn a_listing_keeps_to_its_limits() {
+fn a_listing_respects_its_limits() {
     for bytes_max in 0..600 {
         let mut w = Writer::default();
         let attributes = attributes();
@@ -103,7 +103,7 @@ fn a_listing_keeps_to_its_limits() {
         }
     }
     let mut w = Writer::default();
-    // Of an entry with a name of four bytes, 28 count: mark, number, name and cookie.
+    // An entry with a name of four bytes counts as 28 bytes: mark, number, name and cookie.
     let mut listing = reply::Listing::plus(&mut w, None, 28, 10_000);
     assert!(listing.push(1, b"name", 1, None));
     assert!(!listing.push(1, b"name", 2, None));
@@ -113,7 +113,7 @@ fn a_listing_keeps_to_its_limits() {
 
 proptest! {
     #[test]
-    fn no_bytes_do_harm(procedure in 0u32..23, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_cause_a_panic(procedure in 0u32..23, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Call::decode(procedure, &bytes);
         let _ = crate::mount::Call::decode(procedure, &bytes);
         let _ = rpc::Call::decode(&bytes);

@@ -9,7 +9,7 @@ fn known(named: Named<'_>) -> Option<u32> {
 }
 
 #[test]
-fn every_way_to_write_it_is_read() {
+fn all_notations_are_accepted() {
     let expected = "user::rw-,user:2:r--,group::---,group:4:-w-,group:10:r-x,mask::rw-,other::r--";
     let texts = [
         // GNU tar.
@@ -30,7 +30,7 @@ fn every_way_to_write_it_is_read() {
 }
 
 #[test]
-fn bytes_and_text_say_the_same() {
+fn bytes_and_text_are_equivalent() {
     let text = "user::rwx,user:1000:r-x,group::r-x,mask::rwx,other::---";
     let acl = Acl::from_text(text.as_bytes(), known).expect("an ACL");
     let bytes = acl.to_bytes();
@@ -54,9 +54,10 @@ fn missing_entries_are_added_or_reported() {
     }
 }
 
-/// With an ACL the group bits of a mode are the mask. A copy without the ACL gave them to the owning group.
+/// Regression: with an ACL, the group bits of a mode are the mask. A copy without the ACL granted them to the
+/// owning group.
 #[test]
-fn a_mode_without_its_acl_gives_the_group_no_more() {
+fn a_mode_without_its_acl_grants_the_group_no_more() {
     let acl = Acl::from_text(b"user::rw-,user:1:rw-,group::r--,mask::rw-,other::---", known);
     assert_eq!(acl.expect("an ACL").mode_without(0o4660), 0o4640);
     let acl = Acl::from_text(b"user::rw-,user:1:r--,group::rwx,mask::r--,other::---", known);

@@ -37,7 +37,7 @@ fn extended(kind: u8, records: &[(&str, &[u8])]) -> Vec<u8> {
     file("pax", kind, &bytes)
 }
 
-/// Each entry's name and contents, and how the reading ended.
+/// Each entry's name and contents, and the result at the end.
 fn read(bytes: &[u8]) -> (Vec<(String, String)>, Result<(), Error>) {
     let mut archive = Archive::new(bytes);
     let mut found = Vec::new();
@@ -71,7 +71,7 @@ fn pair(name: &str, contents: &str) -> (String, String) {
 }
 
 #[test]
-fn records_hold_for_the_next_entry_and_global_ones_for_all() {
+fn records_apply_to_the_next_entry_and_global_ones_to_all() {
     let bytes = [
         extended(b'g', &[("comment", b"4711"), ("mtime", b"7"), ("uid", b"9")]),
         extended(b'x', &[("path", b"long"), ("uid", b"3000000")]),
@@ -84,13 +84,13 @@ fn records_hold_for_the_next_entry_and_global_ones_for_all() {
     let uid_and_time = |entry: Option<Entry>| entry.map(|entry| (entry.uid, entry.mtime.seconds));
     assert_eq!(uid_and_time(archive.next_entry().expect("whole")), Some((3_000_000, 7)));
     assert_eq!(uid_and_time(archive.next_entry().expect("whole")), Some((9, 7)));
-    // git archive of an empty tree.
+    // The output of git archive for an empty tree.
     assert_eq!(names_and_contents(&extended(b'g', &[("comment", b"4711")])), []);
 }
 
-/// A value that looks like a record of a size made one reader see other entries than the others.
+/// With a value that looks like a size record, one reader saw other entries than the others.
 #[test]
-fn a_size_is_that_of_its_own_record() {
+fn only_a_records_own_key_sets_the_size() {
     let size = |text: &'static [u8]| {
         [extended(b'x', &[("comment", b"a\n11 size=1\n"), ("size", text)]), block("f", b'0', 0)]
             .concat()
@@ -108,7 +108,7 @@ fn a_size_is_that_of_its_own_record() {
 }
 
 #[test]
-fn gnu_tar_has_long_names_in_entries_of_their_own() {
+fn long_names_of_gnu_tar_have_separate_entries() {
     let long = "n".repeat(300);
     let target = "t".repeat(200);
     let bytes = [
@@ -123,7 +123,8 @@ fn gnu_tar_has_long_names_in_entries_of_their_own() {
 
 #[test]
 fn a_size_is_ignored_for_types_without_contents() {
-    // Programs write the size of the file with its links, and the size a directory may grow to.
+    // Programs write the size of the file into its links, and the size to which a directory may
+    // grow.
     let bytes = [
         block("link", b'1', 700),
         block("dir", b'5', 4096),
@@ -165,7 +166,7 @@ fn times_before_1970_are_binary_in_a_header() {
 }
 
 #[test]
-fn damage_to_one_entry_is_its_own() {
+fn damage_affects_only_its_own_entry() {
     let bytes = [file("pax", b'x', b"no records"), file("f", b'0', b"x"), file("g", b'0', b"y")];
     let bytes = bytes.concat();
     let mut archive = Archive::new(&*bytes);
@@ -180,7 +181,7 @@ fn damage_to_one_entry_is_its_own() {
 }
 
 #[test]
-fn an_archive_ends_with_zeros_or_with_the_input_and_nowhere_else() {
+fn an_archive_ends_only_with_zeros_or_with_the_input() {
     let whole = [file("f", b'0', b"x"), vec![0; 1024], file("g", b'0', b"y")].concat();
     assert_eq!(names_and_contents(&whole), [pair("f", "x")]);
     assert_eq!(names_and_contents(&whole[..1024]), [pair("f", "x")]);
@@ -201,7 +202,7 @@ fn an_archive_ends_with_zeros_or_with_the_input_and_nowhere_else() {
 }
 
 #[test]
-fn an_extended_header_does_not_take_all_memory() {
+fn an_extended_header_cannot_exhaust_memory() {
     let (_, end) = read(&block("pax", b'x', EXTENSION_BYTES_MAX + 1));
     assert!(matches!(end, Err(Error::Size)), "{end:?}");
 }

@@ -8,7 +8,7 @@ fn record(key: &[u8], value: &[u8]) -> Record {
 }
 
 /// A reader that splits a header at line ends loses every file with an ACL, whose entries GNU tar separates
-/// by them, and lets a value smuggle in records.
+/// by line ends, and accepts records inside a value.
 #[test]
 fn a_value_may_contain_line_ends_and_records() {
     let value = b"user::rw-\ngroup::r--\n12 size=999\n";
@@ -77,10 +77,10 @@ fn times_have_fractions_and_may_be_before_1970() {
 }
 
 #[test]
-fn extended_attributes_come_from_gnu_tar_and_from_bsdtar() {
+fn extended_attributes_of_gnu_tar_and_bsdtar_are_decoded() {
     let of_gnu_tar = [record(b"SCHILY.xattr.user.a%3Db%25c%41", b"v\n\0"), record(b"mtime", b"1")];
     assert_eq!(xattrs(&of_gnu_tar), Ok(vec![record(b"user.a=b%c%41", b"v\n\0")]));
-    // bsdtar keeps the name in one of the two alone.
+    // bsdtar preserves the name only in the second form.
     let of_bsdtar = [
         record(b"SCHILY.xattr.user.b", b"\0\n\xff"),
         record(b"LIBARCHIVE.xattr.user.%62%C3%A9", b"AAr/"),
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_taken_or_refused(bytes in vec(any::<u8>(), 0..64)) {
+    fn any_bytes_are_decoded_or_refused(bytes in vec(any::<u8>(), 0..64)) {
         let _ = decode(&bytes);
         let _ = time(&bytes);
         let _ = base64(&bytes);

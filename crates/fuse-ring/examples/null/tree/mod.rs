@@ -1,5 +1,5 @@
-//! A file system in memory, as small as one can be that behaves: what the transports are measured
-//! with and tested against. One lock guards all of it.
+//! A minimal but correct file system in memory, with which the transports are measured and tested. One lock
+//! guards all of it.
 
 mod nodes;
 
@@ -39,12 +39,12 @@ pub struct Seen {
     pub copies: u64,
     /// How often the session ended.
     pub destroyed: u64,
-    /// The kernel forgot a lookup that it had not made.
+    /// Whether the kernel forgot a lookup that it had not made.
     pub forgotten_too_often: bool,
 }
 
 impl Default for Tree {
-    /// An empty tree that belongs to the user running this.
+    /// An empty tree that belongs to the user of this process.
     fn default() -> Tree {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         Tree(Arc::new(Mutex::new(Nodes::new(S_IFDIR | 0o755, uid.as_raw(), gid.as_raw()))))
@@ -52,25 +52,25 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// How many lookups the kernel holds, by our count.
+    /// The number of lookups that the kernel holds, according to this side.
     #[allow(dead_code, reason = "for tests")]
     pub fn lookups(&self) -> u64 {
         self.tree().nodes.values().map(|node| node.lookups).sum()
     }
 
-    /// How many inodes there are, the root and those without a name included.
+    /// The number of inodes, including the root and those without names.
     #[allow(dead_code, reason = "for tests")]
     pub fn inodes(&self) -> usize {
         self.tree().nodes.len()
     }
 
-    /// The requests so far.
+    /// The requests up to now.
     #[allow(dead_code, reason = "for tests")]
     pub fn seen(&self) -> Seen {
         self.tree().seen
     }
 
-    /// Makes a file behind the kernel's back, in the root, or changes it.
+    /// Creates or changes a file in the root without the kernel's knowledge.
     #[allow(dead_code, reason = "for tests")]
     pub fn put(&self, name: &[u8], data: &[u8]) -> NodeId {
         let mut tree = self.tree();
@@ -85,7 +85,7 @@ impl Tree {
         node
     }
 
-    /// Removes a file of the root behind the kernel's back.
+    /// Removes a file of the root without the kernel's knowledge.
     #[allow(dead_code, reason = "for tests")]
     pub fn take(&self, name: &[u8]) -> Result<(), Errno> {
         self.tree().remove(NodeId::ROOT, name, false)
@@ -96,7 +96,7 @@ impl Tree {
     }
 }
 
-/// Copies what fits, and returns how much there is.
+/// Copies as much as fits, and returns the whole length.
 fn copy_out(value: &[u8], buf: &mut [u8]) -> usize {
     if let Some(target) = buf.get_mut(..value.len()) {
         target.copy_from_slice(value);
@@ -114,7 +114,7 @@ impl Handler for Tree {
         let left = tree.nodes.get(&node).and_then(|found| found.lookups.checked_sub(lookups));
         match (left, tree.nodes.get_mut(&node)) {
             (Some(left), Some(found)) => found.lookups = left,
-            // The root is not looked up, and may be forgotten all the same.
+            // The root is not looked up, but may be forgotten nevertheless.
             _ if node == NodeId::ROOT => {}
             _ => tree.seen.forgotten_too_often = true,
         }
@@ -432,7 +432,7 @@ impl Handler for Tree {
         }
     }
 
-    /// Everything is data, and the only hole is behind it.
+    /// Everything is data; the only hole is at the end.
     fn lseek(
         &self,
         _: &Context<'_>,

@@ -1,4 +1,4 @@
-//! The inodes and the names of the tree, and how they hold each other.
+//! The inodes and names of the tree, and their references to each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -33,8 +33,8 @@ pub enum Content {
     Directory(Directory),
 }
 
-/// Names by name, and by the cookie that listings continue from. The parent has the cookies 1
-/// and 2.
+/// A directory's entries, by name and by the cookie from which listings continue. The cookies 1 and
+/// 2 are `.` and `..`.
 #[derive(Debug)]
 pub struct Directory {
     pub parent: NodeId,
@@ -89,7 +89,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// The root alone.
+    /// A tree with only the root.
     pub fn new(mode: u32, uid: u32, gid: u32) -> Nodes {
         let mut nodes = Nodes { nodes: HashMap::new(), last: 0, seen: Seen::default() };
         let root = nodes.add(mode, uid, gid, Content::Directory(Directory::new(NodeId::ROOT)));
@@ -144,7 +144,7 @@ impl Nodes {
         NodeId(self.last)
     }
 
-    /// Makes an inode with a name.
+    /// Creates an inode with a name.
     pub fn make(
         &mut self,
         cx: &Context<'_>,
@@ -162,7 +162,7 @@ impl Nodes {
         Ok(self.name(parent, name, node))
     }
 
-    /// Gives a new inode its first name.
+    /// Adds the first name of a new inode.
     pub fn name(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> NodeId {
         if let Some(found) = self.nodes.get_mut(&node) {
             found.attr.nlink = if found.is_dir() { 2 } else { 1 };
@@ -181,7 +181,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// A node lost a name.
+    /// Removes a name of a node.
     pub fn drop_name(&mut self, node: NodeId) -> Result<(), Errno> {
         let found = self.get_mut(node)?;
         found.attr.nlink = if found.is_dir() { 0 } else { found.attr.nlink - 1 };
@@ -209,14 +209,14 @@ impl Nodes {
         self.drop_name(node)
     }
 
-    /// The entry of a node; the kernel holds one lookup more.
+    /// The entry of a node; counts one more lookup by the kernel.
     pub fn entry(&mut self, node: NodeId) -> Result<Entry, Errno> {
         let found = self.get_mut(node)?;
         found.lookups += 1;
         Ok(entry_of(node, found))
     }
 
-    /// Gives the entry to the listing, and counts the lookup if it was taken.
+    /// Adds the entry to the listing, and counts the lookup if the entry fitted.
     pub fn push(
         &mut self,
         listing: &mut ListingPlus<'_>,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::{Dialect, Opcode, Operation, Request};
 use super::{Frame, decode};
 
-/// Looks at everything that a request offers to look at.
+/// Reads all parts of a request.
 fn look(request: &Request<'_>) {
     std::hint::black_box(format!("{request:?}"));
     request.context.extensions.security_contexts().for_each(|context| {
@@ -32,11 +32,11 @@ proptest! {
         }
     }
 
-    /// Valid headers, so that the bodies are reached.
+    /// Valid headers, so that the bodies are decoded.
     #[test]
     fn bodies_are_operations_or_errors(
         opcode in 0_u32..60,
-        // Zeros and slashes are what names are about.
+        // Zeros and slashes are the special characters of names.
         body in vec(prop_oneof![any::<u8>(), Just(0), Just(b'/')], 0..300),
         extension_len in 0_u16..12,
         setxattr_ext: bool,

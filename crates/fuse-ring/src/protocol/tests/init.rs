@@ -24,7 +24,7 @@ fn init(flags: u32) -> Bytes {
 }
 
 #[test]
-fn the_second_word_of_flags_counts_if_the_first_says_so() {
+fn the_second_word_of_flags_counts_only_with_init_ext() {
     let decoded = |offered: u64| {
         let offered = Features::from_bits_retain(offered);
         Operation::Init(InitRequest { major: 7, minor: 45, max_readahead: 1 << 17, offered })
@@ -40,15 +40,15 @@ fn the_second_word_of_flags_counts_if_the_first_says_so() {
 }
 
 #[test]
-fn nothing_is_taken_that_is_not_offered() {
+fn only_offered_features_are_accepted() {
     let granted = agreed(&offer(Features::ASYNC_READ), &Wishes::default());
     assert_eq!(granted.features, Features::ASYNC_READ);
-    // 32 pages are what a request has where that is not negotiable.
+    // Without negotiation, a request has at most 32 pages.
     assert_eq!(granted.max_write, 32 * 4096);
 }
 
 #[test]
-fn locks_and_splices_are_never_taken() {
+fn locks_and_splices_are_never_accepted() {
     let wishes = Wishes { features: EVERYTHING, ..Wishes::default() };
     let granted = agreed(&offer(EVERYTHING), &wishes);
     assert!(!granted.features.intersects(Features::POSIX_LOCKS | Features::FLOCK_LOCKS));
@@ -69,10 +69,10 @@ fn sizes_are_whole_pages() {
     assert_eq!(huge.max_write, 65535 * 4096);
 }
 
-/// A file system that elided `OPEN` and had asked for `ATOMIC_O_TRUNC` kept the old contents on
-/// `> file`: the truncation was in the `OPEN` that was never sent.
+/// Regression: a file system that elided `OPEN` and had requested `ATOMIC_O_TRUNC` kept the old
+/// contents on `> file`: the truncation was in the `OPEN` that was never sent.
 #[test]
-fn files_that_are_not_opened_are_not_truncated_by_opening() {
+fn atomic_o_trunc_is_not_negotiated_with_elided_opening() {
     let wishes = Wishes { elide_open: true, ..Wishes::default() };
     assert!(wishes.features.contains(Features::ATOMIC_O_TRUNC));
     let granted = agreed(&offer(EVERYTHING), &wishes);
@@ -83,7 +83,7 @@ fn files_that_are_not_opened_are_not_truncated_by_opening() {
 }
 
 #[test]
-fn the_minor_version_is_the_lesser() {
+fn the_lower_minor_version_is_used() {
     let minor =
         |minor| negotiate(&InitRequest { minor, ..offer(EVERYTHING) }, &Wishes::default(), 4096);
     assert!(matches!(minor(60), Negotiation::Agreed(Granted { minor: 45, .. })));

@@ -1,4 +1,4 @@
-//! Every kind of reply, to bytes.
+//! Encoding of every kind of reply.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn entry_bytes() -> Bytes {
     bytes().u64(20).u64(21).u64(22).u64(24).u32(23).u32(25).bytes(&attr_bytes().0)
 }
 
-/// The bytes that a function writes to the front of a buffer that can hold any reply of fixed length.
+/// The bytes that a function writes to a buffer with room for any reply of fixed length.
 fn written(encode: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
     let mut buf = [0xaa; encode::FIXED_LEN_MAX];
     let len = encode(&mut buf);
@@ -52,11 +52,11 @@ fn written(encode: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
 }
 
 #[test]
-fn headers_have_a_length_or_an_error() {
+fn headers_contain_a_length_or_an_error() {
     assert_eq!(encode::header(99, Ok(8)), *bytes().u32(24).u32(0).u64(99).0);
     let error = encode::header(99, Err(Errno::NOENT));
     assert_eq!(error, *bytes().u32(16).u32(2_u32.wrapping_neg()).u64(99).0);
-    // The kernel would drop a reply with an error out of its range, and the caller would hang.
+    // The kernel would drop a reply with an invalid error, and the caller would hang.
     let strange = encode::header(99, Err(Errno::from_raw_os_error(512)));
     assert_eq!(strange, encode::header(99, Err(Errno::IO)));
 }
@@ -130,7 +130,7 @@ fn devices_are_packed_as_the_kernel_does() {
 }
 
 #[test]
-fn listings_are_padded_and_refuse_what_does_not_fit() {
+fn listings_are_padded_and_refuse_entries_that_do_not_fit() {
     let mut buf = [0xaa; 32 + 32 + 24];
     let mut listing = Listing::new(&mut buf);
     assert!(listing.is_empty());
@@ -155,7 +155,7 @@ fn listings_with_attributes() {
     assert_eq!((listing.len(), listing.room()), (320, 0));
     assert_eq!(listing.push(&ENTRY, 3, b"x"), Err(Full));
     let first = entry_bytes().u64(1).u64(1).u32(3).u32(8).bytes(b"abc\0\0\0\0\0");
-    // No node: the kernel does not look it up.
+    // No node: the kernel does not count a lookup.
     let second = first.bytes(&[0; 128]).u64(9).u64(2).u32(1).u32(4).bytes(b".\0\0\0\0\0\0\0");
     assert_eq!(buf[..], second.0);
 }

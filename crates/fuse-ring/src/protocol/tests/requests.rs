@@ -1,4 +1,4 @@
-//! Every operation, from bytes.
+//! Decoding of every operation.
 
 use super::super::{
     CopyFileRange, Create, Dialect, Fallocate, FileHandle, Ioctl, LockOwner, Malformed, NodeId,
@@ -28,7 +28,7 @@ fn the_header_names_the_caller_and_the_node() {
 }
 
 #[test]
-fn names_are_bytes_with_an_end() {
+fn names_are_terminated_bytes() {
     decodes(Opcode::Lookup, bytes().bytes(b"\xff\x01\0"), Operation::Lookup { name: b"\xff\x01" });
     decodes(Opcode::Lookup, bytes().bytes(b"..\0"), Operation::Lookup { name: b".." });
     fails(Opcode::Lookup, bytes().bytes(b"a"), Malformed::Unterminated);
@@ -39,7 +39,7 @@ fn names_are_bytes_with_an_end() {
 }
 
 #[test]
-fn names_of_xattrs_may_have_slashes() {
+fn names_of_xattrs_may_contain_slashes() {
     let body = bytes().u32(4096).u32(0).bytes(b"user.a/b\0");
     decodes(Opcode::GetXattr, body, Operation::GetXattr { name: b"user.a/b", size: 4096 });
     decodes(
@@ -84,7 +84,7 @@ fn setattr(valid: u32) -> Bytes {
 }
 
 #[test]
-fn setattr_sets_what_is_valid() {
+fn setattr_sets_only_valid_fields() {
     decodes(Opcode::SetAttr, setattr(0), Operation::SetAttr(SetAttr::default()));
     let everything = SetAttr {
         handle: Some(FileHandle(1)),
@@ -92,7 +92,7 @@ fn setattr_sets_what_is_valid() {
         uid: Some(10),
         gid: Some(11),
         size: Some(2),
-        // Before 1970, and with more nanoseconds than there are.
+        // A time before 1970, and too many nanoseconds.
         atime: Some(SetTime::At(Timestamp { seconds: -1, nanoseconds: 7 })),
         mtime: Some(SetTime::At(Timestamp { seconds: 5, nanoseconds: 8 })),
         ctime: Some(Timestamp { seconds: 6, nanoseconds: 999_999_999 }),
@@ -127,7 +127,7 @@ fn making() {
     let create = Create { flags: 0o102, mode: 0o100_644, umask: 0o22, kill_suid_sgid: true };
     let arguments = || bytes().u32(0o102).u32(0o100_644).u32(0o22).u32(1);
     decodes(Opcode::Create, arguments().bytes(b"f\0"), Operation::Create { name: b"f", create });
-    // The name that comes with `TMPFILE` is the kernel's own affair.
+    // The name in `TMPFILE` is internal to the kernel.
     decodes(Opcode::TmpFile, arguments().bytes(b"/\0"), Operation::TmpFile { create });
 }
 
@@ -216,7 +216,7 @@ fn setxattr_has_two_forms() {
 }
 
 #[test]
-fn the_rest() {
+fn other_operations() {
     decodes(Opcode::ReadLink, bytes(), Operation::ReadLink);
     decodes(Opcode::StatFs, bytes(), Operation::StatFs);
     decodes(Opcode::Destroy, bytes(), Operation::Destroy);
@@ -274,7 +274,7 @@ fn opcodes_have_their_numbers() {
 }
 
 #[test]
-fn every_argument_can_be_cut_short() {
+fn every_truncated_argument_is_malformed() {
     for &opcode in Opcode::ALL {
         let len = opcode.argument_len(true);
         if len > 0 {
@@ -313,10 +313,10 @@ fn extensions_come_last() {
 }
 
 #[test]
-fn extensions_that_do_not_add_up_are_refused() {
+fn inconsistent_extensions_are_refused() {
     let cases = [
-        // Longer than what there is, shorter than its own header, a context without its NUL, more
-        // contexts than there are, groups without a count.
+        // Longer than the rest, shorter than its own header, a context without its NUL, fewer
+        // contexts than announced, groups without a count.
         bytes().u32(24).u32(32).u32(1).u32(7),
         bytes().u32(4).u32(32).u32(1).u32(7),
         bytes().u32(24).u32(1).u32(0).u32(0).bytes(b"nameless"),

@@ -1,8 +1,9 @@
-//! How many threads serve.
+//! The default number of threads.
 
 use super::*;
 
-/// Eight callers that wait for one core's disk do not wait for threads; a large machine has no hundreds.
+/// With one core, eight callers can wait for a disk without waiting for threads; a large machine does not
+/// have hundreds of threads.
 #[test]
 fn few_cores_have_more_threads_each() {
     let threads = [1, 2, 3, 4, 64].map(threads_per_core);

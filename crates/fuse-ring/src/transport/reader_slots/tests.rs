@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn leaving_a_seat_admits_one_other_thread() {
+fn leaving_a_slot_admits_one_other_thread() {
     let slots = &ReaderSlots::new(1);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -16,7 +16,7 @@ fn leaving_a_seat_admits_one_other_thread() {
                 scope.spawn(move || {
                     let reading = slots.take();
                     sender.send(reading).unwrap();
-                    // Until the end, which it must not take for itself.
+                    // Until the end, since it must not take the slot itself.
                     while !slots.ended.load(Ordering::Relaxed) {
                         thread::yield_now();
                     }
@@ -38,7 +38,7 @@ fn leaving_a_seat_admits_one_other_thread() {
 }
 
 #[test]
-fn a_thread_that_ends_leaves_its_seat() {
+fn a_thread_that_ends_frees_its_slot() {
     let slots = ReaderSlots::new(1);
     thread::scope(|scope| scope.spawn(|| assert!(slots.take())).join().unwrap());
     assert!(slots.take());
