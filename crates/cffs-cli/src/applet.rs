@@ -1,7 +1,8 @@
 //! Dispatch by the name under which the binary was called.
 //!
-//! mkfs(8), fsck(8) and mount(8) look for a program per type of file system. Each is this binary
-//! under another name; here its arguments become those of the `cffs` command that does the work.
+//! mkfs(8), fsck(8) and mount(8) look for a program per file system type. Each of these is this
+//! binary under another name; this module translates its arguments to those of the equivalent
+//! `cffs` command.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::cli::{Cli, Command};
 use crate::commands::mount_helper::MountHelper;
 use crate::exit::{self, Kind};
 
-/// Runs what the arguments ask for. Failures are reported here, under the program's name.
+/// Runs the command given by the arguments. Prints failures under the program's name.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let called_as = arguments.first().map(Path::new).and_then(Path::file_name);
     let called_as = called_as.unwrap_or(OsStr::new("cffs")).to_owned();
@@ -37,7 +38,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             let printed = usage.print();
             let kind = Kind::of_arguments(&called_as, arguments.get(1).map(OsString::as_os_str));
             match printed {
-                // Where standard error is closed no reader is left.
+                // If standard error is closed, nothing can be reported.
                 _ if usage.use_stderr() => kind.usage_code(),
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
@@ -57,7 +58,7 @@ fn parse<const N: usize>(
     Cli::try_parse_from(arguments).map(|cli| cli.command).map_err(without_hidden)
 }
 
-/// A wrong usage that suggests no command that is for programs alone.
+/// Removes suggestions of commands that are only for programs from a usage error.
 fn without_hidden(mut usage: clap::Error) -> clap::Error {
     let is_hidden = |name: &String| {
         let command = Cli::command();

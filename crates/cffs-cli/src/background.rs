@@ -6,8 +6,8 @@
 //! detach from the terminal, and the caller ends. A server that fails prints the reason and ends without that
 //! byte. So no process with threads is forked.
 //!
-//! The monitor runs until the server has ended. It logs the server's output on standard error, and a signal
-//! that ended the server: a process that is killed cannot log that itself.
+//! The monitor runs until the server has ended. It logs the server's output on standard error, and the signal
+//! that ended the server, if one did: a killed process cannot log that itself.
 //!
 //! ```text
 //!   caller ──spawn──▶ monitor ──spawn──▶ server: opens, mounts ──ready()──▶ serves, detached
@@ -30,7 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{crash_report, log, privileges};
 
-/// In the environment of monitor and server, so that they know what they are.
+/// The environment variable that tells monitor and server their role.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
 /// The role of this process.
@@ -55,20 +55,20 @@ fn role() -> Role {
 
 /// Starts this command again in another role, its standard output a pipe.
 fn again(role: &str) -> anyhow::Result<Child> {
-    // A lock of the caller would be held, and a pipe kept open, for as long as the volume is served.
+    // Otherwise a lock of the caller would be held, and a pipe kept open, while the volume is served.
     keep_descriptors_from_children().context("closing the caller's descriptors")?;
     let program = std::env::current_exe().context("finding the program itself")?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);
     if let Some(name) = arguments.next() {
-        // The name decides what the program does.
+        // The program's name selects its function.
         std::os::unix::process::CommandExt::arg0(&mut command, name);
     }
     command
         .args(arguments)
         .env(ROLE_VARIABLE, role)
-        // A server has a thread for each core and frees in one what another took. With a heap for
-        // each thread, glibc keeps twice the memory that is in use.
+        // A server has a thread for each core, and often one thread frees memory that another allocated. With
+        // a heap per thread, glibc would keep twice the memory in use.
         .env("MALLOC_ARENA_MAX", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -76,19 +76,19 @@ fn again(role: &str) -> anyhow::Result<Child> {
         .with_context(|| format!("starting the {role}"))
 }
 
-/// Waits for the byte that says that a child is ready; false if it ended without.
+/// Waits for the byte with which a child reports that it is ready; false if the child ended without it.
 fn is_ready(pipe: &mut Option<impl Read>) -> io::Result<bool> {
     let mut byte = [0];
     pipe.as_mut().map_or(Ok(false), |pipe| Ok(pipe.read(&mut byte)? == 1))
 }
 
-/// The exit code of a child that did not get ready.
+/// The exit code of a child that did not become ready.
 fn failure(status: ExitStatus) -> ExitCode {
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
     ExitCode::from(code.unwrap_or(32))
 }
 
-/// Plays this process's part in serving `source`: the command starts the other processes and ends, the
+/// Performs this process's role in serving `source`: the command starts the other processes and ends, the
 /// monitor ends with the server, and the server continues, in the background or not, with its log set up.
 pub fn enter(
     foreground: bool,
@@ -105,7 +105,7 @@ pub fn enter(
     };
     leave_session();
     let volume = source.canonicalize().unwrap_or_else(|_| source.to_owned());
-    // The monitor and the server write to one log, and one of them says if there is none.
+    // The monitor and the server write to the same log, and only one of them reports if there is none.
     let is_monitor = role == Role::Monitor;
     log::to_background(log_file, &volume, is_monitor);
     if is_monitor {
@@ -124,8 +124,7 @@ fn start() -> anyhow::Result<ExitCode> {
     Ok(failure(monitor.wait()?))
 }
 
-/// Starts the server of this image and waits for its end, which is logged unless it ended
-/// by itself.
+/// Starts the server of this image and waits for its end, which is logged if a signal caused it.
 fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     let mut server = again("server")?;
     let pid = server.id();
@@ -134,7 +133,7 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
         crash_report::log_end(image, pid, status);
         return Ok(failure(status));
     }
-    // A program that ends all processes of a service waits for the server, and so for the monitor.
+    // A program that ends all processes of a service waits for the server, and therefore for the monitor.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
@@ -143,7 +142,7 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     std::env::set_current_dir("/")?;
-    // It waits and logs, and needs nothing for that.
+    // The monitor only waits and logs, which needs no capabilities.
     if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
         tracing::warn!("{error:#}");
     }
@@ -155,14 +154,14 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { failure(status) })
 }
 
-/// Leaves the caller's session, so that its end does not end the server.
+/// Leaves the caller's session, so that the server outlives it.
 fn leave_session() {
-    // Fails only where the process leads a session already, which is as good.
+    // Fails only if the process already leads a session, which has the same effect.
     let _ = rustix::process::setsid();
 }
 
-/// Reports success to the monitor, and releases the caller's terminal and directory. Standard error goes to
-/// the monitor from now on.
+/// Reports success to the monitor, and releases the caller's terminal and directory. From now on the monitor
+/// receives standard error.
 pub fn ready() -> anyhow::Result<()> {
     say_ready()?;
     rustix::stdio::dup2_stderr(io::stdout())?;

@@ -1,4 +1,4 @@
-//! The command line: the one definition from which parsing, help, man pages and completions come.
+//! The command line: a single definition for parsing, help, man pages and completions.
 
 use std::process::ExitCode;
 
@@ -127,7 +127,7 @@ impl Command {
         }
     }
 
-    /// The convention that its exit codes follow.
+    /// The convention for its exit codes.
     pub fn kind(&self) -> Kind {
         match self {
             Command::Mount(_) => Kind::Mount,
@@ -136,7 +136,7 @@ impl Command {
         }
     }
 
-    /// Carries the command out.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Mkfs(command) => command.run(),

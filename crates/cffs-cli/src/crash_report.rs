@@ -1,6 +1,6 @@
 //! Crash reports: the log messages about a server that dies.
 //!
-//! A server logs its own panics, with the request that it was serving. After any other death, its monitor
+//! A server logs its own panics, with the request that it was serving. After any other crash, its monitor
 //! ([`crate::background`]) logs its last output on standard error and the signal that ended it.
 
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! The end of a volume's server, for commands that end one and return when the image is complete.
+//! Waits for the end of a volume's server, for commands that return when the image is complete.
 //!
 //! ```text
 //!   ask for shutdown reports ──▶ end the server ──▶ reports:  Closed    0, when its process has ended
@@ -7,7 +7,8 @@
 //!                                                           the end   1, the server died
 //! ```
 //!
-//! If the server cannot be asked (it has died, or belongs to another user), the state of the image decides.
+//! If the server cannot be queried (it has died, or belongs to another user), the state of the image
+//! determines the result.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,11 +26,11 @@ use crate::output::note;
 
 /// The polling interval.
 pub const INTERVAL: Duration = Duration::from_millis(20);
-/// How long an unused server may take to notice that it is unused.
+/// How long a server may take to notice that it has no users left.
 pub const NOTICE: Duration = Duration::from_secs(5);
-/// How long a server may take before the user is told.
+/// How long a server may take before a note is printed.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long a server that cannot be asked may take to complete the image.
+/// How long a server that cannot be queried may take to complete the image.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Notes on standard error about a server that takes long to end.
@@ -37,7 +38,7 @@ pub struct Waiting<'a> {
     command: &'static str,
     image: &'a Path,
     began: Instant,
-    /// The last reason for waiting that the server reported.
+    /// The last reason for waiting, as reported by the server.
     what: String,
     said: Option<String>,
 }
@@ -47,14 +48,14 @@ impl<'a> Waiting<'a> {
         Waiting { command, image, began: Instant::now(), what: String::new(), said: None }
     }
 
-    /// Keeps the reason for waiting, if the server reported one.
+    /// Records the reason for waiting, if the server reported one.
     pub fn hear(&mut self, heard: &Heard) {
         if let Heard::Report(ShutdownReport::Waiting(what)) = heard {
             self.what.clone_from(what);
         }
     }
 
-    /// Prints that the command waits, once for each reason.
+    /// Prints that the command waits, once per reason.
     pub fn note(&mut self) {
         if self.began.elapsed() < QUIET || self.said.as_ref() == Some(&self.what) {
             return;
@@ -67,7 +68,7 @@ impl<'a> Waiting<'a> {
 }
 
 /// Waits for the server's last shutdown report; `heard` is the previous one. Until the server closes the
-/// volume, `silence` is called repeatedly with the time waited, and may give up.
+/// volume, `silence` is called repeatedly with the time waited, and may abort the wait.
 pub fn last_report(
     mut waiting: Waiting,
     listener: &mut ShutdownListener,
@@ -114,16 +115,16 @@ fn died(image: &Path) -> String {
     )
 }
 
-/// Waits until no process has the image open, for a server that could not be asked. Fails unless the image
-/// was left clean and can be flushed, or cannot be reached.
+/// Waits until no process has the image open, for a server that could not be queried. Fails unless the image
+/// was closed cleanly and can be flushed, or cannot be accessed.
 pub fn last_state(command: &'static str, image: &Path) -> anyhow::Result<()> {
     match state_when_free(command, image)? {
         None => return Ok(()),
         Some(State::InUse) => bail!(died(image)),
         Some(_) => {}
     }
-    // The server may have ended because a flush failed, after which the device still shows what it may
-    // lose with its write cache.
+    // If the server ended because a flush failed, reads still return data that the device may lose with its
+    // write cache.
     File::open(image).and_then(|file| file.sync_data()).with_context(|| {
         let image = image.display();
         format!(
@@ -132,8 +133,8 @@ pub fn last_state(command: &'static str, image: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until no process has the image open and returns the state in which it was left. `None` if that
-/// cannot be known: the image cannot be reached, or was mounted again at once.
+/// Waits until no process has the image open and returns its state. `None` if that is unknown: the image
+/// cannot be accessed, or was mounted again at once.
 pub fn state_when_free(command: &'static str, image: &Path) -> anyhow::Result<Option<State>> {
     let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {
         Err(OpenError::InUse { .. }) => {

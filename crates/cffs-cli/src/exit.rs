@@ -1,4 +1,4 @@
-//! The end of the program: messages of failures, and exit codes by the convention of each kind of command.
+//! The end of the program: error messages, and exit codes by the convention of each kind of command.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,19 +15,19 @@ use crate::output::note;
 #[cfg(test)]
 mod tests;
 
-/// The convention that a command's exit codes follow.
+/// The convention for a command's exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 0, 1 for failure, 2 for wrong usage.
     Ordinary,
     /// As mount(8): 1 for wrong usage, 32 for failure.
     Mount,
-    /// As fsck(8): 8 for failure, 16 for wrong usage; problems found have codes of their own.
+    /// As fsck(8): 8 for failure, 16 for wrong usage; separate codes for problems found.
     Fsck,
 }
 
 impl Kind {
-    /// The convention to follow if the arguments cannot be parsed.
+    /// The convention if the arguments cannot be parsed.
     pub fn of_arguments(called_as: &OsStr, first: Option<&OsStr>) -> Kind {
         match (called_as.as_encoded_bytes(), first.map(OsStr::as_encoded_bytes)) {
             (b"mount.cffs" | b"mount.fuse.cffs" | b"mount.fuseblk.cffs", _) => Kind::Mount,
@@ -70,7 +70,7 @@ impl Kind {
     }
 }
 
-/// Prints why the command failed and returns its exit code. A closed pipe is not printed: its reader has
+/// Prints why the command failed and returns its exit code. A closed pipe causes no message: its reader has
 /// read enough.
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
@@ -83,8 +83,8 @@ pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Erro
     kind.failure_code()
 }
 
-/// The causes of a failure from the place to the cause, and advice. A cause that the text before it names, or
-/// that repeats that text, is printed once. The library's own advice is printed only without better advice.
+/// The causes of a failure, from the place to the root cause, with advice. A cause that the preceding text
+/// contains is printed once. The library's own advice is printed only without better advice.
 fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut own_advice = None;
@@ -113,8 +113,7 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     }
 }
 
-/// Whether a text repeats another and continues, not counting a name that happens to be the beginning of a
-/// word.
+/// Whether a text repeats another and continues, not counting a name that is only a prefix of a word.
 fn begins_with(text: &str, beginning: &str) -> bool {
     let rest = text.strip_prefix(beginning);
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
@@ -223,7 +222,7 @@ fn advice(
     }
 }
 
-/// A failure whose message is already on standard error.
+/// A failure whose message has already been printed.
 #[derive(Debug)]
 pub struct Reported;
 
@@ -235,8 +234,8 @@ impl std::fmt::Display for Reported {
 
 impl std::error::Error for Reported {}
 
-/// The outcome of printing a result that the exit code states as well: a reader that has closed the pipe, as
-/// head(1) does, changes nothing about it.
+/// Ignores a closed pipe when printing a result that the exit code reports as well: a reader such as head(1)
+/// may close it.
 pub fn unless_unread(printed: anyhow::Result<()>) -> anyhow::Result<()> {
     printed.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }

@@ -1,4 +1,4 @@
-//! The versions of a volume in a store that another program writes, for a mount that follows it.
+//! The versions of a volume in a store that another program writes, for a mount that follows them.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use cffs::vfs::types::OpenOptions;
 use cffs_object::{Counter, Follower, Location};
 use cffs_serve::fuse::{LeaveSeat, Newer, Watch, WatchedDevice};
 
-/// Opens each version as a volume of its own.
+/// Opens each version as a separate volume.
 pub struct NewerVersion {
     follower: Follower,
     open: OpenOptions,
     watch: Arc<Watch>,
-    /// Whether the follower has read what no volume was opened on yet.
+    /// Whether the follower has read a state of which no volume was opened yet.
     is_due: bool,
 }
 
@@ -27,7 +27,7 @@ impl NewerVersion {
     ) -> anyhow::Result<(NewerVersion, Arc<Volume>, Counter)> {
         let follower = Follower::open(location)?;
         let counter = follower.device().counter();
-        // No host: an epoch is read as a whole, even while another program has the volume open.
+        // Without a host: a version is consistent, even while another program has the volume open.
         let (waiter, recorder) = (Arc::new(LeaveSeat), Arc::new(Recorder::default()));
         let open = OpenOptions { waiter, recorder, host: None, ..open };
         let newer = NewerVersion { follower, open, watch, is_due: false };

@@ -1,4 +1,4 @@
-//! Opening an image or a device that others may have in use, or a volume in a store.
+//! Opens an image or a device that other programs may be using, or a volume in a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::journal_device;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
 
-/// How long a command waits for a program that writes the image: a server that is closing it, or
-/// another command.
+/// How long a command waits for a program that writes the image: a server that is closing it, or another
+/// command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much of that goes without a word: a server of a mount of type fuse completes the image after
+/// How long it waits before printing a note: a server of a mount of type fuse completes the image after
 /// umount(8) has returned.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Opens an image or a device, exclusively, or shared with other readers for reading.
 ///
-/// If it is mounted, in any mount namespace, this fails at once and says where. If it is open for writing
-/// otherwise, a server is about to close it or another command is running: this waits, with a note. It does
-/// not wait long for readers, since any user who may read the image can be one.
+/// If it is mounted, in any mount namespace, this fails at once; the error says where. If it is open for
+/// writing otherwise, a server is about to close it or another command is running: this waits, with a note.
+/// It does not wait long for readers, since any user who may read the image can be one.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     if let Some(mounted) = mounts::holding(path)? {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());
@@ -82,7 +82,7 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     }
 }
 
-/// The place in a store that is named, if it is a URL and no path.
+/// The place in a store, if the target is a URL and not a path.
 pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
     let Some(url) = target.to_str().filter(|text| Location::is_url(text)) else {
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
     Ok(Some(Location::parse(url)?))
 }
 
-/// Opens an image, a device, or a volume in a store, which `take_over` takes from its last writer.
+/// Opens an image, a device, or a volume in a store; `take_over` takes the latter from its last writer.
 pub fn open(
     target: &Path,
     access: Access,
@@ -102,7 +102,7 @@ pub fn open(
     open_with_journal(target, access, take_over, None)
 }
 
-/// How a command opens a volume in a store that it writes: it does not wait for the end of an outage.
+/// The options with which a command writes a volume in a store: it does not wait for the end of an outage.
 pub fn command_options(take_over: bool) -> cffs_object::OpenOptions {
     cffs_object::OpenOptions {
         take_over,
@@ -112,7 +112,7 @@ pub fn command_options(take_over: bool) -> cffs_object::OpenOptions {
     }
 }
 
-/// The same with a device for its journal that is named, if it has one of its own.
+/// The same with a named journal device, for volumes with a separate journal.
 pub fn open_with_journal(
     target: &Path,
     access: Access,
@@ -130,7 +130,7 @@ pub fn open_with_journal(
     Ok(Arc::new(device))
 }
 
-/// Pairs the volume's device with that of its journal, if that is a separate one and can be found. If it is
+/// Pairs the volume's device with that of its journal, if that is separate and can be found. If it is
 /// missing, the code that needs it reports that.
 fn with_its_journal(
     path: &Path,
@@ -163,7 +163,7 @@ fn process(user: &User) -> Option<&Process> {
     }
 }
 
-/// The mount that a process serves, perhaps from an image that has another path.
+/// The mount that a process serves, possibly from an image with another path.
 fn served_by(user: &User) -> Option<Mounted> {
     mount_of_server(process(user)?, mounts::all().ok()?)
 }
@@ -178,13 +178,13 @@ fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
     let (served, pid) = (mounts::served_by(process.pid), mounts::pid_inside(process.pid));
     let serves = |mounted: &Mounted| match served.is_empty() {
         false => served.contains(&mounted.device),
-        // The kernel does not show it to this user.
+        // The kernel does not show the server to this user.
         true => control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid),
     };
     mounts.into_iter().find(serves)
 }
 
-/// Where the volume on an image can be asked that a program has mounted in another mount namespace.
+/// A path for queries to the volume on an image, if it is mounted in another mount namespace.
 pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
     match FileDevice::open(path, Access::ReadOnly) {
         Err(OpenError::InUse { by, .. }) => Some(mounted_elsewhere(&by)?.1.directory),
@@ -201,7 +201,7 @@ pub fn open_volume(
     open_journaled_volume(path, device, None, options)
 }
 
-/// The same with a device for its journal that is named, if it has one of its own.
+/// The same with a named journal device, for volumes with a separate journal.
 fn open_journaled_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
@@ -220,7 +220,7 @@ fn open_journaled_volume(
     Ok(Arc::new(volume))
 }
 
-/// The same for a volume that is served: which operations cause which requests can be recorded.
+/// The same for a volume that will be served: device requests can be recorded with their causes.
 pub fn open_served_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
@@ -232,7 +232,7 @@ pub fn open_served_volume(
     open_journaled_volume(path, recorded, journal_device, OpenOptions { recorder, ..options })
 }
 
-/// Warns that the volume may change while it is read: through another host, which no lock covers, or because
+/// Warns that the volume may change while it is read: by another host, which locks do not exclude, or because
 /// this is a copy of a volume in use.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
     if let Some(user) = mark::user(superblock, &SystemHost, true) {

@@ -1,4 +1,4 @@
-//! Finds the device with the journal of a volume, if the journal is not on the volume itself.
+//! Finds the device that contains the journal of a volume with a separate journal.
 //!
 //! The UUID in the superblock equals the one in the journal's header. The journal is in a file in the image's
 //! directory, with `.journal` added to the image's name, or on a block device.
@@ -12,7 +12,7 @@ use cffs::format::journal::{HEADER_BLOCKS, HEADER_BYTES, Header};
 
 use crate::mounts;
 
-/// The path of the device that has the journal of a volume, if it is found.
+/// The path of the device with the journal of a volume, if it is found.
 pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
     let mut sibling = path.as_os_str().to_owned();
     sibling.push(".journal");
@@ -23,7 +23,7 @@ pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
         .find(|path| has_journal(path, superblock))
 }
 
-/// Whether the header on a file or a device is that of the volume's journal.
+/// Whether a file or device contains the header of the volume's journal.
 fn has_journal(path: &Path, superblock: &Superblock) -> bool {
     if !mounts::can_be_read(path) {
         return false;

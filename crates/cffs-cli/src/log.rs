@@ -1,7 +1,7 @@
 //! The log of a server in the background: a file, or the system's log.
 //!
-//! Servers of several volumes share a log, so each line names its volume. What repeats itself is
-//! counted instead of written ([`limit`]).
+//! Servers of several volumes share a log, so each line names its volume. Repeated messages are counted
+//! instead of written ([`limit`]).
 
 use std::fmt;
 use std::fs::File;
@@ -33,17 +33,17 @@ mod limit;
 #[cfg(test)]
 mod tests;
 
-/// Where journald and syslogd listen.
+/// The socket of journald or syslogd.
 const SYSTEM_LOG: &str = "/dev/log";
 /// Facility daemon, severity notice.
 const PRIORITY: u32 = 3 << 3 | 5;
-/// Others need not read which files of a volume are damaged.
+/// Other users must not learn which files of a volume are damaged.
 const LOG_MODE: u32 = 0o600;
 
-/// Which messages are logged, in the terms of `tracing`, for instance `debug`.
+/// The environment variable that filters messages, in the syntax of `tracing`, for instance `debug`.
 const FILTER_VARIABLE: &str = "CFFS_LOG";
 
-/// The last messages of this program, whatever else becomes of them.
+/// The last messages of this program, whether they are logged or not.
 pub fn recent() -> RecentLog {
     static RECENT: LazyLock<RecentLog> = LazyLock::new(RecentLog::default);
     RECENT.clone()
@@ -52,12 +52,12 @@ pub fn recent() -> RecentLog {
 /// Sends messages to standard error.
 pub fn to_stderr() {
     let builder = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(io::stderr);
-    // A second call is a mistake without consequences: the first one counts.
+    // Only the first call has an effect.
     let _ = builder.finish().with(recent()).try_init();
 }
 
-/// Sends messages about a volume to `file` or, without one, to the system's log; if no system log listens, to
-/// a file of our own. If no log can be written, the volume is served without one, with a message on standard
+/// Sends messages about a volume to `file` or, without one, to the system's log; if that does not exist, to a
+/// file of our own. If no log can be written, the volume is served without one, with a message on standard
 /// error if `is_said`.
 pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     let volume = volume.to_path_buf();
@@ -102,7 +102,7 @@ fn filter() -> EnvFilter {
     EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-/// Opens a log for appending. A symbolic link that waits where a log should be is not followed.
+/// Opens a log for appending. Does not follow symbolic links, which others may have planted.
 fn open(path: &Path) -> io::Result<File> {
     let opened = File::options()
         .create(true)
@@ -116,27 +116,27 @@ fn open(path: &Path) -> io::Result<File> {
     })
 }
 
-/// `/var/log/cffs.log` for root; a file in the directory of the user's state, or of their session, for
-/// others. Never in a directory that others can write, where something may wait under its name.
+/// `/var/log/cffs.log` for root; a file in the directory of the user's state, or of the session, for others.
+/// Never in a directory that others can write, where they could plant a file with its name.
 fn own_file() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/log/cffs.log"));
     }
     let dir = own_dir(|name| std::env::var_os(name).map(PathBuf::from))?.join("cffs");
-    // If it cannot be made, opening the log says why.
+    // If this fails, opening the log returns the reason.
     let _ = std::fs::create_dir_all(&dir);
     Some(dir.join("cffs.log"))
 }
 
 fn own_dir(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    // A path that is not absolute says nothing (XDG Base Directory Specification).
+    // A relative path is ignored (XDG Base Directory Specification).
     let variable = |name| variable(name).filter(|path| path.is_absolute());
     variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
         .or_else(|| variable("XDG_RUNTIME_DIR"))
 }
 
-/// One message a line: time, level, volume, text and fields.
+/// Writes one message per line: time, level, volume, text and fields.
 struct Lines {
     volume: String,
     has_time: bool,
@@ -217,7 +217,7 @@ impl Drop for Message<'_> {
         for line in self.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let mut datagram = format!("<{PRIORITY}>cffs[{}]: ", std::process::id()).into_bytes();
             datagram.extend_from_slice(line);
-            // No other place is left to report that the log itself fails.
+            // A failure of the log itself cannot be reported anywhere.
             let _ = self.socket.send(&datagram);
         }
     }

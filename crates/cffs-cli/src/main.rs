@@ -1,11 +1,11 @@
-//! The one binary of C-FFS.
+//! The single binary of C-FFS.
 //!
-//! `cffs COMMAND` does everything; under the names `mkfs.cffs`, `fsck.cffs`, `mount.cffs` and the like
-//! (`mount.fuseblk.cffs`) the same binary follows the conventions of those programs. It is thin: each module
-//! of [`commands`] defines one command's flags and the function that runs it, and calls the library. The
-//! other modules have what several commands need.
+//! `cffs COMMAND` has all functions; under the names `mkfs.cffs`, `fsck.cffs`, `mount.cffs` and variants
+//! (`mount.fuseblk.cffs`) the same binary follows the conventions of those programs. Each module of
+//! [`commands`] defines one command's flags and the function that runs it, and calls the library. The other
+//! modules contain code that several commands share.
 
-// They panic where they cannot write: see `output`.
+// These macros panic if they cannot write: see `output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod applet;

@@ -24,30 +24,30 @@ pub use help::{help, help_of_serve};
 /// The options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// How the volume is opened.
+    /// The options for opening the volume.
     pub open: OpenOptions,
-    /// Users other than the mounter may enter.
+    /// Whether users other than the mounter have access.
     pub allow_other: bool,
     /// Flags of the kernel's mount.
     pub flags: Flags,
     is_root: bool,
-    /// Changes an existing mount instead of making one.
+    /// Whether to change an existing mount instead of mounting.
     pub remount: bool,
-    /// Mounts on a block device where that is possible.
+    /// Whether to mount a block device, if possible.
     pub block_device: bool,
-    /// How requests arrive.
+    /// The transport of requests.
     pub transport: TransportChoice,
-    /// How long a request or the device may take before the log says what waits for what.
+    /// How long a request or the device may take before the log reports the wait and its cause.
     pub stall: Duration,
     /// How long a commit to an object store is retried; `None` for ever.
     pub soft: Option<Duration>,
-    /// How often an object store is polled for what another program wrote, if the volume is followed.
+    /// The interval of polling an object store for another program's changes, if the volume is followed.
     pub follow: Option<Duration>,
     /// The directory on a local disk that caches data read from an object store, and its size limit.
     pub cache_dir: Option<(PathBuf, u64)>,
-    /// The directory on a local disk where synced changes wait until an object store has them.
+    /// The directory on a local disk for staged syncs.
     pub staging: Option<PathBuf>,
-    /// The device that has the volume's journal; searched for if `None`.
+    /// The device with the volume's journal; searched for if `None`.
     pub journal_device: Option<PathBuf>,
     /// How long the volume must be idle before it is regrouped; `None` for never.
     pub regroup_after: Option<Duration>,
@@ -60,15 +60,15 @@ pub struct MountOptions {
 /// Flags of the kernel's mount; `None` where an option was not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// No writes.
+    /// Whether writes are refused.
     pub read_only: Option<bool>,
-    /// Set-id bits are honoured; by default on root's mounts.
+    /// Whether set-id bits are honoured; by default on root's mounts.
     pub suid: Option<bool>,
-    /// Device files work; by default on root's mounts.
+    /// Whether device files work; by default on root's mounts.
     pub dev: Option<bool>,
-    /// Programs can be executed, which is the default.
+    /// Whether programs can be executed; true by default.
     pub exec: Option<bool>,
-    /// Symbolic links are followed, which is the default.
+    /// Whether symbolic links are followed; true by default.
     pub symlink_follow: Option<bool>,
 }
 
@@ -139,11 +139,11 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Applies what the given options imply for a volume in an object store or outside of one.
+    /// Applies implied options for a volume in an object store or outside one.
     ///
     /// # Errors
     ///
-    /// Options that do not go together.
+    /// Fails for incompatible options.
     pub fn settle(&mut self, is_in_store: bool) -> anyhow::Result<()> {
         if self.cache_dir.is_some() && !is_in_store {
             bail!("mount option 'cache-dir' is for a volume in an object store, given by its URL");
@@ -153,7 +153,7 @@ impl MountOptions {
                 "mount option 'staging' is for a volume in an object store that is written, given by its URL"
             );
         }
-        // A scan of such a volume would send the names and inodes of all that it reads (decision 013).
+        // A scan of such a volume would write the inodes of everything that it reads (decision 013).
         if is_in_store && !self.given.contains("atime") {
             self.open.atime = AtimeMode::Never;
         }
@@ -179,13 +179,13 @@ impl MountOptions {
 
     /// Applies the directory of the option `staging`.
     pub fn set_staging(&mut self, directory: &Path) -> anyhow::Result<()> {
-        // The server leaves the directory in which it was started.
+        // The server changes its working directory.
         self.staging = Some(std::path::absolute(directory)?);
         self.given.insert("staging");
         Ok(())
     }
 
-    /// Every option that a server keeps while it runs, by name, as it would be written.
+    /// All options that the server keeps while it runs, by name, in their syntax.
     pub fn kept(&self) -> BTreeMap<String, String> {
         let kept = TABLE.iter().filter_map(|option| match option.effect {
             Effect::Kept { show, .. } => Some((String::from(option.name()), show(self))),
@@ -194,7 +194,7 @@ impl MountOptions {
         kept.collect()
     }
 
-    /// Those of [`MountOptions::kept`] that were given.
+    /// The subset of [`MountOptions::kept`] that was given.
     pub fn kept_and_given(&self) -> BTreeMap<String, String> {
         let mut kept = self.kept();
         kept.retain(|name, _| self.given.contains(name.as_str()));

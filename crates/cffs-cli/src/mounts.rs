@@ -22,33 +22,33 @@ use walk::walk;
 /// A mounted C-FFS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The image or device; the image, too, where a loop device over it is mounted.
+    /// The image or device; also the image if a loop device for it is mounted.
     pub source: PathBuf,
-    /// The source that the kernel shows: the image, a block device, or the loop device.
+    /// The source shown by the kernel: the image, a block device, or the loop device.
     pub shown_source: PathBuf,
-    /// The directory that it is mounted on.
+    /// The mount point.
     pub directory: PathBuf,
-    /// The device number that its files show: one for all mounts of the volume.
+    /// The device number of its files, shared by all mounts of the volume.
     pub device: (u32, u32),
     /// The options of this mount, such as `nosuid`.
     pub options: Vec<String>,
-    /// Whether the volume as a whole refuses writes, on all mounts.
+    /// Whether the volume is read-only on all mounts.
     pub is_read_only: bool,
 }
 
-/// The types under which C-FFS volumes are mounted: on a block device, and without.
+/// The file system types of C-FFS mounts: with and without a block device.
 const FILE_SYSTEM_TYPES: [&str; 2] = ["fuseblk.cffs", "fuse.cffs"];
 
 /// The major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
 
 impl Mounted {
-    /// Whether the loop device that was mounted has been set up over another image since.
+    /// Whether the loop device has been attached to another image since it was mounted.
     pub fn has_another_image(&self) -> bool {
         backing_file(self.device).is_some_and(|image| image != self.source)
     }
 
-    /// The directory as seen from the mount namespace of a process that has this mount.
+    /// The directory as seen from the mount namespace of a process with this mount.
     pub fn inside(&self, pid: u32) -> PathBuf {
         let root = Path::new("/proc").join(pid.to_string()).join("root");
         let below_root = self.directory.strip_prefix(root);
@@ -61,14 +61,14 @@ impl Mounted {
     }
 }
 
-/// The C-FFS volumes that are mounted, in the order of mounting.
+/// The mounted C-FFS volumes, in the order of mounting.
 pub fn all() -> anyhow::Result<Vec<Mounted>> {
     let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     Ok(parse(&table))
 }
 
-/// The C-FFS volumes that are mounted in the mount namespace of a process, as far as the caller may look. The
-/// directories are as they are seen from here.
+/// The C-FFS volumes mounted in the mount namespace of a process, if the caller may see them. The directories
+/// are as seen from this process.
 pub fn of_process(pid: u32) -> Vec<Mounted> {
     let process = Path::new("/proc").join(pid.to_string());
     let mut found = parse(&fs::read(process.join("mountinfo")).unwrap_or_default());
@@ -90,8 +90,8 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
     found
 }
 
-/// The volume that is mounted exactly on `directory`. Does not touch the volume itself, so that it
-/// also works where the server has died.
+/// The volume that is mounted exactly on `directory`. Does not access the volume itself, so that it also
+/// works if the server has died.
 ///
 /// # Errors
 ///
@@ -100,10 +100,10 @@ pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(walk(directory, &all()?, &answers)?.root_of().cloned())
 }
 
-/// The mount of a volume, by any name of what it lies on: an image or a link to it, a block device, a
-/// loop device over the image, or a URL. The URL of a bucket names a volume only together with the service
-/// that has the bucket, for which the server of a mount of that URL is asked. A mount that can be written
-/// is preferred, then the latest.
+/// The mount of a volume, given any name of its device: an image or a link to it, a block device, a loop
+/// device for the image, or a URL. The URL of a bucket names a volume only together with the bucket's
+/// service, which is queried from the server of a mount of that URL. Prefers a writable mount, then the
+/// latest one.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let all = all().ok()?;
     if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
@@ -120,7 +120,7 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
     let named = walk(source, &all, &answers).ok()?;
     let wanted = things(source, &|path| passable(path).is_ok());
     // An image below a mount that the name does not pass through is another one, and that mount's server is
-    // not asked about it.
+    // not queried about it.
     let may_ask = |mounted: &Mounted| {
         let is_passed = named.entered.iter().any(|entered| entered.device == mounted.device);
         if is_passed { Ok(()) } else { bail!("of another mount") }
@@ -134,12 +134,12 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
     preferred(all.iter().filter(is_it))
 }
 
-/// Of several mounts of a volume, one that can be written, and of these the latest.
+/// Of several mounts of a volume, the latest writable one, or else the latest.
 fn preferred<'a>(mounts: impl Iterator<Item = &'a Mounted>) -> Option<Mounted> {
     mounts.max_by_key(|mounted| !mounted.is_read_only).cloned()
 }
 
-/// The mount to which a directory belongs. A file on it may be the image of another volume.
+/// The mount that contains a directory. A file on it may be the image of another volume.
 ///
 /// # Errors
 ///
@@ -156,13 +156,13 @@ pub fn holding(directory: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(all.into_iter().rev().find(is_it))
 }
 
-/// Fails if a path passes through a mount whose server is stopped, so that looking at it would wait.
+/// Fails if a path passes through a mount whose server is stopped, since accessing it would block.
 pub fn passable(path: &Path) -> anyhow::Result<()> {
     walk(path, &all().unwrap_or_default(), &answers).map(drop)
 }
 
-/// Whether a file or a device can be read, of a loop device also the image below it: no server that is needed
-/// for it is stopped.
+/// Whether a file or a device can be read, including the image of a loop device: no server needed for this is
+/// stopped.
 pub fn can_be_read(path: &Path) -> bool {
     let image = || {
         let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
@@ -171,15 +171,15 @@ pub fn can_be_read(path: &Path) -> bool {
     passable(path).is_ok() && image().is_none_or(|image| passable(&image).is_ok())
 }
 
-/// The file or device that a path names: two paths of one thing have the same.
+/// The identity of the file or device that a path names.
 #[derive(PartialEq, Eq)]
 enum Thing {
     File { device: u64, inode: u64 },
     Device(u64),
 }
 
-/// The file or the block device at a path; of a loop device also the image below it. Empty if `may_look`
-/// forbids to look at the path.
+/// The file or the block device at a path, and the image of a loop device. Empty if `may_look` forbids
+/// accessing the path.
 fn things(path: &Path, may_look: &dyn Fn(&Path) -> bool) -> Vec<Thing> {
     if !may_look(path) {
         return Vec::new();
@@ -195,7 +195,7 @@ fn things(path: &Path, may_look: &dyn Fn(&Path) -> bool) -> Vec<Thing> {
     things
 }
 
-/// The number that a process has in its own PID namespace, the same as here if that cannot be known.
+/// The PID of a process in its own PID namespace; the PID in this one if that is unknown.
 pub fn pid_inside(pid: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -203,19 +203,19 @@ pub fn pid_inside(pid: u32) -> u32 {
     inside.unwrap_or(pid)
 }
 
-/// A process in another mount namespace that has a volume mounted.
+/// A process in another mount namespace in which a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// A process of that namespace.
+    /// The PID of a process in that namespace.
     pub pid: u32,
-    /// The program that it runs.
+    /// The program of that process.
     pub program: String,
-    /// The directory, as that process sees it.
+    /// The directory as seen by that process.
     pub directory: PathBuf,
 }
 
-/// Where else the volume with this device number is mounted: one process of each mount namespace, as
-/// far as the caller may look.
+/// Other mounts of the volume with this device number: one process of each mount namespace, if the caller may
+/// see it.
 pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut seen: Vec<PathBuf> = namespace("self").into_iter().collect();
@@ -239,13 +239,13 @@ pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
     found
 }
 
-/// A process that has something of a mount in use.
+/// A process that uses a mount.
 pub struct User {
     pub pid: u32,
     pub program: String,
 }
 
-/// The processes that have files or a working directory below a mount, as far as the caller may look.
+/// The processes that have files or a working directory below a mount, if the caller may see them.
 pub fn users(directory: &Path) -> Vec<User> {
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -263,24 +263,25 @@ pub fn users(directory: &Path) -> Vec<User> {
     users
 }
 
-/// The file over which a loop device was set up, if it is one and shows the file from its beginning.
+/// The file of a loop device, if the device is one and its offset is 0.
 fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     if major != LOOP_MAJOR {
         return None;
     }
     let attribute = |name: &str| fs::read(format!("/sys/dev/block/{major}:{minor}/loop/{name}"));
-    // At an offset lies another volume, such as a partition.
+    // At another offset there is another volume, such as a partition.
     if attribute("offset").is_ok_and(|offset| offset.trim_ascii() != b"0") {
         return None;
     }
     let shown = attribute("backing_file").ok()?;
     let path = shown.strip_suffix(b"\n").unwrap_or(&shown);
-    // The kernel's mark of a file that lost its name while it was in use.
+    // The kernel's mark for a file that was removed while in use.
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     Some(PathBuf::from(OsString::from_vec(path.to_vec())))
 }
 
-/// A line is `id parent major:minor root directory options fields... - type source super-options`.
+/// The format of a line is `id parent major:minor root directory options fields... - type source
+/// super-options`.
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
@@ -307,7 +308,7 @@ fn list(field: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(field).split(',').map(String::from).collect()
 }
 
-/// The kernel writes space, tab, line end and backslash as `\` and three octal digits.
+/// The kernel encodes space, tab, line end and backslash as `\` and three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,5 +1,5 @@
-//! The names of a volume that is mounted, of which every command takes each: the image, a link to it, a
-//! loop device over it, the block device, its URL, `LABEL=` or `UUID=`, and any directory of the mount.
+//! The names of a mounted volume, which all commands accept: the image, a link to it, a loop device for it,
+//! the block device, its URL, `LABEL=` or `UUID=`, and any directory of the mount.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use crate::mounts::{self, Mounted};
 use crate::udev;
 
-/// A mounted volume, as a command names it.
+/// A mounted volume, together with the path that named it.
 #[derive(Clone, Debug)]
 pub struct OnMount {
-    /// The path on the mount through which its server is asked: the one that was named, or else the
-    /// directory on which the volume is mounted.
+    /// The path through which its server is queried: the given path if it is on the mount, otherwise the
+    /// mount point.
     pub path: PathBuf,
     /// The mount.
     pub mounted: Mounted,
 }
 
 impl OnMount {
-    /// A path within the volume as one on the mount.
+    /// The path on the mount of a path within the volume.
     pub fn join(&self, path: Option<&Path>) -> PathBuf {
         let bytes = path.map_or(&b""[..], |path| path.as_os_str().as_bytes());
         let slashes = bytes.iter().take_while(|byte| **byte == b'/').count();
@@ -30,11 +30,11 @@ impl OnMount {
     }
 }
 
-/// The mount of the volume that a name stands for; `None` if it is not mounted.
+/// The mount of the volume with this name; `None` if it is not mounted.
 ///
 /// # Errors
 ///
-/// A label or UUID that no device has; a server that is stopped, of that mount or of one on the way to it.
+/// No device has the label or UUID; the server of that mount, or of one on the way to it, is stopped.
 pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     let device = udev::device_of_tag(name)?;
     let found = match mounts::of_source(&device) {
@@ -47,8 +47,8 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     Ok(found)
 }
 
-/// The path by which the server of a volume is asked: one on the mount, or the image that is served
-/// without one.
+/// The path through which the server of a volume is queried: a path on the mount, or the image if it is
+/// served without one.
 ///
 /// # Errors
 ///

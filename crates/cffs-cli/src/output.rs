@@ -1,7 +1,7 @@
 //! Standard output: lines, tables, JSON, and failed writes.
 //!
 //! Standard output is a command's result: if it cannot be written, the command fails. Notes on standard error
-//! are extra: if they cannot be written, they are dropped.
+//! are additional: if they cannot be written, they are dropped.
 
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -16,14 +16,13 @@ mod units;
 
 use units::labelled;
 
-/// Characters of a line of the help at most.
+/// The maximum line length of the help, in characters.
 pub const HELP_WIDTH: usize = 100;
 
-/// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
-/// quietly.
+/// Standard output, buffered. Errors are returned, including a broken pipe; the program then ends quietly.
 pub struct Stdout(BufWriter<io::StdoutLock<'static>>);
 
-/// Standard output; its writer flushes it in the end.
+/// Standard output; the caller must flush it at the end.
 pub fn stdout() -> Stdout {
     Stdout(BufWriter::with_capacity(1 << 16, io::stdout().lock()))
 }
@@ -38,7 +37,7 @@ impl Write for Stdout {
     }
 }
 
-/// Names standard output in the error, so that "no space left" is not taken for the volume's.
+/// Names standard output in the error, so that "no space left" is not attributed to the volume.
 fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
@@ -55,14 +54,14 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// Called by [`say!`].
+/// Prints the line of [`say!`].
 pub fn line(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
-/// Called by [`note!`].
+/// Prints the line of [`note!`].
 pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -76,14 +75,14 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A table without lines, as other tools of the command line print them.
+/// A table without borders.
 pub fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table
 }
 
-/// The lines of a table, its columns from `first_right` on aligned to the right.
+/// The lines of a table; columns from `first_right` on are right-aligned.
 pub fn lines(table: &mut Table, first_right: usize) -> impl Iterator<Item = String> {
     for column in table.column_iter_mut() {
         let side =
@@ -94,7 +93,7 @@ pub fn lines(table: &mut Table, first_right: usize) -> impl Iterator<Item = Stri
     table.lines()
 }
 
-/// Prints a table, its columns from `first_right` on aligned to the right.
+/// Prints a table; columns from `first_right` on are right-aligned.
 pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     let mut out = stdout();
     for line in lines(table, first_right) {
@@ -104,8 +103,7 @@ pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A name or label for people: text unchanged, other bytes as escapes, so that no byte of it moves the
-/// cursor.
+/// A name or label for display: text unchanged, other bytes escaped, so that they cannot move the cursor.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -117,7 +115,7 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// A count of something with its name, which is in the singular: `1 directory`, `3 directories`.
+/// A count with its noun, given in the singular: `1 directory`, `3 directories`.
 pub fn counted(count: u64, one: &str) -> String {
     match one.strip_suffix('y') {
         _ if count == 1 => format!("1 {one}"),
@@ -126,12 +124,12 @@ pub fn counted(count: u64, one: &str) -> String {
     }
 }
 
-/// Whether somebody watches standard error.
+/// Whether standard error is a terminal.
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Prints a JSON value for people: a name and a value with its unit per line, lists of objects as tables.
+/// Prints a JSON value for display: a name and a value with its unit per line, lists of objects as tables.
 pub fn key_values(value: &Value) -> anyhow::Result<()> {
     let mut rows = table();
     let mut lists = Vec::new();

@@ -6,8 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// A bar that counts to `total` in `unit` ("entries", "inodes"), or only counts where the total is
-/// not known.
+/// A bar that counts to `total` in `unit` ("entries", "inodes"), or a plain counter if the total is
+/// unknown.
 pub fn counter(label: &str, total: Option<u64>, unit: &str, quiet: bool) -> ProgressBar {
     let template = match total {
         Some(_) => {

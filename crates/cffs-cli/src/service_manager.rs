@@ -1,5 +1,5 @@
-//! The service manager that started this program, if one did: systemd, or what speaks its protocol
-//! (sd_notify(3)).
+//! Notifies the service manager that started this program, if any: systemd, or another one with its
+//! protocol (sd_notify(3)).
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 #[cfg(test)]
 mod tests;
 
-/// Reports that the service can be used. Without a service manager, does nothing.
+/// Reports that the service is ready. Does nothing without a service manager.
 pub fn ready() {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -20,7 +20,7 @@ pub fn ready() {
     }
 }
 
-/// Sends a message to an address: a path, or after an `@` a name without a file.
+/// Sends a message to an address: a path, or after an `@` an abstract name.
 fn send(address: &OsStr, message: &[u8]) -> io::Result<()> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

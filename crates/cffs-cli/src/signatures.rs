@@ -10,13 +10,13 @@ use cffs::format::superblock::MAGIC;
 
 use crate::image;
 
-/// How much of a device is looked at for signs of something valuable.
+/// How many bytes at the beginning of a device are searched for signatures.
 const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// The size of a file that is made for a journal.
+/// The size of a file created for a journal.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// Opens a device that is to have a journal, or makes a file for it.
+/// Opens a device that will contain a journal, or creates a file for it.
 pub fn open_for_journal(
     path: &Path,
     volume: &Path,
@@ -42,7 +42,7 @@ pub fn open_for_journal(
     }
 }
 
-/// Signatures of what one may not want to overwrite: where they lie, and whose they are.
+/// Signatures of valuable contents: their offset, and their type.
 const SIGNATURES: [(usize, &[u8], &str); 18] = [
     (0, &MAGIC, "a C-FFS volume"),
     (0, b"CFlh", "the journal of a C-FFS volume"),
@@ -64,7 +64,8 @@ const SIGNATURES: [(usize, &[u8], &str); 18] = [
     (257, b"ustar", "a tar archive"),
 ];
 
-/// The contents of the device by its head, where every file system has its signature; `None` for zeros.
+/// The type of the device's contents, from its first bytes, where file systems have their signatures; `None`
+/// if these are zeros.
 pub fn contents(device: &FileDevice) -> anyhow::Result<Option<&'static str>> {
     let len = (device.geometry().size_bytes as usize).min(SIGNATURE_BYTES);
     let mut head = vec![0; len];

@@ -1,11 +1,12 @@
-//! Sizes as people write them: `4G`, `512M`, `64k`, `1.5T`.
+//! Sizes with units: `4G`, `512M`, `64k`, `1.5T`.
 
 #[cfg(test)]
 mod tests;
 
 const UNITS: [(char, u32); 6] = [('k', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
 
-/// Parses a count of bytes: a number, perhaps with a fraction, and a unit that is a power of 1024.
+/// Parses a number of bytes: a number, optionally with a fraction, and a unit that is a power of
+/// 1024.
 pub fn parse(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; write it as 4G, 512M, 64k or in bytes");
     let digits_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -28,7 +29,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err(too_large()) } else { Ok(bytes as u64) }
 }
 
-/// As [`parse`], for what may be left out: 0 for `none`.
+/// As [`parse`], but 0 for `none`.
 pub fn parse_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
@@ -45,7 +46,7 @@ pub fn parse_u32(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).map_err(|_| format!("'{text}' is too large here"))
 }
 
-/// A size as [`parse`] takes it, without loss.
+/// A size in the syntax of [`parse`], without loss.
 pub fn exact(bytes: u64) -> String {
     let divides = |(_, shift): &&(char, u32)| bytes != 0 && bytes.trailing_zeros() >= *shift;
     match UNITS.iter().rev().find(divides) {
@@ -54,7 +55,7 @@ pub fn exact(bytes: u64) -> String {
     }
 }
 
-/// A count of bytes with three digits or so and a unit.
+/// A number of bytes with about three digits and a unit.
 pub fn show(bytes: u64) -> String {
     let Some((letter, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift != 0) else {
         return format!("{bytes} B");
@@ -69,7 +70,7 @@ pub fn show(bytes: u64) -> String {
     format!("{value:.decimals$} {letter}iB")
 }
 
-/// A part of a volume: a size, or a share of the whole.
+/// A part of a volume: a size, or a percentage of the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
     /// A count of bytes.
@@ -79,7 +80,7 @@ pub enum Portion {
 }
 
 impl Portion {
-    /// Parses `5%`, or what [`parse`] takes.
+    /// Parses a percentage such as `5%`, or a size as [`parse`] does.
     pub fn parse(text: &str) -> Result<Portion, String> {
         let Some(number) = text.strip_suffix('%') else {
             return parse(text).map(Portion::Bytes);

@@ -1,7 +1,7 @@
 //! Replaces the program of this process while a volume stays mounted, and resumes as the new program.
 //!
 //! The handover state is in a file in memory, whose descriptor number is in the environment: a line of JSON,
-//! then the requests that wait, then the replies that NFS clients may ask for again.
+//! then the waiting requests, then the replies for calls that NFS clients may repeat.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -28,7 +28,7 @@ struct HandoverState {
     hold: Vec<RawFd>,
     is_whole: bool,
     state: State,
-    /// The length of the requests that wait.
+    /// The length of the waiting requests.
     #[serde(default)]
     requests_bytes: usize,
     /// The companion NFS server.
@@ -39,7 +39,7 @@ struct HandoverState {
 pub struct Inherited {
     /// The image or device.
     pub source: PathBuf,
-    /// The same, open and held.
+    /// The same, open and locked.
     pub device: FileDevice,
     /// The mount.
     pub suspended: Suspended,
@@ -47,12 +47,12 @@ pub struct Inherited {
     pub nfs: Option<io::Result<nfs::Handover>>,
 }
 
-/// Whether this program replaces another.
+/// Whether this program replaces another one.
 pub fn is_one() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Takes over the handover state if this program replaces another. Call it before anything is opened.
+/// Takes over the handover state if this program replaces another. Must be called before anything is opened.
 pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let number = number.to_str().and_then(|number| number.parse().ok()).context(VARIABLE)?;
@@ -72,7 +72,7 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     Ok(Some(Inherited { source, device, suspended, nfs }))
 }
 
-/// Becomes `program`, with this one's arguments. Returns only if that fails.
+/// Executes `program`, with this one's arguments. Returns only on failure.
 pub fn become_program(
     program: &Path,
     source: &Path,
@@ -85,7 +85,7 @@ pub fn become_program(
         Err(error) => error,
     };
     let error = failed(try_become(program, source, device, suspended, nfs));
-    // Programs that this one starts must not inherit them.
+    // Programs that this one starts must not inherit the descriptors.
     let _ = device.outlive_exec(false);
     let _ = suspended.outlive_exec(false);
     let _ = nfs.map(|nfs| nfs.outlive_exec(false));

@@ -23,14 +23,15 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// The files of a volume.
 pub enum Tree {
-    /// Of one that is not in use.
+    /// The files of a volume that is not in use.
     Image(Files),
-    /// Below a directory of a mounted volume, which absolute paths and links begin at.
+    /// The files below a directory of a mounted volume, which is the root of absolute paths and
+    /// links.
     Mount(OwnedFd),
 }
 
 impl Tree {
-    /// Those of the volume with this name.
+    /// The files of the volume with this name.
     pub fn open(name: &Path) -> anyhow::Result<Tree> {
         let Some(mounted) = names::mounted(name)? else {
             return Ok(Tree::Image(image::open_files(name, image::read_only())?));
@@ -41,7 +42,7 @@ impl Tree {
         Ok(Tree::Mount(root))
     }
 
-    /// The attributes of what a path names, also if that is a symbolic link.
+    /// The attributes of the file at a path; of the link itself if that is a symbolic link.
     pub fn stat_itself(&self, path: &[u8]) -> anyhow::Result<Attr> {
         match self {
             Tree::Image(files) => Ok(files.stat_itself(path)?),
@@ -52,7 +53,7 @@ impl Tree {
         }
     }
 
-    /// The entries of a directory, in the order in which they were made.
+    /// The entries of a directory, in the order of their creation.
     pub fn read_dir(&self, path: &[u8]) -> anyhow::Result<Vec<DirItem>> {
         let root = match self {
             Tree::Image(files) => return Ok(files.read_dir(path)?),
@@ -78,7 +79,7 @@ impl Tree {
         Ok(items.collect::<io::Result<_>>()?)
     }
 
-    /// Visits everything at and below a directory, each directory before what is in it.
+    /// Visits everything at and below a directory, each directory before its entries.
     pub fn walk(
         &self,
         path: &[u8],
@@ -115,7 +116,7 @@ impl Tree {
         }
     }
 
-    /// Writes the contents of a file, of which no more than a piece is in memory.
+    /// Writes the contents of a file, with at most one piece of it in memory.
     pub fn copy(&self, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Tree::Image(files) => {
@@ -148,14 +149,14 @@ fn copy_all(
     }
 }
 
-/// Opens what a path leads to, as if the directory were the root of all.
+/// Opens the file at a path, as if the directory were the root of the file system.
 fn within(root: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let path = if path.is_empty() { &b"/"[..] } else { path };
     let flags = flags | OFlags::CLOEXEC;
     Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?)
 }
 
-/// A path one name longer.
+/// A path with a name appended.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
     [dir, separator, name].concat()

@@ -1,5 +1,5 @@
-//! Describes a volume by the properties that udev's rules use: those that libblkid reports for the types that
-//! it knows. Also finds the device with a label or a UUID.
+//! Describes a volume by the properties that udev's rules use: those that libblkid reports for known types.
+//! Also finds the device with a label or a UUID.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use cffs::format::superblock::VERSION;
 #[cfg(test)]
 mod tests;
 
-/// Characters that properties and the names of links in /dev keep, in addition to letters and digits.
+/// Characters that properties and links in /dev may contain in addition to letters and digits.
 const PLAIN: &str = "#+-.:=@_";
 
-/// `NAME=VALUE` lines. Those that end in `_ENC` are fit for names of links; the others for people.
+/// `NAME=VALUE` lines. Values of names that end in `_ENC` are suitable for links; the others are for display.
 pub fn properties(superblock: &Superblock) -> String {
     let uuid = uuid::Uuid::from_bytes(superblock.uuid);
     let mut lines = format!(
@@ -27,7 +27,7 @@ pub fn properties(superblock: &Superblock) -> String {
     lines
 }
 
-/// The links that udev makes, by the tag that stands for them in fstab(5).
+/// The directories of links that udev creates, by their tags in fstab(5).
 const TAGS: [(&str, &str); 5] = [
     ("LABEL", "by-label"),
     ("UUID", "by-uuid"),
@@ -36,7 +36,7 @@ const TAGS: [(&str, &str); 5] = [
     ("ID", "by-id"),
 ];
 
-/// The device that `LABEL=`, `UUID=` or the like stands for; anything else is a path, and stays as it is.
+/// The device that `LABEL=`, `UUID=` or the like refers to; any other text is a path, and returned unchanged.
 pub fn device_of_tag(source: &Path) -> anyhow::Result<PathBuf> {
     device_below(Path::new("/dev/disk"), source)
 }
@@ -62,7 +62,7 @@ fn device_below(links: &Path, source: &Path) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// With an underscore for everything that is neither plain nor a letter of another script.
+/// Replaces all characters by underscores except those in [`PLAIN`] and letters of any script.
 fn safe(label: &[u8]) -> String {
     let label = String::from_utf8_lossy(label);
     label
@@ -71,7 +71,7 @@ fn safe(label: &[u8]) -> String {
         .collect()
 }
 
-/// With `\x` and two digits for each byte of that.
+/// Replaces each byte of those characters by `\x` and two digits.
 fn encoded(label: &[u8]) -> String {
     let escape = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The page of a served volume: its options, and its messages.
+//! The web page of a served volume: its options and messages.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ pub struct WebOptions {
     web_name: Vec<String>,
 }
 
-/// A page that listens, if there is to be one.
+/// A page that listens, if one was requested.
 pub struct Bound(Option<Server>);
 
 impl WebOptions {
-    /// Listens, if there is to be a page, and prints where.
+    /// Listens, if a page was requested, and prints the address.
     pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
         let Some(address) = self.web else { return Ok(Bound(None)) };
         let tokens = match &self.web_token {
@@ -51,7 +51,7 @@ impl WebOptions {
                 recent.hide(&path.to_string_lossy(), word);
             }
         }
-        // The directory of a store may be in messages without the scheme.
+        // Messages may contain the directory of a store without the scheme.
         if let Some(dir) = source.to_str().and_then(|url| url.strip_prefix("file://")) {
             recent.hide(dir, "IMAGE");
         }
@@ -81,8 +81,8 @@ impl WebOptions {
         Ok(Bound(Some(server)))
     }
 
-    /// The same for a program that took the place of another one. A takeover must not fail because of the
-    /// page, and tokens that were printed earlier are no longer known.
+    /// The same for a program that replaced another one. A takeover must not fail because of the page, and
+    /// tokens that were printed earlier are no longer known.
     pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
         if self.web.is_some() && self.web_token.is_none() {
             tracing::warn!("there is no page any more: with --web-token it would go on");
@@ -106,7 +106,7 @@ struct StoredVersions {
 }
 
 impl StoredVersions {
-    /// Those of a source, if it is a volume in a store and no version of one.
+    /// The versions of a source that is a volume in a store, and not itself a version.
     fn of(source: &Path) -> Option<Arc<dyn Snapshots>> {
         let url = source.to_str().filter(|_| is_url(source))?;
         let location = Location::parse(url).ok()?;
@@ -142,7 +142,7 @@ impl Snapshots for StoredVersions {
 }
 
 impl Bound {
-    /// Serves the page, in threads of its own, until that is dropped.
+    /// Serves the page in new threads until the result is dropped.
     pub fn start(self, served: Arc<Served>) -> anyhow::Result<Option<Page>> {
         self.0.map(|server| server.start(served)).transpose().context("serving the page")
     }

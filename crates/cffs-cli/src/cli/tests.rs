@@ -2,7 +2,7 @@ use clap::CommandFactory;
 
 use super::{Cli, HELP_WIDTH};
 
-/// Lists of options and examples are laid out by hand: the help must not have to break their lines.
+/// Lists of options and examples are formatted by hand: the help must not wrap their lines.
 #[test]
 fn no_line_of_the_help_is_broken() {
     let definition = Cli::command();

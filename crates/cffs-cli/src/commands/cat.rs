@@ -18,9 +18,9 @@ use clap::Args;
 use crate::output;
 use crate::tree::Tree;
 
-/// How many files of a list are known ahead, so that they are read in the order of the device.
+/// The number of files of a list that are read together, in device order.
 const BATCH_FILES: usize = 1024;
-/// A file that is longer is read when its turn comes, a piece at a time.
+/// Longer files are read one at a time, piece by piece.
 const SMALL_BYTES: u64 = 256 << 10;
 
 /// Print files of a volume, without mounting it
@@ -92,10 +92,10 @@ fn shown(path: &[u8]) -> String {
     OsStr::from_bytes(path).display().to_string()
 }
 
-/// The contents of the small files of a list, by their positions in it.
+/// The contents of the small files of a list, by position.
 fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
     let is_small = |path: &&[u8]| files.stat(path).is_ok_and(|attr| attr.size <= SMALL_BYTES);
-    // In the order of their names, so that each directory is looked at once.
+    // Sorted by name, so that each directory is read once.
     let mut named: Vec<(usize, &[u8])> = paths.iter().copied().enumerate().collect();
     named.sort_unstable_by_key(|(_, path)| *path);
     let (positions, small): (Vec<usize>, Vec<&[u8]>) =

@@ -1,4 +1,4 @@
-//! `cffs clone`: a volume in an object store that begins as a version of another.
+//! `cffs clone`: makes a volume in an object store from a version of another.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct Clone {
 }
 
 impl Clone {
-    /// Makes it.
+    /// Makes the clone.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         versions::clone(&place(&self.from)?, &place(&self.to)?)
             .with_context(|| self.from.display().to_string())?;

@@ -1,4 +1,4 @@
-//! `cffs explain`: where a file lies.
+//! `cffs explain`: the placement of a file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    /// Asks the server about each file.
+    /// Queries the server about each file.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for (index, path) in self.paths.iter().enumerate() {
             let answer = control::ask(path, Question::Explain)

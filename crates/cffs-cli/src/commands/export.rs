@@ -1,4 +1,4 @@
-//! `cffs export`: a tree out of an image.
+//! `cffs export`: copies a tree out of an image.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +33,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Copies.
+    /// Copies the tree.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let files = image::open_files(&self.image, image::read_only())?;
         let watcher = Watcher::new("exporting", self.how.is_silent());

@@ -28,9 +28,9 @@ mod report;
 
 use report::Printed;
 
-/// How often a server is asked how its check stands.
+/// The interval between queries of a check's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The exit code where problems are left, as fsck(8) has it.
+/// The exit code if problems remain, as in fsck(8).
 const PROBLEMS_LEFT: u8 = 4;
 
 /// Check a volume and repair it
@@ -111,10 +111,11 @@ pub struct Fsck {
 }
 
 impl Fsck {
-    /// Checks, and prints what was found.
+    /// Checks the volume, and prints the report.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = || self.target.display().to_string();
-        // The store fences the server of a mount whose volume is taken over. That may not even answer.
+        // The store fences the server of a mount whose volume is taken over, so that server may not even
+        // answer.
         let is_taken_over = self.take_over && image::location(&self.target)?.is_some();
         let mounted = if is_taken_over { None } else { names::mounted(&self.target)? };
         if mounted.is_none() && self.online {
@@ -158,7 +159,7 @@ impl Fsck {
         };
         let options = CheckOptions {
             repair,
-            // As e2fsck does. Who says what may be repaired has a reason to look.
+            // As e2fsck does. Options that select repairs imply a reason to check.
             pass_over_clean: !(self.no || self.yes || self.contents || self.without_journal),
             force: self.force || self.salvage,
             contents: self.contents,
@@ -172,8 +173,7 @@ impl Fsck {
         let report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
         if repair != Repair::No && report.is_ok() {
-            // A superblock that is still damaged, or of a volume that was cut off, has no mark that
-            // could be taken away.
+            // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
             match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 released => released.with_context(|| self.target.display().to_string())?,
@@ -182,8 +182,8 @@ impl Fsck {
         report.with_context(|| self.target.display().to_string())
     }
 
-    /// Marks the volume as this process's before it is repaired; one that preening passes over is only
-    /// looked at. A superblock that is damaged has no mark.
+    /// Marks the volume as in use by this process before a repair; does not mark one that preening skips. A
+    /// damaged superblock has no mark.
     fn claim(&self, device: &dyn BlockDevice, options: &CheckOptions) -> Result<(), Error> {
         let superblock = match read_superblock(device) {
             Ok(superblock) => superblock,
@@ -206,8 +206,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks a mounted volume by its server, without changes. `None` for one that is mounted read-only,
-    /// whose image can be read at the same time.
+    /// Lets the server of a mounted volume check it, without changes. `None` for a volume that is mounted
+    /// read-only, whose image can be read concurrently.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
         let changes = self.preen || self.yes || self.take_over;
         let is_for_server = !changes && !self.salvage && !self.without_journal;
@@ -226,7 +226,7 @@ impl Fsck {
         }
     }
 
-    /// Lets the server of a mounted volume check it, and waits for the report.
+    /// Makes the server of a mounted volume check it, and waits for the report.
     fn check_online(&self, path: &Path) -> anyhow::Result<CheckReport> {
         control::request(path, Request::StartCheck { contents: self.contents })?;
         let bars = Bars::new(self.is_quiet());
@@ -252,7 +252,7 @@ impl Fsck {
     }
 }
 
-/// One bar for each phase.
+/// A progress bar for each phase.
 struct Bars {
     quiet: bool,
     current: Mutex<Option<(String, ProgressBar)>>,

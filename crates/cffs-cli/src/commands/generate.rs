@@ -31,7 +31,7 @@ enum What {
 }
 
 impl Generate {
-    /// Writes the files that document and complete `definition`, the whole command line.
+    /// Writes the man pages or completions of `definition`, the whole command line.
     pub fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let written = match self.what {
             What::Man => man_pages(definition, &self.directory),
@@ -76,7 +76,7 @@ fn man_pages(definition: Command, directory: &Path) -> anyhow::Result<()> {
     applet_pages(&definition, directory)
 }
 
-/// The pages in section 8, of the names under which other programs call this one.
+/// The pages in section 8, for the names under which other programs call this one.
 fn applet_pages(definition: &Command, directory: &Path) -> anyhow::Result<()> {
     let subcommand = |name| {
         definition.find_subcommand(name).ok_or_else(|| anyhow!("there is no command {name}"))

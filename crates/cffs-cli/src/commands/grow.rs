@@ -57,14 +57,14 @@ fn parse(text: &str) -> Result<NewSize, String> {
     }
 }
 
-/// How large the volume was and is, in bytes.
+/// The sizes of the volume before and after, in bytes.
 struct Grown {
     from: u64,
     to: u64,
 }
 
 impl Grow {
-    /// Grows the volume, and says how large it is.
+    /// Grows the volume, and prints its size.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let grown = self.grow().with_context(|| self.target.display().to_string())?;
         if self.json {
@@ -106,7 +106,7 @@ impl Grow {
     fn grow_mounted(&self, directory: &Path) -> anyhow::Result<Grown> {
         let from = size_of(directory)?;
         let wanted = self.wanted(from)?;
-        // The server adds an increase to the size at that moment: others may have asked for one, too.
+        // The server adds an increase to the current size, since others may have requested one as well.
         let request = match self.size {
             Some(NewSize::By(bytes)) => Request::GrowBy(bytes),
             _ => Request::Grow(wanted),
@@ -115,7 +115,7 @@ impl Grow {
         Ok(Grown { from, to: size_of(directory)? })
     }
 
-    /// The size to ask for, of a volume that has `from` bytes.
+    /// The requested size of a volume that has `from` bytes.
     fn wanted(&self, from: u64) -> anyhow::Result<Option<u64>> {
         match self.size {
             Some(NewSize::To(bytes)) if bytes < from => bail!(

@@ -1,4 +1,4 @@
-//! `cffs import`: a tree into an image.
+//! `cffs import`: copies a tree into an image.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -66,7 +66,7 @@ pub struct CopyFlags {
 }
 
 impl Import {
-    /// Copies, and closes the image.
+    /// Copies the tree, and closes the image.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.dry_run {
             return self.survey();
@@ -126,7 +126,7 @@ impl CopyFlags {
         CopyOptions { threads: self.threads, xattrs: !self.no_xattrs, owner: !self.no_owner }
     }
 
-    /// Whether no progress is to be shown.
+    /// Whether to hide the progress.
     pub fn is_silent(&self) -> bool {
         self.quiet || self.json
     }
@@ -179,11 +179,11 @@ pub struct Watcher(ProgressBar);
 impl Watcher {
     /// A watcher that shows no progress if `silent`.
     pub fn new(label: &str, silent: bool) -> Watcher {
-        // Directories and links, too: what an archive or a listing would call an entry.
+        // "Entries" includes directories and links.
         Watcher(progress::counter(label, None, "entries", silent))
     }
 
-    /// Takes the progress off the screen.
+    /// Removes the progress from the screen.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

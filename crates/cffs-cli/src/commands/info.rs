@@ -1,4 +1,4 @@
-//! `cffs info`: what a volume is.
+//! `cffs info`: describes a volume.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Asks the server if there is one, else reads the superblock.
+    /// Queries the server if there is one, otherwise reads the superblock.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.udev {
             let superblock = self.superblock().with_context(|| self.path.display().to_string())?;
@@ -54,7 +54,7 @@ impl Info {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The superblock alone, without a lock: the rules of udev also run while the volume is in use.
+    /// Reads only the superblock, without a lock: udev's rules also run while the volume is in use.
     fn superblock(&self) -> anyhow::Result<Superblock> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         File::open(&self.path)?.read_exact(&mut bytes)?;
@@ -64,7 +64,7 @@ impl Info {
     fn answer(&self) -> anyhow::Result<Value> {
         if let Some(mounted) = names::mounted(&self.path)? {
             match control::ask(&mounted.path, Question::Info) {
-                // A server that keeps others out, or has died, leaves what its image says.
+                // If the server refuses or has died, the image itself is read.
                 Err(_) if !self.path.is_dir() => {}
                 answer => return Ok(answer?),
             }

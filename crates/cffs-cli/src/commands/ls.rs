@@ -1,4 +1,4 @@
-//! `cffs ls`: names in an image.
+//! `cffs ls`: lists names in an image.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -136,7 +136,7 @@ fn as_json(name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Value {
     })
 }
 
-/// The mode as ls(1) shows it.
+/// The mode in the format of ls(1).
 fn mode(attr: &Attr) -> String {
     let kind = match attr.file_type {
         FileType::Regular => '-',

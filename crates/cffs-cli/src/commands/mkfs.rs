@@ -23,7 +23,7 @@ use crate::output::{self, say};
 use crate::size::Portion;
 use crate::{image, signatures, size};
 
-/// The smallest unit that a store writes atomically.
+/// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
 
 /// Make a volume in an image file or on a block device
@@ -185,7 +185,7 @@ impl Mkfs {
             None => mkfs::make(&device, &options),
         };
         if made.is_err() && !existed {
-            // An image without a volume is useless.
+            // An image without a volume is of no use.
             let _ = fs::remove_file(&self.target);
         }
         let superblock = made.with_context(|| self.target.display().to_string())?;
@@ -193,8 +193,8 @@ impl Mkfs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Makes a volume in a store. What is there is not overwritten, --force or not: its objects are for
-    /// the store's own tools to remove.
+    /// Makes a volume in a store. Existing objects are not overwritten, even with --force: the store's own
+    /// tools must remove them.
     fn run_in_store(&self, location: &Location) -> anyhow::Result<ExitCode> {
         let Some(size_bytes) = self.size else {
             bail!(
@@ -240,7 +240,7 @@ impl Mkfs {
 
     /// Refuses a volume that another host has open, even with --force.
     fn check_mark(&self, device: &FileDevice) -> Result<(), Error> {
-        // A superblock that cannot be read is not of an open volume.
+        // An unreadable superblock does not belong to an open volume.
         let Ok(superblock) = read_superblock(device) else { return Ok(()) };
         match mark::user(&superblock, &SystemHost, device.hints().is_exclusive) {
             Some(user) if !self.take_over => Err(Error::InUse(user)),
@@ -337,12 +337,12 @@ impl Mkfs {
     }
 }
 
-/// The largest journal that a volume has unless more is asked for, in bytes, and the smallest.
+/// The smallest and the largest default journal, in bytes.
 const DEFAULT_JOURNAL_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=60 << 20;
-/// Which part of the volume it takes at most.
+/// The default journal is at most this fraction of the volume.
 const DEFAULT_JOURNAL_SHARE: u64 = 64;
 
-/// The journal of a volume on a disk that turns; 0 for none.
+/// The default journal of a volume on a rotating disk; 0 for none.
 fn default_journal_bytes(volume_bytes: u64) -> u64 {
     let share = volume_bytes / DEFAULT_JOURNAL_SHARE;
     if share < *DEFAULT_JOURNAL_BYTES.start() { 0 } else { share.min(*DEFAULT_JOURNAL_BYTES.end()) }

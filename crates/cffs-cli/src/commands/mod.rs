@@ -1,4 +1,4 @@
-//! The commands: each module defines its flags and what they do.
+//! The commands: each module defines its flags and implements it.
 
 pub mod cat;
 pub mod clone;

@@ -1,4 +1,4 @@
-//! `cffs mount`, `mount.cffs` and the like: mounts a volume and serves it.
+//! `cffs mount`, `mount.cffs` and variants: mounts a volume and serves it.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -99,16 +99,16 @@ pub struct Mount {
     /// With --nfs, a directory of the volume, and its clients and options, as for cffs serve.
     #[arg(long, value_name = "PATH[:OPTIONS]", requires = "nfs")]
     pub export: Vec<Export>,
-    /// Pass over options that are not known.
+    /// Whether to ignore unknown options.
     #[arg(skip)]
     pub sloppy: bool,
-    /// Do everything but the mount.
+    /// Whether to skip the actual mount.
     #[arg(skip)]
     pub fake: bool,
 }
 
 impl Mount {
-    /// Mounts, in the background unless asked otherwise.
+    /// Mounts the volume, by default in the background.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
         mounts::passable(&self.source)?;
@@ -160,8 +160,8 @@ impl Mount {
         Ok(None)
     }
 
-    /// A mount whose server has died fails every call, also that which would show whether this is a
-    /// directory.
+    /// Removes mounts whose server has died, since they fail every call, including the check whether the path
+    /// is a directory.
     fn take_dead_mounts_away(&self) -> anyhow::Result<()> {
         while let Some(mounted) = mounts::on(&self.directory)? {
             mounts::answers(&mounted)?;
@@ -193,7 +193,7 @@ impl Mount {
             Some(inherited) => self.go_on(inherited, options)?,
             None => self.mount(access, options)?,
         };
-        // Before any thread is started, since each has its own.
+        // Before any thread is started, since each thread has its own capabilities.
         if let Err(error) = privileges::give_up_all_but(privileges::TO_UNMOUNT) {
             tracing::warn!("{error:#}");
         }
@@ -254,7 +254,7 @@ impl Mount {
         self.mount_volume(&volume, fuse_options(&source, Some(device), watch, options))
     }
 
-    /// Mounts the volume, and listens for NFS clients if that is asked for.
+    /// Mounts the volume, and listens for NFS clients if that was requested.
     fn mount_volume(
         &self,
         volume: &Arc<Volume>,
@@ -276,7 +276,7 @@ impl Mount {
         mounted
     }
 
-    /// Continues a mount whose server this program has replaced.
+    /// Continues a mount after this program has replaced its server.
     fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
         let Inherited { source, device, suspended, nfs } = inherited;
         let device = Arc::new(device);
@@ -290,7 +290,7 @@ impl Mount {
             Some(handover) => handover
                 .map_err(anyhow::Error::new)
                 .and_then(|handover| resume_nfs(&volume, handover, &fuse_options)),
-            // The program before this one has lost it.
+            // The previous program has lost it.
             None => {
                 self.nfs.map(|address| self.bind_nfs(&volume, address, &fuse_options)).transpose()
             }
@@ -300,7 +300,7 @@ impl Mount {
         Ok(Mounted { fuse_options, server, nfs })
     }
 
-    /// Makes way for the program that is installed now. If that fails, continues to serve.
+    /// Lets the installed program replace this one. On failure, continues to serve.
     fn give_way(
         suspended: Suspended,
         handover: anyhow::Result<Option<nfs::Handover>>,
@@ -335,7 +335,7 @@ impl Mount {
     }
 }
 
-/// Continues with a volume that cannot be handed over, and with its NFS clients.
+/// Continues to serve a volume that cannot be handed over, and its NFS clients.
 fn serve_on(
     open: StillOpen,
     nfs: Option<&Arc<nfs::Running>>,
@@ -369,7 +369,8 @@ fn start_companion(server: &Server, nfs: nfs::Server) -> anyhow::Result<Arc<nfs:
     Ok(running)
 }
 
-/// Does so after a restart. If that fails, the mount is served without NFS clients and its identity says why.
+/// The same after a restart. On failure, the mount is served without NFS clients, and its identity has the
+/// reason.
 fn resume_companion(
     server: &Server,
     nfs: anyhow::Result<Option<nfs::Server>>,
@@ -385,8 +386,7 @@ fn resume_companion(
     }
 }
 
-/// Reports to what waits for the volume, the caller of this command or a service manager, that it can be
-/// used.
+/// Reports that the volume can be used, to the caller of this command or to a service manager.
 fn report_ready(in_background: bool) {
     if !in_background {
         service_manager::ready();
@@ -395,15 +395,15 @@ fn report_ready(in_background: bool) {
     }
 }
 
-/// A mounted volume, and how it was mounted.
+/// A mounted volume, with its mount options.
 struct Mounted {
     fuse_options: fuse::Options,
     server: Server,
-    /// The NFS server to start; an error if one ran before a restart and cannot go on.
+    /// The NFS server to start; an error if one ran before a restart and cannot continue.
     nfs: anyhow::Result<Option<nfs::Server>>,
 }
 
-/// Says where the server listens, if it was to find a port by itself.
+/// Prints where the server listens, if it chose the port.
 fn note_address(asked: Option<SocketAddr>, address: SocketAddr) {
     if asked.is_some_and(|asked| asked.port() == 0) {
         note!("cffs mount: listens at {address}");
@@ -435,7 +435,7 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
-        // A volume in a store has no file that a successor could take over.
+        // A volume in a store has no device that a successor could take over.
         program: device.as_ref().and_then(|_| std::env::current_exe().ok()),
         device,
         block_device: options.block_device,
@@ -451,8 +451,8 @@ fn fuse_options(
     }
 }
 
-/// The kernel ships with io_uring for FUSE switched off. Root's mount switches it on, for all mounts that
-/// come.
+/// Enables FUSE over io_uring, which is off by default in the kernel; only for root. This applies to all
+/// later mounts.
 fn switch_rings_on(options: &MountOptions) {
     if options.transport == TransportChoice::Dev || !rustix::process::geteuid().is_root() {
         return;
@@ -464,7 +464,7 @@ fn switch_rings_on(options: &MountOptions) {
     }
 }
 
-/// Why the kernel or fusermount3 has not mounted, with a hint only where that is known to help.
+/// Why the kernel or fusermount3 did not mount, with advice where it is known to help.
 fn no_mount(directory: &Path, error: &io::Error) -> anyhow::Error {
     let is_root = rustix::process::geteuid().is_root();
     let hint = if !Path::new("/dev/fuse").exists() {
@@ -477,8 +477,8 @@ fn no_mount(directory: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot mount on {}: {error}{hint}", directory.display())
 }
 
-/// At the first signal that asks for it, the mount goes out of the tree and the server ends when
-/// the last file is closed. The second ends it at once.
+/// The first signal detaches the mount, and the server ends when the last file is closed. The second signal
+/// ends the server at once.
 fn stop_on_signals(stopper: Arc<Mutex<Stopper>>) -> anyhow::Result<()> {
     let (mut signalled, sender) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {

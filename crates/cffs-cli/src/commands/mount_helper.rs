@@ -1,4 +1,4 @@
-//! `mount.cffs`, `mount.fuse.cffs`: `cffs mount` with the command line that mount(8) has for helpers.
+//! `mount.cffs`, `mount.fuse.cffs`: `cffs mount` with the command line of mount(8)'s helpers.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `cffs path`: the names of a file of which only the inode's number is known.
+//! `cffs path`: the names of a file, given its inode number.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -55,7 +55,7 @@ struct Search {
 #[derive(Default)]
 struct Names {
     paths: Vec<Vec<u8>>,
-    /// How many names the inode has, once that is known.
+    /// The number of the inode's names, once it is known.
     links: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Names {
 }
 
 impl Path {
-    /// Searches, and prints what was found.
+    /// Searches, and prints the paths.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = || self.target.display().to_string();
         let wanted = self.inodes.iter().map(|ino| (*ino, Names::default())).collect();
@@ -105,7 +105,7 @@ impl Search {
         self.wanted.values().all(Names::are_found)
     }
 
-    /// Notes one name. `links` counts those that the inode has; a directory has one.
+    /// Adds one name. `links` returns the number of the inode's names; a directory has one.
     fn add(&mut self, ino: u64, path: &[u8], links: impl FnOnce() -> Option<u64>) {
         if let Some(names) = self.wanted.get_mut(&ino) {
             names.paths.push(path.to_vec());
@@ -123,9 +123,9 @@ impl Search {
         for (ino, names) in &mut self.wanted {
             names.links = match files.volume().find(InodeNo(*ino)) {
                 Ok(attr) => Some(links(&attr)),
-                // It is free.
+                // The inode is free.
                 Err(Error::Stale | Error::NotFound) => Some(0),
-                // A search may find names of what itself cannot be read.
+                // A search may find names of an unreadable inode.
                 Err(_) => None,
             };
         }
@@ -142,8 +142,8 @@ impl Search {
         Ok(())
     }
 
-    /// Searches below a directory of a mounted volume, and no other file system that is mounted there. Each
-    /// name is looked up in its directory, since a path may be longer than the kernel takes.
+    /// Searches below a directory of a mounted volume, without other file systems mounted there. Each name is
+    /// looked up in its directory, since the whole path may exceed the kernel's limit.
     fn in_mounted(&mut self, directory: &HostPath) -> anyhow::Result<()> {
         let top = fs::metadata(directory)?;
         let mut path = directory.as_os_str().as_bytes().to_vec();
@@ -187,7 +187,7 @@ impl Search {
         Ok(())
     }
 
-    /// Notes the names in a directory, and returns the directories among them.
+    /// Adds the names in a directory, and returns its subdirectories.
     fn level(&mut self, dir: &OwnedFd, identity: (u64, u64), path: &mut Vec<u8>) -> Level {
         let mut level = Level { path_len: path.len(), identity, directories: Vec::new() };
         if let Err(error) = self.note_names(dir, path, &mut level.directories) {
@@ -216,7 +216,7 @@ impl Search {
                 true => Some(1),
                 false => statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|s| s.st_nlink),
             };
-            // The listing has the number of what lies below another mount.
+            // The listing contains the number of the directory hidden below another mount.
             path.truncate(path_len);
             push(path, name);
             self.add(entry.ino(), path, links);
@@ -228,13 +228,13 @@ impl Search {
     }
 }
 
-/// A directory on the way to the one that is open.
+/// An ancestor of the open directory.
 struct Level {
     /// The length of its path.
     path_len: usize,
     /// Its device and number.
     identity: (u64, u64),
-    /// The directories in it that are still to be searched.
+    /// Its subdirectories that have not been searched yet.
     directories: Vec<CString>,
 }
 
@@ -254,7 +254,7 @@ fn shown(path: &[u8]) -> String {
     output::printable(path)
 }
 
-/// How many names an inode has.
+/// The number of an inode's names.
 fn links(attr: &Attr) -> u64 {
     if attr.file_type == FileType::Directory { 1 } else { attr.nlink.into() }
 }

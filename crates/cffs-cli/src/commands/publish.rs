@@ -1,4 +1,4 @@
-//! `cffs publish`: a tree as a version of a volume in an object store.
+//! `cffs publish`: makes a tree a version of a volume in an object store.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -30,7 +30,7 @@ use crate::mirror::{Directory, Done, Image, Mirror, Source};
 use crate::output::{self, counted, note, say};
 use crate::{image, names, progress, size};
 
-/// Of a program that was interrupted, by the convention of shells.
+/// The exit code after an interrupt, by the convention of shells.
 const EXIT_CODE: i32 = 130;
 
 /// Make a tree a version of a volume in an object store
@@ -72,7 +72,7 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// Sends what differs, and keeps the version.
+    /// Sends the differences, and keeps the version.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = place(&self.kept)?;
         let of = || self.kept.display().to_string();
@@ -87,7 +87,7 @@ impl Publish {
         let closed = files.close();
         let done = done?;
         closed.with_context(of)?;
-        // With it the volume is released.
+        // This releases the volume.
         drop(files);
         if done.failures > 0 {
             let failed = counted(done.failures, "file");
@@ -103,7 +103,7 @@ impl Publish {
             let of = path.display().to_string();
             Ok(From::Directory(Directory::open(path).context(of)?))
         };
-        // Of a mounted volume, its mount.
+        // If the source is mounted, its mount.
         let mounted = names::mounted(&self.source)?.filter(|_| !self.source.is_dir());
         if let Some(mounted) = mounted {
             return directory(mounted.path);
@@ -118,7 +118,7 @@ impl Publish {
         Ok(From::Image(Image::new(image::open_files(&self.source, image::read_only())?)))
     }
 
-    /// Opens the volume, or makes it. A version that is there already shows before anything is sent.
+    /// Opens or creates the volume. Fails before anything is sent if the version already exists.
     fn open(&self, volume: &Location, name: &str) -> anyhow::Result<Files> {
         let device = match versions::list(volume) {
             Ok(kept) if kept.iter().any(|version| version.name == name) => {
@@ -247,7 +247,7 @@ impl Interrupt {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Errors that come from closing the volume after an interrupt do not count, and the program ends.
+    /// Ends the program after an interrupt, ignoring errors from closing the volume.
     fn end_if_set(&self) {
         while self.is_set() {
             thread::park();
@@ -255,7 +255,7 @@ impl Interrupt {
     }
 }
 
-/// Shows copied files, and failures until an interrupt.
+/// Shows copied files, and failures before an interrupt.
 struct Uninterrupted<'a> {
     watcher: &'a Watcher,
     interrupt: &'a Interrupt,

@@ -1,4 +1,4 @@
-//! `cffs regroup`: moves together what churn has scattered.
+//! `cffs regroup`: moves files together again that changes have scattered.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,9 +27,9 @@ use crate::{image, names, progress, size};
 #[cfg(test)]
 mod tests;
 
-/// How often a server is asked how its regrouping stands.
+/// The interval between queries of a regrouping's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Files of a trace that are sent to a server at once: their numbers are a value of an attribute.
+/// The most files of a trace per request: their numbers form the value of an attribute.
 const FILES_AT_ONCE: usize = 3000;
 
 /// Move together what renames, deletions and years of use have scattered
@@ -197,7 +197,7 @@ impl Regroup {
     }
 }
 
-/// The moved files, and the gain.
+/// The numbers of moved files, and the gain.
 fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     let RegroupStatus { stage, progress, .. } = status;
     let files = counted(progress.files, "file");
@@ -218,7 +218,7 @@ fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     format!("{files} looked at, none {verb}")
 }
 
-/// A number of accesses of the device, in words.
+/// A number of device accesses, in words.
 fn accesses(count: u64) -> String {
     if count == 1 { String::from("1 access") } else { format!("{count} accesses") }
 }
@@ -228,7 +228,7 @@ fn show(bar: &ProgressBar, status: &RegroupStatus) {
     bar.set_message(format!("{} moved", size::show(status.progress.moved_bytes)));
 }
 
-/// The files of a list that are there.
+/// The existing files of a list.
 fn listed(list: &Path, find: impl Fn(&[u8]) -> Option<InodeNo>) -> anyhow::Result<Vec<InodeNo>> {
     let text = fs::read(list).with_context(|| list.display().to_string())?;
     let lines: Vec<&[u8]> =

@@ -1,7 +1,7 @@
 //! `mount -o remount`: changes the given options of an existing mount, and no others.
 //!
-//! The flags of the kernel's mount (ro, nosuid, nodev, noexec, nosymfollow) change at once. The server keeps
-//! every other option while it runs, so another value is refused by name.
+//! The flags of the kernel's mount (ro, nosuid, nodev, noexec, nosymfollow) change at once. The server cannot
+//! change any other option while it runs, so another value is refused by name.
 //!
 //! `ro` and `rw` apply to the volume, in all of its mounts, as with other file systems. The other flags apply
 //! to the one mount: a bind mount of the volume has its own.
@@ -38,7 +38,7 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
         mount_remount(&mounted.directory, flags, "")
             .with_context(|| format!("remounting {}", directory.display()))
     };
-    // As it is, it need not be touched: the volume's own state is not this mount's alone.
+    // If this stays the same, only this mount changes: the volume's own state applies to all of its mounts.
     let Some(read_only) =
         options.flags.read_only.filter(|wanted| *wanted != is_read_only(&mounted))
     else {
@@ -53,15 +53,15 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     control::sync(&mounted.directory)?;
     change(flags)?;
     if read_only {
-        // Writes between the two.
+        // Makes writes between the two durable.
         control::sync(&mounted.directory)?;
     }
     Ok(())
 }
 
-/// Fails if the server keeps another value of an option than is wanted. mount(8) adds to a remount what
-/// fstab has, which the server has, too, unless fstab has changed since. The kernel shows `relatime` of each
-/// mount that is not `noatime`, and mount(8) hands that back, so `relatime` also matches `strictatime`.
+/// Fails if the server has another value of an option than requested. mount(8) adds the options of fstab to a
+/// remount, which the server also has unless fstab has changed. The kernel shows `relatime` for each mount
+/// that is not `noatime`, and mount(8) passes that back, so `relatime` also matches `strictatime`.
 fn check_kept(
     server: &BTreeMap<String, String>,
     wanted: &BTreeMap<String, String>,
@@ -84,8 +84,8 @@ fn is_read_only(mounted: &Mounted) -> bool {
     mounted.is_read_only || mounted.has("ro")
 }
 
-/// The flags of a mount as they are, but for those that were asked for. Those for times of access are
-/// left out: the kernel keeps them as they are then.
+/// The current flags of a mount with the requested changes. Flags for access times are omitted: the kernel
+/// then keeps them.
 fn changed(mounted: &Mounted, asked: &Flags) -> MountFlags {
     let mut flags = MountFlags::empty();
     let allows = |option: &str, asked: Option<bool>| asked.unwrap_or(!mounted.has(option));

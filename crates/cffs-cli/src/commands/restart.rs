@@ -44,7 +44,7 @@ impl Restart {
 pub struct ResumeVersion {}
 
 impl ResumeVersion {
-    /// Prints it.
+    /// Prints the version.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         say!("{}", cffs_serve::fuse::restart::VERSION)?;
         Ok(ExitCode::SUCCESS)
@@ -75,7 +75,7 @@ fn core_and_count(text: &str) -> Result<(usize, usize), String> {
 }
 
 impl FillRequests {
-    /// Makes them.
+    /// Makes the requests.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.now {
             std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

@@ -16,9 +16,9 @@ use crate::names::{self, OnMount};
 use crate::output::{self, counted, say};
 use crate::{exit, image, progress, size};
 
-/// How often a server is asked how its scrub stands.
+/// The interval between queries of a scrub's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The exit code where problems were found, as fsck(8) has it.
+/// The exit code if problems were found, as in fsck(8).
 const PROBLEMS: u8 = 4;
 
 /// Verify the checksums of all metadata and small files
@@ -51,7 +51,7 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// Scrubs, and prints what was found.
+    /// Scrubs, and prints the problems.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let status = self.scrub().with_context(|| self.target.display().to_string())?;
         exit::unless_unread(match self.json {
@@ -65,7 +65,7 @@ impl Scrub {
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
         if let Some(OnMount { path, .. }) = names::mounted(&self.target)? {
             match control::request(&path, request.clone()) {
-                // The image of a read-only mount can be read meanwhile.
+                // The image of a read-only mount can be read concurrently.
                 Err(AskError::ReadOnly) if !self.target.is_dir() && !self.stop => {
                     return self.scrub_image();
                 }

@@ -107,7 +107,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Serves, in the background unless asked otherwise; or stops a server.
+    /// Serves the volume, by default in the background; or stops a server.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
         mounts::passable(&self.source)?;
@@ -153,7 +153,7 @@ impl Serve {
             if let Some(stopper) = &stopper {
                 stopper.stop();
             }
-            // Fails if an NFS server runs, which does not receive it, or after the end.
+            // Fails if an NFS server runs, which does not use the channel, or after the end.
             let _ = stop.send(());
         })?;
         let identity = identity(&source, options, address);
@@ -177,14 +177,14 @@ impl Serve {
         run(&served, &source, page, || match server {
             Some(server) => server.serve(),
             None => {
-                // Also ends if the sender is dropped.
+                // Also ends when the sender is dropped.
                 let _ = stopped.recv();
                 Ok(())
             }
         })
     }
 
-    /// Removes exports, adds others, and prints all exports if asked.
+    /// Removes exports, adds others, and prints all exports if requested.
     fn change_exports(mut self) -> anyhow::Result<ExitCode> {
         let named = self.source.display().to_string();
         let place = || named.clone();
@@ -215,12 +215,11 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Why the exports were not changed, in the server's words: a request on a mount returns an error number
-    /// alone.
+    /// The server's reason for refusing a change: a request on a mount returns only an error number.
     fn refusal(&self, path: &str, error: AskError) -> anyhow::Error {
         let said = control::ask(&self.source, Question::Exports).ok();
         let said = said.and_then(|shown| shown["refusal"].as_str().map(str::to_owned));
-        // If this request did not reach the server, the last refusal is that of another request.
+        // If this request did not reach the server, the last refusal belongs to another request.
         match said.filter(|why| why.starts_with(path.trim_end_matches('/'))) {
             Some(why) => anyhow::Error::msg(why),
             None => error.into(),
@@ -264,7 +263,7 @@ impl Serve {
     }
 }
 
-/// A server at an address, of these exports of the volume, or of all of it.
+/// A server at an address, for these exports of the volume, or for all of it.
 pub(super) fn bind(
     volume: &Arc<Volume>,
     address: SocketAddr,
@@ -304,7 +303,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
     }
 }
 
-/// Serves until it is stopped, and closes the volume unless the volume in memory cannot be trusted.
+/// Serves until it is stopped, and closes the volume unless it can no longer be trusted in memory.
 fn run(
     served: &Served,
     source: &Path,
@@ -329,8 +328,8 @@ fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the server at the first signal, after the calls under way. A second signal changes nothing: closing
-/// takes only as long as the device.
+/// Ends the server at the first signal, after the calls in progress. A second signal has no effect: closing
+/// takes only as long as the device needs.
 fn stop_on_signals(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let (mut signalled, sender) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {

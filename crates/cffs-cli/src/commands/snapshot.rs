@@ -1,4 +1,4 @@
-//! `cffs snapshot`: versions of a volume in an object store that are kept.
+//! `cffs snapshot`: kept versions of a volume in an object store.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ enum What {
 }
 
 impl Snapshot {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match &self.what {
             What::Create { kept } => {
@@ -85,7 +85,7 @@ impl Snapshot {
     }
 }
 
-/// The place in a store that has to be named.
+/// The place in a store that the argument must name.
 pub fn place(target: &Path) -> anyhow::Result<Location> {
     match image::location(target)? {
         Some(location) => Ok(location),

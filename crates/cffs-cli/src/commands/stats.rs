@@ -94,7 +94,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Prints the counters, once or again and again.
+    /// Prints the counters, once or repeatedly.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let prices = self.prices.as_deref().map_or_else(|| Ok(Prices::default()), Prices::read)?;
         if self.prometheus {
@@ -139,7 +139,7 @@ impl Stats {
     }
 }
 
-/// Figures of all the time since the mount, which do not rise with it, and what is as it is now.
+/// Figures over the whole time since the mount, and current states: their rise is meaningless.
 const LASTING: [&str; 3] = ["commit_us_p50", "commit_us_p99", "staging"];
 
 /// The same structure with the rise of each number.

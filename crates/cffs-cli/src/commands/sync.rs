@@ -1,4 +1,4 @@
-//! `cffs sync`: makes everything on a volume durable that is mounted or served.
+//! `cffs sync`: makes everything on a mounted or served volume durable.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `cffs trim`: gives the space that is free back to the device below.
+//! `cffs trim`: returns free space to the device.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Trims, and says how much.
+    /// Trims, and prints the number of bytes.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let bytes = self.trim().with_context(|| self.target.display().to_string())?;
         if self.json {
@@ -72,13 +72,13 @@ impl Trim {
         Ok(trimmed?.bytes)
     }
 
-    /// Trims a volume in a store; how long the objects were that were deleted.
+    /// Trims a volume in a store; returns the length of the deleted objects.
     fn trim_in_store(&self, location: &Location) -> anyhow::Result<u64> {
         let device = Arc::new(LogDevice::open(location, image::command_options(false))?);
         let options = OpenOptions::default();
         let volume = image::open_volume(&self.target, Arc::clone(&device), options)?;
         let trimmed = volume.admin().trim(0..u64::MAX, self.minimum);
-        // Closing releases the volume, so that is the last.
+        // Closing releases the volume, so it comes last.
         let swept = trimmed.map(|_| device.collect());
         volume.close()?;
         Ok(swept??.bytes)

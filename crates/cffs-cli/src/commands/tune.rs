@@ -1,4 +1,4 @@
-//! `cffs tune`: changes what mkfs decided, as far as that can change.
+//! `cffs tune`: changes settings made by mkfs, as far as they can be changed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,7 +96,7 @@ pub enum Errors {
 }
 
 impl Errors {
-    /// The policy as the superblock has it.
+    /// The policy as encoded in the superblock.
     pub fn policy(self) -> ErrorsPolicy {
         match self {
             Errors::Default => ErrorsPolicy::Default,
@@ -114,7 +114,7 @@ fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
 }
 
 impl Tune {
-    /// Changes the volume, and says what it is now.
+    /// Changes the volume, and prints its new settings.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let superblock = self.tune().with_context(|| self.target.display().to_string())?;
         if self.json {
@@ -151,8 +151,8 @@ impl Tune {
             );
         }
         let device = Arc::new(image::open_device(&self.target, Access::ReadWrite)?);
-        // Recovers it where a crash left it, and makes the journal empty. One that is lost is not needed if
-        // it was empty.
+        // Recovers the volume after a crash, and empties the journal. A lost journal is not needed if it was
+        // empty.
         let had_journal = journal::has_journal(&read_superblock(&*device)?);
         let mode = if had_journal { JournalMode::None } else { JournalMode::On };
         let options = OpenOptions { journal: mode, ..OpenOptions::default() };
@@ -183,7 +183,7 @@ impl Tune {
         Ok(ask()?["superblock"].take())
     }
 
-    /// The changes to make, to a volume with this description.
+    /// The changes to make, for a volume with this description.
     fn changes(&self, now: &Value) -> anyhow::Result<SetVolume> {
         let number = |value: &Value| value.as_u64().context("its size is unknown");
         let fragment_bytes = number(&now["fragment_bytes"])?;

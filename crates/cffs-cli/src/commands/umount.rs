@@ -18,18 +18,18 @@ use crate::ending::{self, INTERVAL, NOTICE, Waiting};
 use crate::mounts::{self, Mounted};
 use crate::output;
 
-/// The name of this command in messages about its waiting.
+/// The name of this command in notes about waiting.
 const NAME: &str = "umount";
-/// The name of a process that runs one of these commands.
+/// The process name of cffs commands.
 const OWN_NAME: &str = "cffs";
-/// Users of a mount that a message names at most.
+/// The most users of a mount that a message names.
 const NAMED_MAX: usize = 5;
-/// How long a busy mount is retried before its users are reported.
+/// How long to retry a busy mount before reporting its users.
 const GLANCE: Duration = Duration::from_millis(500);
-/// The same if all users are commands of cffs, or none is found: a command that looks for the mount of an
-/// image asks each server, and keeps the mount busy until it answers.
+/// The same if all users are cffs commands, or none is found: a command that searches for the mount of an
+/// image queries each server, and keeps the mount busy until it answers.
 const PASSING: Duration = Duration::from_secs(10);
-/// The longest interval between two checks of a busy mount: finding its users reads every open file of the
+/// The longest interval between checks of a busy mount: finding its users reads every open file of the
 /// machine.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
@@ -96,7 +96,7 @@ impl Umount {
 }
 
 /// Unmounts, and returns the last shutdown report. The unmount of a block device waits in the kernel until
-/// the volume is closed; meanwhile this prints what the server waits for.
+/// the volume is closed; meanwhile this prints the reason for waiting.
 fn unmount_heard(mounted: &Mounted, listener: &mut ShutdownListener) -> anyhow::Result<Heard> {
     let (done, ended) = mpsc::channel();
     let path = mounted.directory.clone();
@@ -132,9 +132,9 @@ fn in_use(mounted: &Mounted, waited: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if the volume is mounted elsewhere, and says where.
+/// Fails if the volume is mounted elsewhere; the error says where.
 fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
-    // The number of a device that is free again may be another volume's by now.
+    // The number of a freed device may belong to another volume by now.
     if mounted.has_another_image() {
         return Ok(());
     }
@@ -159,11 +159,11 @@ fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the image of a volume whose server could not be asked.
+/// Checks the image of a volume whose server could not be queried.
 fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     let image = &mounted.source;
     if mounted.is_read_only {
-        // Nothing is there to be completed.
+        // A read-only mount has nothing to complete.
         return ending::state_when_free(NAME, image).map(drop);
     }
     ending::last_state(NAME, image)?;
@@ -177,7 +177,7 @@ fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes a mount out of the tree.
+/// Unmounts a directory.
 pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     let began = Instant::now();
@@ -223,7 +223,7 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
     )
 }
 
-/// Unmounts for an ordinary user, by a set-user-id program.
+/// Unmounts for an ordinary user, with a set-user-id program.
 fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u");

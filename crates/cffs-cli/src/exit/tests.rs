@@ -1,4 +1,4 @@
-//! Messages of failures.
+//! Error messages.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ fn a_repeated_cause_is_reported_once() {
 }
 
 #[test]
-fn a_url_is_no_image_that_is_to_be_made() {
+fn a_url_is_not_suggested_as_an_image_to_create() {
     let said = |command| {
         let path = PathBuf::from("s3://bucket/tree");
         let error = OpenError::Io { path, source: io::ErrorKind::NotFound.into() };
@@ -35,7 +35,7 @@ fn a_url_is_no_image_that_is_to_be_made() {
 }
 
 #[test]
-fn a_chain_is_told_from_the_place_to_the_cause() {
+fn a_chain_is_printed_from_the_place_to_the_cause() {
     let error = Err::<(), _>(Error::NoSpace).context("/a/b").context("import").unwrap_err();
     assert_eq!(message(Kind::Ordinary, "ls", &error), "import: /a/b: no space left on the volume");
 }
@@ -50,10 +50,10 @@ fn fsck_does_not_advise_to_run_fsck() {
     assert!(message(Kind::Mount, "mount", &error).ends_with("(cffs fsck looks for a copy)"));
 }
 
-/// The library's text ends with advice and its source repeats the text: the place was printed twice, with the
-/// advice between.
+/// Regression: the library's text ends with advice and its source repeats the text, so the place was printed
+/// twice, with the advice in between.
 #[test]
-fn corruption_is_told_once_and_the_advice_comes_last() {
+fn corruption_is_printed_once_and_the_advice_comes_last() {
     let bad = Error::from(Corruption::Contents { ino: cffs::units::InodeNo(7) });
     let error = Err::<(), _>(bad).context("/a").unwrap_err();
     let said = message(Kind::Ordinary, "cat", &error);

@@ -1,8 +1,8 @@
-//! How often one place in the program may write to the log.
+//! Limits how often one place in the program writes to the log.
 //!
-//! Callers of a mounted volume can bring about the same message as often as they like, for instance by
-//! reading a damaged file. So each place has a few messages for a time; what is beyond is counted, and
-//! the count is written with the next message of any place, once the time is over.
+//! Users of a mounted volume can cause the same message as often as they like, for instance by reading a
+//! damaged file. So each place may write a few messages per period; further ones are counted, and the count
+//! is written with the next message of any place after the period.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// How many messages of one place are written in one [`WINDOW`].
+/// The most messages of one place within a [`WINDOW`].
 const MESSAGES_MAX: u32 = 10;
-/// The time for which they are counted.
+/// The length of a period.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// Counts of written messages, by place.
+/// The number of written messages, by place.
 pub struct Limit<P>(Mutex<HashMap<P, Window>>);
 
 struct Window {
@@ -26,12 +26,12 @@ struct Window {
     left_out: u64,
 }
 
-/// Whether a message is written.
+/// Whether to write a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is written, and this many messages before it were left out and not reported yet.
+    /// Write it; this many earlier messages were omitted and have not been reported yet.
     Written { left_out: u64 },
-    /// It is counted.
+    /// Omit and count it.
     LeftOut,
 }
 
@@ -40,9 +40,9 @@ impl<P: Eq + Hash> Limit<P> {
         Limit(Mutex::new(HashMap::new()))
     }
 
-    /// Decides on a message that a place writes now.
+    /// Decides about a message from a place.
     pub fn admit(&self, place: P, now: Instant) -> Admission {
-        // A thread that panicked while it counted has not changed the counts.
+        // A thread that panicked here did not change the counts.
         let mut windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let is_over = |window: &Window| now.duration_since(window.began) >= WINDOW;
         let own = windows.entry(place).or_insert_with(|| Window::new(now));

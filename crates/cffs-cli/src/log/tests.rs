@@ -10,9 +10,10 @@ fn own_dir_with(variables: &[(&str, &str)]) -> Option<PathBuf> {
     })
 }
 
-/// Without HOME the log was `/tmp/cffs/cffs.log`, where anybody could leave a symbolic link.
+/// Regression: without HOME the log was `/tmp/cffs/cffs.log`, where any user could plant a symbolic
+/// link.
 #[test]
-fn a_log_is_never_where_others_can_write() {
+fn a_log_is_never_in_a_directory_that_others_can_write() {
     assert_eq!(own_dir_with(&[]), None);
     let state = own_dir_with(&[("XDG_STATE_HOME", "/state"), ("HOME", "/home/u")]);
     assert_eq!(state, Some(PathBuf::from("/state")));
@@ -23,7 +24,7 @@ fn a_log_is_never_where_others_can_write() {
 }
 
 #[test]
-fn a_log_is_its_owners_alone_and_no_link_is_followed() {
+fn a_log_is_private_and_no_link_is_followed() {
     let scratch = tempfile::tempdir().expect("a directory");
     let path = scratch.path().join("log");
     drop(open(&path).expect("made"));
@@ -61,7 +62,7 @@ fn logged(volume: &str, log: impl FnOnce()) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-/// All mounts of a host share a log, and no line said which of them it was about.
+/// Regression: all mounts of a host share a log, and lines did not name the mount.
 #[test]
 fn every_line_names_its_volume() {
     let text = logged("/srv/a\n b.cffs", || {
@@ -76,7 +77,7 @@ fn every_line_names_its_volume() {
 }
 
 #[test]
-fn a_message_that_repeats_itself_does_not_fill_the_log() {
+fn a_repeated_message_does_not_fill_the_log() {
     let text = logged("v", || {
         for attempt in 0..1000 {
             tracing::error!(attempt, "failed");

@@ -16,16 +16,16 @@ use rustix::io::Errno;
 
 use super::{Item, Source, Xattrs};
 
-/// The longest list of names, and the longest value, that the kernel hands out.
+/// The longest list of names, and the longest value, that the kernel returns.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// The tree below a directory, which is not being changed. One directory is open at a time, whatever the
-/// depth.
+/// The tree below a directory, which must not be changed meanwhile. Only one directory is open at a time,
+/// whatever the depth.
 pub struct Directory {
     path: PathBuf,
     /// The current directory.
     at: File,
-    /// The directories above it, the top first.
+    /// Its ancestors, from the top down.
     above: Vec<Identity>,
 }
 
@@ -39,7 +39,7 @@ impl Directory {
         Ok(Directory { path, at: at.into(), above: Vec::new() })
     }
 
-    /// The directory at which it begins.
+    /// The top directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -14,11 +14,11 @@ const COPY_BYTES: usize = 1 << 20;
 /// The tree of a volume that is open for reading.
 pub struct Image {
     files: Files,
-    /// The current directory, and before it those above.
+    /// The current directory, after its ancestors.
     dirs: Vec<Node>,
 }
 
-/// Read errors belong to the source, not to the volume that is written.
+/// Marks a read error as belonging to the source, not to the volume that is written.
 fn unread(error: Error) -> CopyCause {
     match error {
         Error::Io(error) => CopyCause::Host(error),
@@ -94,7 +94,7 @@ impl Image {
     }
 
     fn at(&self) -> &Node {
-        // The root stays.
+        // The root is never removed.
         &self.dirs[self.dirs.len() - 1]
     }
 
@@ -111,7 +111,7 @@ impl Image {
         volume.xattr_names(ino).map_err(unread)?.into_iter().map(named).collect()
     }
 
-    /// Copies what is not a hole.
+    /// Copies the data outside holes.
     fn contents(&self, from: &Attr, files: &Files, to: InodeNo) -> Result<u64, CopyCause> {
         let volume = self.files.volume();
         let mut buf = vec![0; COPY_BYTES.min(from.size as usize)];

@@ -1,12 +1,11 @@
-//! Making a volume the same as a tree, by copying what differs.
+//! Makes a volume equal to a tree by copying the differences.
 //!
-//! A file counts as the same if it is of the same type, size and time of change; owner and mode are set if
-//! they differ. What the tree does not have is removed. A file gets its time when it is complete, so one
+//! A file counts as equal if it has the same type, size and modification time; owner and mode are set if they
+//! differ. Files that are not in the tree are removed. A file gets its time when it is complete, so a file
 //! whose copy was interrupted is copied again.
 //!
-//! One thread walks both trees from directory to directory, by the names in each, so the work does not depend
-//! on how deep they are. It is for trees of which little has changed; an empty volume is filled by
-//! [`cffs::files::import`].
+//! One thread walks both trees from directory to directory, by names, so the work does not depend on their
+//! depth. This is meant for trees with few changes; an empty volume is filled by [`cffs::files::import`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,28 +27,28 @@ mod tests;
 pub use directory::Directory;
 pub use image::Image;
 
-/// How often the volume gets a chance to write what is due.
+/// How often due changes are written in the background.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A tree to copy from, and the directory in it that is the current one.
+/// A tree to copy from, with a current directory.
 pub trait Source {
-    /// Goes to the directory at which it begins, and returns that.
+    /// Changes to the top directory, and returns it.
     fn root(&mut self) -> Result<Item, CopyCause>;
     /// The entries of the current directory.
     fn list(&self) -> Result<Vec<Item>, CopyCause>;
-    /// Goes to a directory in the current one.
+    /// Changes to a subdirectory of the current one.
     fn enter(&mut self, name: &[u8]) -> Result<(), CopyCause>;
-    /// Goes to the directory that contains the current one.
+    /// Changes to the parent of the current one.
     fn leave(&mut self) -> Result<(), CopyCause>;
     /// The target of a symbolic link in the current directory.
     fn link_target(&self, name: &[u8]) -> Result<Vec<u8>, CopyCause>;
     /// The extended attributes of the current directory.
     fn xattrs(&self) -> Result<Xattrs, CopyCause>;
-    /// Copies a file of the current directory that is not a directory, with its attributes, to a directory of
-    /// the volume; returns the bytes of its contents.
+    /// Copies a non-directory of the current directory, with its attributes, to a directory of the volume;
+    /// returns the number of bytes copied.
     fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause>;
 }
 
@@ -60,9 +59,9 @@ pub struct Item {
     pub name: Vec<u8>,
     /// Its type.
     pub file_type: FileType,
-    /// Bytes of its contents.
+    /// The size of its contents in bytes.
     pub size: u64,
-    /// When they were changed.
+    /// The time of their last change.
     pub mtime: Timestamp,
     /// The lower 12 bits of the mode.
     pub permissions: u32,
@@ -72,7 +71,7 @@ pub struct Item {
     pub gid: u32,
     /// The number of its names.
     pub nlink: u64,
-    /// Identifies the file, whatever its name.
+    /// Identifies the file, independent of its name.
     pub identity: (u64, u64),
     /// The number of a device, `major << 32 | minor`.
     pub device: u64,
@@ -85,7 +84,7 @@ pub struct Done {
     pub copied: u64,
     /// Their contents in bytes.
     pub bytes: u64,
-    /// There already.
+    /// Unchanged.
     pub same: u64,
     /// Removed.
     pub removed: u64,
@@ -93,29 +92,29 @@ pub struct Done {
     pub failures: u64,
 }
 
-/// Makes a volume the same as a tree.
+/// Makes a volume equal to a tree.
 pub struct Mirror<'a> {
     files: &'a Files,
     source: &'a mut dyn Source,
-    /// Called for each file, with why it failed if it did.
+    /// Called for each file, with the reason if it failed.
     watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
-    /// The path of the file in work, for `watch`.
+    /// The path of the current file, for `watch`.
     path: Vec<u8>,
-    /// The copies of files with several names, by their source.
+    /// The copies of files with several names, by source identity.
     links: HashMap<(u64, u64), Node>,
     done: Done,
 }
 
-/// A directory in work.
+/// A directory in progress.
 struct Level {
     item: Item,
     /// The directory of the volume.
     to: Node,
-    /// The entries that are still to do, each with what the volume has under its name.
+    /// The remaining entries, each with the volume's file of that name.
     left: vec::IntoIter<(Item, Option<Attr>)>,
 }
 
-/// A directory that is removed, its name, and the entries that it still has.
+/// A directory that is being removed, its name, and its remaining entries.
 struct Removing {
     dir: Node,
     name: Vec<u8>,
@@ -123,7 +122,7 @@ struct Removing {
 }
 
 impl<'a> Mirror<'a> {
-    /// Nothing is done yet.
+    /// Prepares the work.
     pub fn new(
         files: &'a Files,
         source: &'a mut dyn Source,
@@ -133,12 +132,12 @@ impl<'a> Mirror<'a> {
         Mirror { files, source, watch, path: b"/".to_vec(), links, done }
     }
 
-    /// Does it. A file that cannot be read is a failure, and the volume keeps what it has under its name.
+    /// Does the work. An unreadable file counts as a failure, and the volume keeps its file of that name.
     ///
     /// # Errors
     ///
-    /// The volume accepts no changes, or has no space left; the tree was changed meanwhile, so that it
-    /// cannot be walked any more.
+    /// The volume accepts no changes, or has no space left; the tree was changed meanwhile, so that the walk
+    /// cannot continue.
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
         let root = self.source.root()?;
@@ -169,7 +168,8 @@ impl<'a> Mirror<'a> {
         })
     }
 
-    /// Lists the current directory, and removes what only the volume has of it. `None` if it cannot be read.
+    /// Lists the current directory, and removes entries that only the volume has. `None` if it cannot be
+    /// read.
     fn begin(&mut self, item: Item, to: Node) -> Result<Option<Level>, CopyCause> {
         let listed = self.source.list();
         let Some(items) = self.tried(listed)? else {
@@ -191,7 +191,7 @@ impl<'a> Mirror<'a> {
         Ok(Some(Level { item, to, left: wanted.into_iter() }))
     }
 
-    /// Sets the attributes of the current directory: changing its entries changed its times.
+    /// Sets the attributes of the current directory, after changes to its entries have changed its times.
     fn finish(&mut self, level: &Level) -> Result<(), CopyCause> {
         let attributes = self.source.xattrs().and_then(|xattrs| {
             let ino = level.to.ino();
@@ -201,7 +201,7 @@ impl<'a> Mirror<'a> {
         self.tried(attributes).map(drop)
     }
 
-    /// Leaves the current directory, unless the tree begins there.
+    /// Leaves the current directory, unless it is the top.
     fn leave(&mut self, dir: &Item) -> Result<(), CopyCause> {
         if !dir.name.is_empty() {
             self.source.leave()?;
@@ -210,7 +210,7 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// Makes the path that of an entry of its directory.
+    /// Appends a name to the path.
     fn go_below(&mut self, name: &[u8]) {
         if !self.path.ends_with(b"/") {
             self.path.push(b'/');
@@ -218,13 +218,14 @@ impl<'a> Mirror<'a> {
         self.path.extend_from_slice(name);
     }
 
-    /// Takes the last name off the path.
+    /// Removes the last name from the path.
     fn go_up(&mut self, name: &[u8]) {
         let slash = self.path.len() - name.len() - 1;
         self.path.truncate(slash.max(1));
     }
 
-    /// Makes one name the same as the tree's; `there` is what the volume has under it. Returns a directory.
+    /// Makes one name equal to the tree's; `there` is the volume's file of that name. Returns a directory to
+    /// descend into.
     fn entry(
         &mut self,
         to: &Node,
@@ -272,7 +273,7 @@ impl<'a> Mirror<'a> {
         Ok(None)
     }
 
-    /// Makes a further name of a file of the volume.
+    /// Adds a name to a file of the volume.
     fn link(
         &mut self,
         first: &Node,
@@ -325,7 +326,7 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// Removes a name of a directory, and what is below it.
+    /// Removes a name from a directory, and everything below it.
     fn remove(&mut self, from: &Node, name: &[u8], attr: &Attr) -> Result<(), CopyCause> {
         let volume = self.files.volume();
         let removing = |from: &Node, name: &[u8]| -> Result<Removing, Error> {
@@ -371,7 +372,7 @@ impl<'a> Mirror<'a> {
         (self.watch)(&self.path, None);
     }
 
-    /// The outcome of an attempt. A failure of the tree is one file's; one of the volume ends the work.
+    /// Handles a result: a failure of the tree concerns one file; one of the volume ends the work.
     fn tried<T>(&mut self, outcome: Result<T, CopyCause>) -> Result<Option<T>, CopyCause> {
         match outcome {
             Ok(done) => Ok(Some(done)),
@@ -385,7 +386,7 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// Makes a file in a directory of the volume.
+/// Creates a file in a directory of the volume.
 fn make(to: &Node, item: &Item, kind: NewKind<'_>) -> Result<Node, Error> {
     let (permissions, uid, gid) = (item.permissions, item.uid, item.gid);
     to.make(&item.name, &NewFile { kind, permissions, uid, gid, times: None })

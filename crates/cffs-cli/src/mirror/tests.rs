@@ -6,7 +6,7 @@ use cffs::mkfs::{self, MkfsOptions};
 
 use super::*;
 
-/// Lookups that a directory and its file may take, of either volume.
+/// The most lookups per directory and its file, in either volume.
 const LOOKUPS_MAX: u64 = 6;
 
 fn volume() -> Files {
@@ -35,7 +35,8 @@ fn mirror(files: &Files, source: &mut dyn Source) -> Done {
     Mirror::new(files, source, &watch).run().expect("done")
 }
 
-/// A publish looked each file up by its whole path: at a depth of 3,000 it took half a minute.
+/// Regression: a publish looked each file up by its whole path: at a depth of 3,000 it took half a
+/// minute.
 #[test]
 fn the_work_for_a_file_does_not_depend_on_its_depth() {
     for depth in [100, 400] {
@@ -61,7 +62,7 @@ fn the_work_for_a_file_does_not_depend_on_its_depth() {
     }
 }
 
-/// A path longer than the host takes: the tree is walked from directory to directory.
+/// A path longer than the host's limit: the tree is walked from directory to directory.
 #[test]
 fn a_host_tree_with_long_paths_is_walked() {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};

@@ -21,12 +21,12 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The value, which must be there.
+    /// The value; an error if it is missing.
     pub fn text(&self) -> anyhow::Result<&'a str> {
         self.value.ok_or_else(|| anyhow!("mount option '{}' needs a value", self.name))
     }
 
-    /// The value that one of these words stands for.
+    /// The value that corresponds to one of these words.
     pub fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> anyhow::Result<T> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -37,7 +37,7 @@ impl<'a> Given<'a> {
         bail!("mount option '{}' is {} or {last}, not '{text}'", self.name, others.join(", "))
     }
 
-    /// A path, made absolute because the server leaves the directory in which it was started.
+    /// A path, made absolute because the server changes its working directory.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
         Ok(std::path::absolute(self.text()?)?)
     }
@@ -76,7 +76,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Seconds with a fraction, down to a millisecond.
+    /// Seconds with a fraction, in units of at least a millisecond.
     pub fn fraction_of_seconds(&self) -> anyhow::Result<Duration> {
         let text = self.text()?;
         match text.parse() {

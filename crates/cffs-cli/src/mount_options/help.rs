@@ -3,10 +3,10 @@
 use super::table::TABLE;
 use crate::output::HELP_WIDTH;
 
-/// The column in which descriptions begin.
+/// The column of descriptions.
 const COLUMN: usize = 25;
 
-/// The options under a title, in the form that `man_page` reads.
+/// The options under a title, in the format that `man_page` reads.
 pub fn help() -> String {
     let mut text = String::from("Options for -o, comma-separated:\n");
     for option in TABLE {
@@ -23,7 +23,7 @@ pub fn help() -> String {
     text
 }
 
-/// The options that `cffs serve` uses, too, in a sentence.
+/// The options that `cffs serve` also uses, in a sentence.
 pub fn help_of_serve() -> String {
     let terms: Vec<&str> =
         TABLE.iter().filter(|option| option.for_serve).map(|option| option.term).collect();
@@ -38,7 +38,7 @@ pub fn help_of_serve() -> String {
     text
 }
 
-/// Appends `words` in lines that begin at `indent`, the first of which already has `line`.
+/// Appends `words` in lines indented to `indent`; the first line already contains `line`.
 fn fill(text: &mut String, mut line: String, indent: usize, words: &str) {
     for word in words.split(' ') {
         if line.len() > indent && line.len() + 1 + word.len() > HELP_WIDTH {

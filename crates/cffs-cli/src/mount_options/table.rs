@@ -1,4 +1,4 @@
-//! Every mount option: one entry has its names, its help, its parser, and what a remount does with it.
+//! Every mount option: one entry has its names, its help, its parser, and its handling in a remount.
 //!
 //! Parsing, `remount`, `--help` and the man pages cffs-mount(1) and mount.cffs(8) read this table.
 
@@ -12,11 +12,11 @@ use super::given::Given;
 use super::{Flags, MountOptions};
 use crate::size;
 
-/// How often a followed volume is polled.
+/// The default polling interval of a followed volume.
 const FOLLOW: Duration = Duration::from_secs(10);
-/// How long `regroup=idle` waits.
+/// The default delay of `regroup=idle`.
 const IDLE: Duration = Duration::from_secs(60);
-/// Smaller values most likely lack a unit.
+/// Smaller values probably lack a unit.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const DIRTY_BYTES_MIN: u64 = 64 << 10;
 
@@ -28,27 +28,27 @@ pub(super) struct MountOption {
     pub term: &'static str,
     /// The right column; a newline begins a new line there.
     pub help: &'static str,
-    /// Whether `cffs serve` uses it, too.
+    /// Whether `cffs serve` uses it as well.
     pub for_serve: bool,
     pub effect: Effect,
 }
 
-/// The effect of an option, and therefore how a remount treats it.
+/// The effect of an option, which determines its handling in a remount.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
-    /// Sets a flag of the kernel's mount, given the spelling. A remount changes it at once.
+    /// Sets a flag of the kernel's mount, given the spelling. A remount changes the flag at once.
     Flag(fn(&mut Flags, &str)),
-    /// Configures the server, which keeps it while it runs. A remount refuses another value than `show`
-    /// wrote, as the option would be spelled, when the server started.
+    /// Configures the server, and does not change while it runs. A remount refuses values other than the one
+    /// that `show` returned, in the option's syntax, when the server started.
     Kept { set: Set, show: fn(&MountOptions) -> String },
-    /// Asks for a remount.
+    /// Requests a remount.
     Remount,
 }
 
 type Set = fn(&mut MountOptions, &Given<'_>) -> anyhow::Result<()>;
 
 impl MountOption {
-    /// The option that has this spelling.
+    /// The option with this spelling.
     pub fn spelled(name: &str) -> Option<&'static MountOption> {
         TABLE.iter().find(|option| option.names.contains(&name))
     }
@@ -58,7 +58,7 @@ impl MountOption {
     }
 }
 
-/// Spellings that an ordinary user's mount refuses.
+/// Spellings that are refused for an ordinary user's mount.
 pub(super) const FOR_ROOT: [&str; 3] = ["suid", "dev", "nosymfollow"];
 
 const ERRORS: [(&str, ErrorsPolicy); 2] =
@@ -428,10 +428,10 @@ fn path_or(none: &str, name: &str, path: &Option<PathBuf>) -> String {
     }
 }
 
-/// Whether an option is meant for mount(8), systemd or the kernel, which pass it on all the same.
+/// Whether an option is meant for mount(8), systemd or the kernel, which pass it on nevertheless.
 pub(super) fn is_for_others(name: &str) -> bool {
-    // The kernel always checks permissions here. What follows `default_permissions` it shows of a FUSE
-    // mount, and mount(8) hands that back at a remount.
+    // The kernel always checks permissions on these mounts. It shows the options after `default_permissions`
+    // for FUSE mounts, and mount(8) passes them back at a remount.
     const KNOWN: &str = "defaults auto noauto nouser nousers noowner nogroup _netdev nofail comment \
                          nodiratime diratime norelatime nostrictatime subtype fsname silent loud \
                          iversion noiversion lazytime nolazytime default_permissions user_id \

@@ -13,7 +13,7 @@ fn parsed(list: &str) -> anyhow::Result<MountOptions> {
 }
 
 #[test]
-fn options_of_ours_are_understood() {
+fn own_options_are_accepted() {
     let options = parsed("ro,noatime,cache=1G,commit=30,clean=20,clean_share=3,nosuid")
         .expect("all are known");
     assert!(options.open.read_only);
@@ -49,7 +49,7 @@ fn options_of_ours_are_understood() {
 }
 
 #[test]
-fn later_options_win() {
+fn later_options_override_earlier_ones() {
     let options = parsed("ro,rw,user,exec").expect("all are known");
     assert!(!options.open.read_only);
     let flags = options.flags;
@@ -58,7 +58,7 @@ fn later_options_win() {
 }
 
 #[test]
-fn a_block_device_is_for_root_and_can_be_declined() {
+fn a_block_device_is_for_root_and_can_be_disabled() {
     assert!(parsed("fuseblk=auto").expect("known").block_device);
     assert!(!parsed("fuseblk=no").expect("known").block_device);
     let mut options = MountOptions::for_user(false);
@@ -66,7 +66,8 @@ fn a_block_device_is_for_root_and_can_be_declined() {
     assert!(!options.block_device);
 }
 
-/// `suid,dev` of an ordinary user was dropped without a word: fusermount3 grants neither.
+/// Regression: `suid,dev` of an ordinary user was silently dropped, since fusermount3 grants
+/// neither.
 #[test]
 fn options_for_root_are_refused_for_others() {
     for name in ["suid", "dev", "nosymfollow"] {
@@ -79,7 +80,7 @@ fn options_for_root_are_refused_for_others() {
     options.apply(&[String::from("nosuid,nodev,symfollow")], false).expect("as it is anyhow");
 }
 
-/// `cache=1`, one byte, was accepted.
+/// Regression: `cache=1`, one byte, was accepted.
 #[test]
 fn memory_has_a_minimum() {
     for (list, min) in [("cache=1", "1 MiB"), ("cache=512k", "1 MiB"), ("dirty=16", "64 KiB")] {
@@ -90,12 +91,12 @@ fn memory_has_a_minimum() {
 }
 
 #[test]
-fn options_for_others_pass() {
+fn options_for_other_programs_are_ignored() {
     parsed("defaults,noauto,_netdev,nofail,x-systemd.automount,comment=mine").expect("ignored");
 }
 
 #[test]
-fn unknown_options_and_values_are_named() {
+fn errors_name_unknown_options_and_values() {
     for (list, named) in [
         ("ro,bogus", "'bogus'"),
         ("cache=much", "'much'"),
@@ -175,7 +176,7 @@ fn a_followed_volume_is_read_only_and_in_a_store() {
 }
 
 #[test]
-fn a_store_is_not_written_because_something_is_read() {
+fn reading_a_store_does_not_cause_writes() {
     let settled = |list: &str, is_in_store| {
         let mut options = parsed(list).expect("known");
         options.settle(is_in_store).expect("they go together");
@@ -197,7 +198,7 @@ fn a_name_belongs_to_one_option() {
         for name in option.names {
             assert!(seen.insert(name), "{name}");
         }
-        // The help names an option as it is spelled.
+        // The help shows each option in its spelling.
         for term in option.term.split(", ") {
             let term = term.trim_start_matches("[no]").split(['=', '[']).next();
             assert!(term.is_some_and(|term| option.names.contains(&term)), "{}", option.term);

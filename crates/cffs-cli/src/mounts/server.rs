@@ -1,7 +1,7 @@
-//! The process that serves a mount, found without asking it: a process that is stopped does not answer.
+//! Finds the process that serves a mount without querying it: a stopped process does not answer.
 //!
 //! The kernel shows in `/proc/PID/fdinfo` which connection a descriptor of `/dev/fuse` serves: the device
-//! number of the mount. Where it shows none, or the process is another user's, the server is not found.
+//! number of the mount. If it shows none, or the process belongs to another user, the server is not found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ mod tests;
 /// In the kernel's device numbers, the minor number has this many bits.
 const MINOR_BITS: u32 = 20;
 
-/// Fails if the server of a mount is stopped, so that asking it would wait until it continues.
+/// Fails if the server of a mount is stopped, since a query would block until it continues.
 pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
     let serving = serving(mounted.device);
     match serving.first() {
@@ -33,16 +33,16 @@ pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
     }
 }
 
-/// The name under which a server tells the service that has its volume's bucket.
+/// The option under which a server reports the service of its volume's bucket.
 const SERVICE: &str = "service";
 
-/// Adds the service that has a volume's bucket to what its server tells.
+/// Adds the service of a volume's bucket to the options that its server reports.
 pub fn set_service(told: &mut BTreeMap<String, String>, location: &Location) {
     told.insert(SERVICE.to_owned(), location.service().to_owned());
 }
 
-/// Whether the server of a mount says that its bucket is of the service of this location. It tells that to
-/// root and its own user alone; one that is stopped is not asked.
+/// Whether the server of a mount reports the service of this location. It reports that only to root and its
+/// own user; a stopped server is not queried.
 pub fn is_of_service(mounted: &Mounted, location: &Location) -> bool {
     let told = || control::identity(&mounted.directory).ok()?.fixed_options.remove(SERVICE);
     answers(mounted).is_ok() && told().is_some_and(|service| service == location.service())

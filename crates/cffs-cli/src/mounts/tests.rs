@@ -4,7 +4,7 @@ use std::process::Command;
 use super::{Mounted, parse_line};
 
 #[test]
-fn a_line_of_the_mount_table_is_understood() {
+fn a_line_of_the_mount_table_is_parsed() {
     let line = [
         r"96 25 0:41 / /mnt/with\040space rw,nosuid shared:5 master:1 - ",
         r"fuse.cffs /var/a\134b.cffs ro,user_id=0",
@@ -19,7 +19,7 @@ fn a_line_of_the_mount_table_is_understood() {
 }
 
 #[test]
-fn a_mounted_block_device_is_understood() {
+fn a_mounted_block_device_is_parsed() {
     let line = b"96 25 7:3 / /mnt rw,relatime - fuseblk.cffs /dev/loop3 rw,user_id=0,blksize=4096";
     let mounted = parse_line(line).expect("it is a C-FFS mount");
     assert_eq!(mounted.shown_source, Path::new("/dev/loop3"));
@@ -28,7 +28,7 @@ fn a_mounted_block_device_is_understood() {
 }
 
 #[test]
-fn other_mounts_and_torn_lines_are_passed_over() {
+fn other_mounts_and_incomplete_lines_are_skipped() {
     for line in [
         &b"25 1 254:0 / / rw,relatime - ext4 /dev/root rw"[..],
         b"96 25 0:41 / /mnt rw - fuse.sshfs host: rw",
@@ -43,7 +43,7 @@ fn other_mounts_and_torn_lines_are_passed_over() {
 }
 
 #[test]
-fn a_loop_device_that_has_another_image_now_is_not_the_one_that_was_mounted() {
+fn a_loop_device_that_was_reattached_is_detected() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,7 +1,7 @@
-//! Walking along a path as the kernel does, but stopping before a server is asked that must not be.
+//! Resolves a path as the kernel does, but stops before it queries a forbidden server.
 //!
-//! To look a name up below the root of a mount, the kernel may have to ask its server; to reach the root
-//! itself it need not. So a path that ends at a mount's root can be walked even if the server is stopped.
+//! To look up a name below the root of a mount, the kernel may have to query its server; to reach the root
+//! itself it does not. So a path that ends at a mount's root can be resolved even if the server is stopped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,23 +15,23 @@ mod tests;
 /// The kernel follows at most this many links.
 const LINKS_MAX: usize = 40;
 
-/// Where a path ends.
+/// The result of resolving a path.
 pub struct Walked {
-    /// The path without links.
+    /// The path without symbolic links.
     pub path: PathBuf,
-    /// The C-FFS mounts that it enters, in this order.
+    /// The C-FFS mounts that it enters, in order.
     pub entered: Vec<Mounted>,
 }
 
 impl Walked {
-    /// The mount whose root the path names.
+    /// The mount whose root is the path's end.
     pub fn root_of(&self) -> Option<&Mounted> {
         self.entered.last().filter(|mounted| mounted.directory == self.path)
     }
 }
 
-/// Walks along a path. Before the server of one of the `mounts` would be asked, `may_ask` is: if it fails,
-/// the walk does. Names that do not exist are not resolved.
+/// Resolves a path. Before the server of one of the `mounts` would be queried, calls `may_ask`; if that
+/// fails, so does this function. Missing names are not resolved.
 pub fn walk(
     path: &Path,
     mounts: &[Mounted],
@@ -52,7 +52,7 @@ pub fn walk(
             walked.entered.push(at.clone());
             continue;
         }
-        // Links in /proc do not end where their text says.
+        // The targets of links in /proc differ from their text.
         if links == LINKS_MAX || walked.path.starts_with("/proc") {
             continue;
         }
@@ -68,7 +68,7 @@ pub fn walk(
     Ok(walked)
 }
 
-/// The names of a path, the last one first.
+/// The components of a path, last one first.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! Values of JSON answers as people read them. The name of a value tells its unit.
+//! Formats values of JSON answers for display. The name of a value determines its unit.
 
 use cffs::clock::Timestamp;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::size;
 #[cfg(test)]
 mod tests;
 
-/// The name of a value without its unit, and the value with it.
+/// The name without the unit, and the formatted value.
 pub(super) fn labelled(key: &str, value: &Value) -> (String, String) {
     let words: Vec<&str> = key.split('_').collect();
     let name = words.join(" ");
@@ -30,7 +30,7 @@ fn without(words: &[&str], unit: &str) -> String {
     words.iter().filter(|word| **word != unit).copied().collect::<Vec<_>>().join(" ")
 }
 
-/// A time span with three digits or so.
+/// A time span with about three digits.
 fn micros(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} µs"),
@@ -46,7 +46,8 @@ fn seconds_since_1970(seconds: u64) -> String {
     }
 }
 
-/// A server counts its start in nanoseconds, a volume that of its holder in seconds.
+/// Formats a time in nanoseconds or seconds: a server's start is in nanoseconds, that of a volume's
+/// holder in seconds.
 fn nanos_since_1970(time: u64) -> String {
     const NANOSECONDS_FROM: u64 = 1 << 40;
     seconds_since_1970(if time >= NANOSECONDS_FROM { time / 1_000_000_000 } else { time })

@@ -24,6 +24,6 @@ fn a_message_arrives_by_path_and_by_name() {
 }
 
 #[test]
-fn a_manager_that_is_gone_is_an_error() {
+fn a_missing_manager_is_an_error() {
     assert!(send(OsStr::new("/nonexistent/notify"), b"READY=1").is_err());
 }

@@ -1,7 +1,7 @@
 use super::{Portion, exact, parse, parse_u32, show};
 
 #[test]
-fn sizes_parse_as_people_write_them() {
+fn sizes_with_units_are_parsed() {
     for (text, bytes) in [
         ("0", 0),
         ("4096", 4096),
@@ -21,7 +21,7 @@ fn sizes_parse_as_people_write_them() {
 }
 
 #[test]
-fn an_exact_size_is_read_back_as_it_was() {
+fn an_exact_size_is_parsed_back_unchanged() {
     for (bytes, text) in [
         (0, "0"),
         (1, "1"),

@@ -1,4 +1,4 @@
-//! Labels that would break out of a property or of a link's name.
+//! Labels that would break out of a property or a link's name.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 
 #[test]
-fn labels_become_values_and_names_of_links() {
+fn labels_are_escaped_in_values_and_links() {
     for (label, expected_safe, expected_encoded) in [
         (&b"tree"[..], "tree", "tree"),
         (b"a b/c", "a_b_c", "a\\x20b\\x2fc"),
@@ -21,7 +21,7 @@ fn labels_become_values_and_names_of_links() {
 }
 
 #[test]
-fn a_tag_leads_to_the_link_that_udev_makes() {
+fn a_tag_is_resolved_to_the_link_that_udev_makes() {
     let links = tempfile::tempdir().expect("a directory");
     let device_of = |source: &str| super::device_below(links.path(), Path::new(source));
     for (source, link) in [
@@ -40,7 +40,7 @@ fn a_tag_leads_to_the_link_that_udev_makes() {
         fs::write(&link, b"").expect("written");
         assert_eq!(device_of(source).expect("there"), link);
     }
-    // Out of its directory no value leads, and a path is no tag.
+    // Values cannot leave the directory, and a path is not a tag.
     assert!(device_of("LABEL=../by-uuid/0f1e2d3c-4b5a").is_err());
     for path in ["/srv/LABEL=x", "image.cffs", "name=value"] {
         assert_eq!(device_of(path).expect("a path"), Path::new(path));

@@ -1,5 +1,5 @@
-//! The report of a check as people read it: what was found in one line, where it was found, what it costs,
-//! and what to do. Equal findings share a line, and neighbouring numbers a range.
+//! The printed report of a check: each finding with its location, its consequences, and the remedy. Equal
+//! findings share a line, and consecutive numbers a range.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::size;
 #[cfg(test)]
 mod tests;
 
-/// Lines that are printed about problems, and about losses; the others are only counted.
+/// The most lines printed about problems, and about losses; the others are only counted.
 const LINES_MAX: usize = 1000;
 
-/// A report that is printed.
+/// A report to print.
 pub(super) struct Printed<'a> {
-    /// The volume, as the caller named it.
+    /// The name of the volume, as the caller gave it.
     pub name: &'a str,
-    /// Whether its server made it.
+    /// Whether the volume's server made the report.
     pub online: bool,
     pub report: &'a CheckReport,
 }
 
 impl Printed<'_> {
-    /// Prints it.
+    /// Prints the report.
     pub fn print(&self) -> anyhow::Result<()> {
         let (name, report) = (self.name, self.report);
         if let Some(damage) = &report.damage_seen {
@@ -71,7 +71,7 @@ impl Printed<'_> {
         }
     }
 
-    /// Prints how many problems are not listed: those too many, and those that a crash explains.
+    /// Prints how many problems are not listed: those above the limit, and those that a crash explains.
     fn print_rest(&self) -> anyhow::Result<()> {
         let (name, report) = (self.name, self.report);
         let shown = report.problems.len() as u64;
@@ -89,7 +89,7 @@ impl Printed<'_> {
         Ok(())
     }
 
-    /// Prints the volume's size and what the check read.
+    /// Prints the volume's size and the amount read by the check.
     fn print_counts(&self) -> anyhow::Result<()> {
         let (name, report) = (self.name, self.report);
         let bytes = |fragments: u64| size::show(fragments * u64::from(report.fragment_bytes));
@@ -111,7 +111,7 @@ impl Printed<'_> {
         Ok(())
     }
 
-    /// Prints in what state the volume is, and what to do about it.
+    /// Prints the volume's state and the next step.
     fn print_verdict(&self) -> anyhow::Result<()> {
         let (name, report) = (self.name, self.report);
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
@@ -140,7 +140,7 @@ impl Printed<'_> {
         }
     }
 
-    /// The option that a repair needs in addition to -y: the loss of the journal has to be accepted.
+    /// The option that a repair needs in addition to -y: it accepts the loss of the journal.
     fn repair_option(&self) -> &'static str {
         match self.report.problems.iter().any(|p| !p.fixed && p.is(Code::JournalLost)) {
             true => " --without-journal",
@@ -148,7 +148,7 @@ impl Printed<'_> {
         }
     }
 
-    /// The remedy where a repair does not help.
+    /// The remedy if a repair does not help.
     fn way_out(&self) -> String {
         let name = self.name;
         match self.report.problems.iter().any(|problem| problem.is(Code::DeviceTooSmall)) {
@@ -164,7 +164,7 @@ impl Printed<'_> {
     }
 }
 
-/// The problems by kind, and their price.
+/// The problems by kind, and their losses.
 fn summary(report: &CheckReport) -> String {
     let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for CheckProblem { code, title, .. } in &report.problems {
@@ -187,7 +187,7 @@ fn loss_counts(report: &CheckReport) -> Vec<String> {
     counts.map(|(what, count)| format!("{} {what}", counted(*count, "file"))).collect()
 }
 
-/// A line for all problems of one kind with one message, in the order in which the first of them was found.
+/// A line for all problems with the same kind and message, in the order of their first occurrence.
 fn problems(problems: &[CheckProblem]) -> Vec<String> {
     let key = |problem: &CheckProblem| {
         (problem.code.clone(), problem.message.clone(), problem.fixed, split(&problem.place).0)
@@ -202,10 +202,10 @@ fn problems(problems: &[CheckProblem]) -> Vec<String> {
         .collect()
 }
 
-/// A line for each file that damage has cost something; one for all of a directory whose names are lost.
+/// A line for each file with a loss; one for all files of a directory whose names are lost.
 fn losses(losses: &[CheckLoss]) -> Vec<String> {
     let is_named = |loss: &CheckLoss| !loss.path.is_empty() && !loss.path.ends_with('/');
-    // Files with a name do not share a line.
+    // Files with names do not share a line.
     let key = |loss: &CheckLoss| (loss.what.clone(), loss.path.clone(), is_named(loss));
     let lines = grouped(losses, key, |loss| Some(loss.inode));
     lines
@@ -226,7 +226,7 @@ fn losses(losses: &[CheckLoss]) -> Vec<String> {
         .collect()
 }
 
-/// Puts together what has the same key, in the order in which the keys appear, and collects the numbers.
+/// Groups items by key, in the order of the keys' first occurrence, and collects their numbers.
 fn grouped<T, K: Ord + Clone>(
     items: &[T],
     key: impl Fn(&T) -> K,
@@ -245,8 +245,8 @@ fn grouped<T, K: Ord + Clone>(
     lines
 }
 
-/// A place without the number at its end, and that number: `inode 16 sector 3` is the third of
-/// `inode 16 sector`.
+/// Splits a place into its text and the number at its end: `inode 16 sector 3` becomes `inode 16 sector` and
+/// 3.
 fn split(place: &str) -> (String, Option<u64>) {
     let number = place.rsplit_once(' ').and_then(|(head, tail)| Some((head, tail.parse().ok()?)));
     match number {
@@ -255,7 +255,7 @@ fn split(place: &str) -> (String, Option<u64>) {
     }
 }
 
-/// A place with its numbers, the last word in the plural if there are several: `inodes 18-158, 160`.
+/// A place with its numbers; its last word is plural if there are several: `inodes 18-158, 160`.
 fn with_numbers(place: &str, numbers: &[u64]) -> String {
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
@@ -273,7 +273,7 @@ fn with_numbers(place: &str, numbers: &[u64]) -> String {
     }
 }
 
-/// Numbers that rise, neighbours as a range.
+/// Ascending numbers, with consecutive ones as a range.
 fn ranges(numbers: &[u64]) -> String {
     let runs = numbers.chunk_by(|one, next| *next == one + 1);
     let shown = runs.map(|run| match run {

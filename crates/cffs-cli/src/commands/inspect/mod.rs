@@ -1,4 +1,4 @@
-//! `cffs inspect`: structures as they lie on the device, for people who debug.
+//! `cffs inspect`: shows on-disk structures, for debugging.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

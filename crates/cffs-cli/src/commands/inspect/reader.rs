@@ -1,7 +1,7 @@
-//! Reads a volume's structures one at a time, with the codecs of the format alone.
+//! Reads a volume's structures one at a time, using only the codecs of the format.
 //!
-//! Nothing is cached and nothing is believed: if a structure is bad, the codec's message says
-//! so, and other structures can still be read.
+//! Nothing is cached and nothing is trusted: if a structure is invalid, the codec's error is
+//! returned, and other structures can still be read.
 
 use anyhow::{Context, anyhow, bail};
 use cffs::device::BlockDevice;
@@ -18,7 +18,7 @@ use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
 
 use crate::output::note;
 
-/// No file has more extents than this many; more are a loop.
+/// No file has more extents than this; more indicate a loop.
 const EXTENTS_MAX: usize = 1 << 24;
 
 /// Reads structures of the volume on a device.
@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 impl<'d> Reader<'d> {
-    /// Reads the superblock; if it is bad, the copy at the end of the device.
+    /// Reads the superblock; if it is invalid, the copy at the end of the device.
     pub fn open(device: &'d dyn BlockDevice) -> anyhow::Result<Reader<'d>> {
         let size = device.geometry().size_bytes;
         if size < SUPERBLOCK_BYTES as u64 {
@@ -65,7 +65,7 @@ impl<'d> Reader<'d> {
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
         let device: Box<dyn BlockDevice + 'd> = match journal::has_journal(&superblock) {
-            // What lies at its place can be looked at without a journal that is missing.
+            // Blocks at their final places can be read even if the journal is missing.
             true => {
                 let medium = journal::medium(device, &superblock).unwrap_or_else(|why| {
                     note!("cffs: {why}; this is what lies at its place");
@@ -95,7 +95,7 @@ impl<'d> Reader<'d> {
         &self.layout
     }
 
-    /// The header of a group and its free bitmap; `None` for a group that was never used.
+    /// The header of a group and its free bitmap; `None` for an unused group.
     pub fn cylinder_group(&self, cg: CgIndex) -> anyhow::Result<Option<(CgHeader, Vec<u8>)>> {
         if cg.0 >= self.layout.cgs() {
             bail!("there are only {} cylinder groups", self.layout.cgs());
@@ -254,7 +254,7 @@ impl<'d> Reader<'d> {
         Ok(())
     }
 
-    /// A part of a file; holes are zeros.
+    /// A range of a file's contents; holes are zeros.
     fn contents(&self, file: &Found, offset: u64, len: usize) -> anyhow::Result<Vec<u8>> {
         let fragment_bytes = u64::from(self.layout.fragment_bytes);
         let mut contents = vec![0; len];
@@ -300,7 +300,7 @@ fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Result<Superblock, 
     Superblock::decode(&bytes, offset)
 }
 
-/// The copy near the end of the device, whatever the size of its blocks.
+/// The copy near the end of the device, for any block size.
 fn last_copy(device: &dyn BlockDevice) -> Option<Superblock> {
     let size_bytes = device.geometry().size_bytes;
     (12..=16).find_map(|shift| {

@@ -1,4 +1,4 @@
-//! `cffs layout`: where a tree lies, and what a cold scan of it reads.
+//! `cffs layout`: the layout of a tree, and the cost of a cold scan of it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Looks, and prints what was found.
+    /// Computes the layout and prints it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let report = self.look().with_context(|| self.target.display().to_string())?;
         if let Some(file) = &self.svg {
@@ -90,8 +90,8 @@ impl Layout {
     }
 }
 
-/// A line for each directory. The path comes last: paths are long in a deep tree, and a column would pad
-/// each to the longest.
+/// A line for each directory. The path comes last: paths are long in a deep tree, and a column would be
+/// padded to the longest one.
 fn lines(report: &LayoutReport) -> Vec<String> {
     let mut numbers = output::table();
     numbers.set_header(["files", "size", "places", "alone", "requests", "read"]);
@@ -131,7 +131,7 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
     say!("{}", of_one_key(report.of_one_key, report.neighbours))
 }
 
-/// How many pairs of neighbours share their key, of how many.
+/// How many pairs of neighbours share their key, as text.
 fn of_one_key(sharing: u64, pairs: u64) -> String {
     let share = if sharing == 1 { "shares" } else { "share" };
     format!("{sharing} of {} of neighbours {share} a key of placement", counted(pairs, "pair"))

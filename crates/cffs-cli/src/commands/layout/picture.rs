@@ -1,8 +1,8 @@
-//! A picture of where directories lie: the device as rows of cells, each directory in a colour of its own.
+//! A picture of the layout of directories: the device as rows of cells, each directory in its own colour.
 //!
-//! A tree that lies well is a few bands of one colour each, an aged one looks like confetti. Below the map
-//! stand the directories, those first of which a scan takes most requests. The picture is as wide as the map,
-//! so that its texts can be read where it is one of two columns, and dark for viewers who prefer that.
+//! A well-placed tree consists of a few bands of one colour each; an aged one looks like confetti. The
+//! directories are listed below the map, those whose scan takes most requests first. The picture is no wider
+//! than the map, so that its texts are legible in one of two columns, and dark for viewers who prefer that.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -15,33 +15,33 @@ use crate::size;
 const COLUMNS: u64 = 96;
 const ROWS_MAX: u64 = 56;
 const CELL: u64 = 8;
-/// The least that a cell stands for: a block.
+/// The smallest size of a cell: a block.
 const CELL_BYTES_MIN: u64 = 4096;
-/// Directories in the list below the map.
+/// The most directories listed below the map.
 const LISTED_MAX: usize = 24;
 const LIST_ROW: u64 = 20;
 const MARGIN: u64 = 24;
 const HEAD: u64 = 92;
-/// The length of the longest bar, and where bars begin.
+/// The length of the longest bar; also its left end.
 const BAR: u64 = 240;
 const BARS_AT: u64 = 290;
-/// The colour of names in a cell, which is also that of texts.
+/// The colour of name bytes in a cell, and of texts.
 const NAMES: &str = "#222222";
-/// The colours of the ground, the map, texts, names, and texts of less weight, where the viewer prefers dark.
+/// The colours of background, map, texts, names, and secondary texts, for viewers who prefer dark.
 const DARK: &str = "@media (prefers-color-scheme: dark) { .ground { fill: #1e2428 } .map { fill: #2d363c } \
     text, .names { fill: #e8ecef } .soft { fill: #a5b0b8 } }";
 
-/// The bytes of a cell: of each directory, by its number, and of the names of all.
+/// The bytes in a cell: per directory, by its number, and for the names of all.
 #[derive(Clone, Default)]
 struct Cell {
     contents: Vec<(usize, u64)>,
     names: u64,
 }
 
-/// How texts of less weight look.
+/// The style of secondary texts.
 const SOFT: &str = "class=\"soft\" fill=\"#666666\"";
 
-/// Draws a tree.
+/// Draws the layout of a tree.
 pub fn draw(report: &LayoutReport, title: &str) -> String {
     let map = Map::new(report);
     let order = by_requests(report);
@@ -69,7 +69,7 @@ struct Map {
 }
 
 impl Map {
-    /// The part of the device on which the tree lies.
+    /// The part of the device that contains the tree.
     fn new(report: &LayoutReport) -> Map {
         let runs =
             || report.directories.iter().flat_map(|dir| dir.contents.iter().chain(&dir.names));
@@ -123,7 +123,7 @@ impl Map {
         }
     }
 
-    /// A cell with a stripe for each directory in it, as high as its share.
+    /// A cell with a stripe for each directory, whose height is the directory's share.
     fn draw_cell(&self, out: &mut String, cell: &Cell, x: u64, y: u64) {
         let contents = cell.contents.iter().map(|(number, bytes)| ("", colour(*number), *bytes));
         let names = (cell.names > 0).then(|| ("class=\"names\" ", NAMES.to_owned(), cell.names));
@@ -162,7 +162,7 @@ fn draw_head(out: &mut String, report: &LayoutReport, title: &str, cell_bytes: u
     text(out, (MARGIN, 78), 12, &key, SOFT);
 }
 
-/// The numbers of the directories with files, those first of which a scan takes most requests.
+/// The numbers of the directories with files, those whose scan takes most requests first.
 fn by_requests(report: &LayoutReport) -> Vec<usize> {
     let has_files = |number: &usize| report.directories[*number].files > 0;
     let mut order: Vec<usize> = (0..report.directories.len()).filter(has_files).collect();
@@ -216,7 +216,7 @@ fn shortened(path: &str) -> String {
     format!("…{}", path.chars().skip(count - CHARS_MAX + 1).collect::<String>())
 }
 
-/// A colour for each number, far from those of the numbers around it.
+/// A colour for each number, different from those of neighbouring numbers.
 fn colour(number: usize) -> String {
     let hue = number as f64 * 137.508 % 360.0;
     let lightness = [0.45, 0.60, 0.35][number / 5 % 3];

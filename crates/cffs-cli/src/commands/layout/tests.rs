@@ -1,4 +1,4 @@
-//! The picture says what the report says, whatever the names are.
+//! The picture agrees with the report, whatever the names.
 
 use cffs_serve::layout::{DirectoryReport, LayoutReport};
 
@@ -36,9 +36,10 @@ fn a_volume_of_any_size_fits_the_picture() {
     }
 }
 
-/// On a dark page it was a white sheet, and its texts were too small for a column of the page.
+/// Regression: on a dark page it had a white background, and its texts were too small for a column of the
+/// page.
 #[test]
-fn the_picture_is_dark_for_those_who_prefer_that_and_no_wider_than_its_map() {
+fn the_picture_is_dark_if_preferred_and_no_wider_than_its_map() {
     let dir = DirectoryReport {
         contents: vec![0..4096, 4096..8192],
         names: vec![8192..12288, 16384..20480],
@@ -58,7 +59,7 @@ fn the_picture_is_dark_for_those_who_prefer_that_and_no_wider_than_its_map() {
 }
 
 #[test]
-fn names_are_text_and_not_markup() {
+fn names_are_escaped() {
     let path = String::from("<script>&\u{1b}[2J");
     let dir = DirectoryReport { path, files: 1, requests: 1, ..Default::default() };
     let drawn = picture::draw(&report(vec![dir]), "<b>");
@@ -67,14 +68,15 @@ fn names_are_text_and_not_markup() {
 }
 
 #[test]
-fn pairs_are_counted_in_words_that_agree() {
+fn pairs_are_counted_in_grammatical_words() {
     assert_eq!(of_one_key(0, 0), "0 of 0 pairs of neighbours share a key of placement");
     assert_eq!(of_one_key(1, 1), "1 of 1 pair of neighbours shares a key of placement");
     assert_eq!(of_one_key(1, 9), "1 of 9 pairs of neighbours shares a key of placement");
     assert_eq!(of_one_key(8, 9), "8 of 9 pairs of neighbours share a key of placement");
 }
 
-/// A column of paths padded each to the longest: a tree 3,000 directories deep took 72 MB of output.
+/// Regression: the column of paths was padded to the longest one: a tree 3,000 directories deep took 72 MB of
+/// output.
 #[test]
 fn paths_are_printed_without_padding() {
     const DEPTH: usize = 300;

@@ -1,4 +1,4 @@
-//! Mounting a volume in an object store: to write or read it, or to follow what another program writes.
+//! Mounts a volume in an object store: for writing or reading, or to follow another program's changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::mounts;
 use crate::output::note;
 
 impl Mount {
-    /// Mounts a volume in a store. It has no file that another program could go on with.
+    /// Mounts a volume in a store. It has no device that another program could take over.
     pub(super) fn mount_from_store(
         &self,
         location: &Location,
@@ -59,7 +59,7 @@ impl Mount {
         Ok(mounted)
     }
 
-    /// Mounts what another program writes to a store.
+    /// Mounts a volume that another program writes.
     fn mount_to_follow(
         &self,
         location: &Location,
@@ -80,7 +80,7 @@ impl Mount {
     }
 }
 
-/// Shows requests to the store among the counters of a server.
+/// Adds the requests to the store to the server's counters.
 fn show_requests(server: &Server, counter: Counter) {
     server.set_store(Box::new(move || {
         let requests = counter.requests().by_name().into_iter();

@@ -24,7 +24,7 @@ fn a_regrouping_is_reported_in_meaningful_numbers() {
     let gain =
         "300 files looked at, nothing to be gained: no move would make reading twice as cheap";
     assert_eq!(summary(&with(Stage::Done, again.clone()), false), gain);
-    // An incomplete run, or files that could not be moved, say nothing about the possible gain.
+    // Without a complete run, or if files could not be moved, the possible gain is unknown.
     let none = "300 files looked at, none moved";
     assert_eq!(summary(&with(Stage::Stopped, again.clone()), false), none);
     let full = RegroupProgress { without_room: 2, ..again.clone() };

@@ -18,7 +18,7 @@ fn mounted(options: &str) -> Mounted {
 }
 
 #[test]
-fn nothing_changes_that_was_not_asked_for() {
+fn only_requested_attributes_change() {
     let hardened = mounted("rw,nosuid,nodev,noexec,nosymfollow,noatime");
     let all = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | NOSYMFOLLOW;
     assert_eq!(changed(&hardened, &Flags::default()), all);
@@ -44,7 +44,7 @@ fn requested_attributes_change() {
     assert_eq!(changed(&plain, &Flags::default()), MountFlags::RDONLY);
 }
 
-/// An option that was missing from a second list of them was accepted by a remount, which changed nothing.
+/// Regression: a remount accepted an option that was missing from a second list, and changed nothing.
 #[test]
 fn another_value_of_every_option_that_the_server_keeps_is_refused() {
     let others = [
@@ -84,7 +84,7 @@ fn another_value_of_every_option_that_the_server_keeps_is_refused() {
     }
 }
 
-/// The kernel shows `relatime` of a mount with `strictatime`, and mount(8) hands that back.
+/// The kernel shows `relatime` for a mount with `strictatime`, and mount(8) passes that back.
 #[test]
 fn relatime_is_accepted_from_the_kernel() {
     let options = |list: &str| {

@@ -1,4 +1,4 @@
-//! The counters of a volume as a line for each interval, as iostat(1) prints those of a disk.
+//! The counters of a volume as one line per interval, in the style of iostat(1).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::size;
 
-/// The number of lines per header, so that a screen shows one.
+/// The interval of headers, in lines, so that each screen has one.
 pub const HEADER_EVERY: u64 = 20;
 
 /// A column: its name, its width, and its text.
@@ -50,12 +50,12 @@ const CALLS: [&str; 8] = [
     "/calls/syncs",
 ];
 
-/// The names of the columns, for counters like these.
+/// The names of the columns for these counters.
 pub fn header(now: &Value) -> String {
     line(now, |(name, ..)| (*name).to_owned())
 }
 
-/// The interval in which the counters rose by this much, to what they are now.
+/// A line for an interval, given the rise of the counters and their current values.
 pub fn row(rise: &Value, now: &Value, time: Duration) -> String {
     let interval = Interval { rise, now, seconds: time.as_secs_f64().max(1e-3) };
     line(now, |(.., text)| text(&interval))

@@ -6,8 +6,8 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Prices in US dollars: of 1,000 requests of a kind, and of 10^9 bytes. Those that are not given are those
-/// of Amazon S3 Standard in us-east-1 for a reader in the same region, by public pages of November 2026.
+/// Prices in US dollars: per 1,000 requests of a kind, and per 10^9 bytes. The defaults are those of Amazon
+/// S3 Standard in us-east-1 for a reader in the same region, according to public pages of November 2026.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prices {
@@ -35,14 +35,14 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Those of a file, an object in JSON.
+    /// Reads prices from a JSON file.
     pub fn read(path: &Path) -> anyhow::Result<Prices> {
         let place = || format!("the prices in {}", path.display());
         let text = std::fs::read_to_string(path).with_context(place)?;
         serde_json::from_str(&text).with_context(place)
     }
 
-    /// Adds to the counters of a store, if there is one, what they come to: `usd`.
+    /// Adds the cost of the store's requests to its counters, if there are any, as `usd`.
     pub fn add_to(&self, stats: &mut Value) {
         let Some(store) = stats.get_mut("store").and_then(Value::as_object_mut) else { return };
         let priced = [

@@ -1,7 +1,7 @@
 //! The counters in the text format of Prometheus (version 0.0.4).
 //!
-//! Each number of the server's answer becomes a metric `cffs_SECTION_NAME`, with the volume's label and
-//! UUID as labels. What only rises since the mount is a counter and ends in `_total`.
+//! Each number of the server's answer becomes a metric `cffs_SECTION_NAME`, with the volume's label and UUID
+//! as labels. Figures that only rise since the mount are counters and end in `_total`.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[cfg(test)]
 mod tests;
 
-/// A section of the server's answer: what it counts, and whether that only rises.
+/// A section of the server's answer: its subject, and whether its figures only rise.
 struct Section {
     name: &'static str,
     help: &'static str,
@@ -34,20 +34,20 @@ const SECTIONS: [Section; 9] = [
     Section { name: "memory", help: "What is in memory now", is_counter: false },
 ];
 
-/// Requests of the kernel have a metric together, with a label for each kind.
+/// The kernel's requests share a metric, with a label for each kind.
 const REQUESTS: &str = "requests";
-/// Figures that follow from others.
+/// Figures that are derived from others.
 const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
 /// Figures in counting sections that do not only rise.
 const GAUGES: [&str; 2] = ["journal commit_us_p50", "journal commit_us_p99"];
-/// Figures of a volume, from what it is and not from what it did: gauges.
+/// Figures from the volume's description: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),
     ("free_bytes", "Space that is free"),
     ("inodes", "Inodes in use"),
 ];
 
-/// The metrics of a volume, from the answers to what it has done and what it is.
+/// The metrics of a volume, from its counters and its description.
 pub fn render(stats: &Value, info: &Value) -> String {
     let superblock = &info["superblock"];
     let server = &info["server"];
@@ -95,7 +95,7 @@ fn requests(out: &mut String, kinds: &Map<String, Value>, volume: &[(&str, Strin
     }
 }
 
-/// Every number in a section, also in parts of it.
+/// Every number in a section, including nested ones.
 fn numbers(out: &mut String, path: &str, value: &Value, volume: &[(&str, String)]) {
     match value {
         Value::Object(fields) => {
@@ -119,7 +119,7 @@ fn numbers(out: &mut String, path: &str, value: &Value, volume: &[(&str, String)
     }
 }
 
-/// Only letters, digits and underscores make a name.
+/// Names consist of letters, digits and underscores.
 fn metric_name(path: &str) -> String {
     path.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

@@ -17,7 +17,7 @@ fn counters_rise_and_percentages_are_shown_as_they_are() {
     assert_eq!(shown, expected);
 }
 
-/// `--watch` printed 48 lines a second.
+/// Regression: `--watch` printed 48 lines a second.
 #[test]
 fn an_interval_is_a_line_of_columns() {
     let now = json!({"memory": {"dirty_bytes": 3 << 20}, "store": {}});

@@ -1,4 +1,4 @@
-//! A tree of an image as an archive.
+//! Writes a tree of an image as an archive.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,23 +22,23 @@ use super::rights;
 use super::sparse::Map;
 use crate::output::note;
 
-/// How much of the tree is known ahead, so that it is read in the order of the device.
+/// The number of files of the tree that are read together, in device order.
 const BATCH_FILES: usize = 4096;
 const BATCH_BYTES: u64 = 16 << 20;
-/// A file that is longer is read when its turn comes, a piece at a time.
+/// Longer files are read one at a time, piece by piece.
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// The attributes to archive.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Extended attributes, ACLs among them.
+    /// Whether to archive extended attributes, including ACLs.
     pub xattrs: bool,
-    /// Holes as such; else as zeros.
+    /// Whether to archive holes as holes; otherwise as zeros.
     pub holes: bool,
 }
 
-/// Writes an archive, with names from `top` on, and returns how many files are missing in it. What is wrong
-/// with them goes to standard error.
+/// Writes an archive, with names relative to `top`, and returns how many files are missing in it. Reasons are
+/// printed on standard error.
 pub fn archive(
     files: &Files,
     top: &[u8],
@@ -76,8 +76,8 @@ pub fn archive(
     Ok(archive.failures)
 }
 
-/// How many bytes of each path are left out, so that names begin below the directory `top`, or with a file's
-/// own.
+/// The length of the prefix to remove from each path, so that names begin below the directory `top`, or with
+/// the name of the file `top`.
 fn names_from(files: &Files, top: &[u8]) -> Result<usize, Error> {
     let end = top.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     Ok(match files.stat(top)?.file_type {
@@ -86,7 +86,7 @@ fn names_from(files: &Files, top: &[u8]) -> Result<usize, Error> {
     })
 }
 
-/// Whether a file is read whole, together with others.
+/// Whether a file is read as a whole, together with others.
 fn is_small(attr: &Attr) -> bool {
     let may_have_holes = attr.allocated_bytes < attr.size;
     attr.file_type == FileType::Regular && attr.size <= SMALL_BYTES && !may_have_holes
@@ -108,7 +108,7 @@ impl<W: Write> Archive<'_, W> {
         self.failures += 1;
     }
 
-    /// Adds what a part of the walk has found, in its order. Fails if the archive cannot be written.
+    /// Adds a part of the walk, in its order. Fails if the archive cannot be written.
     fn add(&mut self, batch: Vec<WalkEntry>) -> io::Result<()> {
         let mut contents = self.read(&batch);
         for (entry, contents) in batch.iter().zip(&mut contents) {
@@ -165,7 +165,8 @@ impl<W: Write> Archive<'_, W> {
                     Ok(())
                 }
             },
-            // The format has no sockets, which mean nothing without their program. GNU tar says so, too.
+            // The format has no sockets, which are useless without their program. GNU tar skips them with a
+            // note as well.
             FileType::Socket => {
                 note!("cffs: {}: a socket is left out", OsStr::from_bytes(&entry.path).display());
                 Ok(())
@@ -174,7 +175,7 @@ impl<W: Write> Archive<'_, W> {
         }
     }
 
-    /// The name in the archive, relative.
+    /// The relative name in the archive.
     fn name(&self, entry: &WalkEntry) -> Vec<u8> {
         let name = entry.path.get(self.names_from..).unwrap_or_default();
         let name = &name[name.iter().take_while(|byte| **byte == b'/').count()..];
@@ -224,8 +225,8 @@ impl<W: Write> Archive<'_, W> {
         }
     }
 
-    /// A file that is read while it is written. After an error there are zeros in place of the rest, since
-    /// its length is in the archive already.
+    /// A file that is read while it is written. After an error the rest is filled with zeros, since the
+    /// archive already contains its length.
     fn large(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<()> {
         let file = match self.files.open(&entry.path) {
             Ok(file) => file,
@@ -269,7 +270,7 @@ impl<W: Write> Archive<'_, W> {
         Ok(())
     }
 
-    /// The fields that do not fit into a header.
+    /// The fields that do not fit into the header.
     fn extensions(&mut self, entry: &WalkEntry) -> io::Result<()> {
         self.with_records(entry, Vec::new())
     }
@@ -317,8 +318,8 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-/// GNU tar looks for the records of holes with a header of POSIX alone. The name is for those who do not
-/// know these records; one that is too long for such a header is left out.
+/// GNU tar looks for the records of holes only with a POSIX header. This name is for programs that do not
+/// support these records; a name that is too long for such a header is omitted.
 fn sparse_header(attr: &Attr, mode: u32, name: &[u8], size: u64) -> io::Result<Header> {
     const DIR: &str = "GNUSparseFile.0";
     let plain = filled(Header::new_ustar(), attr, mode, EntryType::Regular, size);
@@ -343,7 +344,7 @@ fn filled(mut header: Header, attr: &Attr, mode: u32, kind: EntryType, size: u64
     header
 }
 
-/// The contents of a file between its holes, as long as they were when its header was written.
+/// The contents of a file between its holes, padded to the lengths in its header.
 struct Padded {
     file: File,
     rest: std::vec::IntoIter<Range<u64>>,

@@ -1,4 +1,4 @@
-//! An archive into a tree of an image.
+//! Extracts an archive into a tree of an image.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -19,22 +19,22 @@ use super::sparse::Map;
 use crate::output::note;
 
 const COPY_BYTES: usize = 1 << 20;
-/// The mode of a directory that has no entry in the archive.
+/// The mode of a directory without an entry in the archive.
 const UNNAMED: u32 = 0o755;
-/// That of one whose entry is damaged: it may have been for its owner alone.
+/// The mode of a directory whose entry is damaged: it may have been private.
 const DAMAGED: u32 = 0o700;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The attributes to restore.
 pub struct Options {
-    /// Owners and groups.
+    /// Whether to restore owners and groups.
     pub owner: bool,
-    /// Extended attributes.
+    /// Whether to restore extended attributes.
     pub xattrs: bool,
 }
 
-/// Reads an archive into the directory `top` and returns how many files are missing. What is wrong with them
-/// goes to standard error. Fails if the archive cannot be read further, or the volume not be written.
+/// Reads an archive into the directory `top` and returns how many files are missing. Reasons are printed on
+/// standard error. Fails if the archive cannot be read further, or the volume cannot be written.
 pub fn archive(
     files: &Files,
     top: &[u8],
@@ -52,10 +52,10 @@ pub fn archive(
         directories: Vec::new(),
         failures: 0,
     };
-    // What the background cannot write, the changes here cannot either, and return.
+    // If background writes fail, so do the changes here, which return the error.
     files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
         let read = extract.all(input);
-        // Making what is in a directory changed its times, so its own come last.
+        // Creating entries changes the times of directories, so these are set last.
         extract.finish_directories();
         read
     })?;
@@ -65,11 +65,11 @@ pub fn archive(
 struct Extract<'a> {
     files: &'a Files,
     options: &'a Options,
-    /// To the directory of the last entry.
+    /// The directories down to that of the last entry.
     way: Way,
-    /// To that of the last target of a hard link.
+    /// The directories down to that of the last hard link's target.
     way_to_targets: Way,
-    /// Directories whose attributes are still to be set.
+    /// Directories whose attributes must still be set.
     directories: Vec<(Node, Attributes)>,
     failures: u64,
 }
@@ -78,12 +78,12 @@ struct Extract<'a> {
 struct Attributes {
     changes: SetAttr,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the file has the ACLs among `xattrs` and no others.
+    /// Whether the ACLs among `xattrs` are the only ones of the file.
     has_acls: bool,
 }
 
-/// The directories from the top to one below it, kept open: the next entry is in the same one or near it, and
-/// looking each up from the top would take the square of the depth.
+/// The open directories from the top downwards: the next entry is usually in or near the last one, and
+/// looking each up from the top would take time quadratic in the depth.
 struct Way {
     top: Node,
     names: Vec<Vec<u8>>,
@@ -95,12 +95,12 @@ impl Way {
         Way { top, names: Vec::new(), nodes: Vec::new() }
     }
 
-    /// The directory where the way ends.
+    /// The last directory.
     fn end(&self) -> &Node {
         self.nodes.last().unwrap_or(&self.top)
     }
 
-    /// Returns the directory of these names, and creates missing ones.
+    /// Opens the directory with these names, and creates missing ones.
     fn lead(&mut self, names: &[&[u8]]) -> anyhow::Result<()> {
         let common = self.names.iter().zip(names).take_while(|(one, other)| one == *other).count();
         self.names.truncate(common);
@@ -170,7 +170,7 @@ impl Extract<'_> {
             }
         };
         let attributes = attributes?;
-        // Nothing gives way to a file whose map is of no use.
+        // A file with an invalid map must not replace an existing one.
         let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
         let node = self.make_anew(name, kind, &attributes)?;
         if kind == NewKind::Regular {
@@ -207,7 +207,7 @@ impl Extract<'_> {
         let first = self.way_to_targets.end().lookup(target_name).with_context(shown)?;
         let dir = self.way.end();
         match dir.link(&first, name) {
-            // Each of the two is the same file already.
+            // The link exists already.
             Err(Error::Exists) if dir.lookup(name)?.ino() == first.ino() => {}
             Err(Error::Exists) => {
                 self.files.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
@@ -218,7 +218,7 @@ impl Extract<'_> {
         Ok(())
     }
 
-    /// Makes a file; one that has the name already gives way, unless it is a directory.
+    /// Creates a file, replacing an existing one unless that is a directory.
     fn make_anew(
         &self,
         name: &[u8],
@@ -280,7 +280,7 @@ impl Extract<'_> {
     }
 }
 
-/// The names of a path, which must not lead out of the directory.
+/// The components of a path, which must not leave the directory.
 fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -288,15 +288,15 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     Ok(names)
 }
 
-/// A file with its directory's owner.
+/// A new file with the owner of its directory.
 fn new_file<'k>(dir: &Node, kind: NewKind<'k>, permissions: u32) -> Result<NewFile<'k>, Error> {
     let attr = dir.attr()?;
     Ok(NewFile { kind, permissions, uid: attr.uid, gid: attr.gid, times: None })
 }
 
-/// Sets what can be set, and fails with the first that could not. The owner comes first, since changing it
-/// takes capabilities away, and ACLs after the mode, which they decide. An ACL that the archive does not
-/// have goes: the file inherited it from its directory, or had it before.
+/// Sets all attributes that can be set, and fails with the first error. The owner comes first, since changing
+/// it clears capabilities, and ACLs after the mode, which they determine. An ACL that is not in the archive
+/// is removed: the file inherited it from its directory, or had it before.
 fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
     let mut outcome = volume
         .set_attr(&Caller::ROOT, node.ino(), &attributes.changes)
@@ -331,7 +331,7 @@ fn contents(node: &Node, input: &mut impl Read, map: Option<Map>) -> anyhow::Res
     Ok(file.set_len(map.size)?)
 }
 
-/// Writes the input from `at` on, and returns its end.
+/// Writes the input at offset `at`, and returns the end offset.
 fn copy(file: &File, mut at: u64, input: &mut impl Read, buf: &mut [u8]) -> anyhow::Result<u64> {
     loop {
         let filled = fill(input, buf).map_err(Input)?;
@@ -343,7 +343,7 @@ fn copy(file: &File, mut at: u64, input: &mut impl Read, buf: &mut [u8]) -> anyh
     }
 }
 
-/// Reads as much as fits, or up to the end.
+/// Reads until the buffer is full or the input ends.
 fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buf.len() {
@@ -357,12 +357,12 @@ fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// An error of the archive itself, after which it cannot be read further.
+/// An error of the archive as a whole, after which it cannot be read further.
 #[derive(Debug, thiserror::Error)]
 #[error("standard input: {0}")]
 struct Input(io::Error);
 
-/// Whether nothing that follows can be better.
+/// Whether no later entry can succeed.
 fn is_final(error: &anyhow::Error) -> bool {
     let of_volume = error.downcast_ref::<Error>();
     error.is::<Input>()

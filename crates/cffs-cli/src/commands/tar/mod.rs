@@ -1,4 +1,4 @@
-//! `cffs tar`: a tree as a tar archive, out of an image and into it, through a pipe.
+//! `cffs tar`: writes a tree of an image as a tar archive, or extracts one, through a pipe.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -1,17 +1,18 @@
-//! ACLs in an archive: as `SCHILY.acl.access` and `SCHILY.acl.default`, which GNU tar, bsdtar and star read.
+//! ACLs in an archive: the records `SCHILY.acl.access` and `SCHILY.acl.default`, which GNU tar, bsdtar and
+//! star read.
 //!
-//! Other programs leave out `SCHILY.xattr.system.posix_acl_access`, and then the owning group gets the rights
-//! of the ACL's mask. Archives of earlier versions of this program have it, so it is read.
+//! Other programs ignore `SCHILY.xattr.system.posix_acl_access`, so that the owning group gets the
+//! permissions of the ACL's mask. Archives of earlier versions of this program contain it, so it is read.
 
 use nix::unistd::{Group, User};
 use tar_wire::Entry;
 use tar_wire::acl::{self, Acl, Named};
 use tar_wire::pax::Record;
 
-/// Per ACL: the extended attribute, and the record of an archive.
+/// For each ACL: its extended attribute, and its record in an archive.
 const ACLS: [(&[u8], &[u8]); 2] =
     [(ACCESS, acl::ACCESS), (b"system.posix_acl_default", acl::DEFAULT)];
-/// The ACL that decides access.
+/// The attribute with the access ACL.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The extended attributes that are ACLs.
 pub const XATTRS: [&[u8]; 2] = [ACLS[0].0, ACLS[1].0];
@@ -19,7 +20,7 @@ pub const XATTRS: [&[u8]; 2] = [ACLS[0].0, ACLS[1].0];
 /// The ACLs of an entry.
 pub struct Rights(Vec<(&'static [u8], Acl)>);
 
-/// The ACLs that an entry's records state.
+/// The ACLs in an entry's records.
 pub fn of_entry(entry: &Entry) -> Result<Rights, acl::Malformed> {
     let mut acls = Vec::new();
     for (xattr, key) in ACLS {
@@ -33,18 +34,18 @@ pub fn of_entry(entry: &Entry) -> Result<Rights, acl::Malformed> {
 }
 
 impl Rights {
-    /// Adds the extended attributes, in place of those of the same name.
+    /// Adds the extended attributes, replacing those with the same names.
     pub fn put(&self, xattrs: &mut Vec<Record>) {
         xattrs.retain(|(name, _)| self.0.iter().all(|(xattr, _)| name != xattr));
         xattrs.extend(self.0.iter().map(|(xattr, acl)| (xattr.to_vec(), acl.to_bytes())));
     }
 
-    /// The entries with names that this machine does not know.
+    /// Names in the entries that are unknown on this machine.
     pub fn unknown(&self) -> impl Iterator<Item = &String> {
         self.0.iter().flat_map(|(_, acl)| &acl.unknown)
     }
 
-    /// The mode of a file that does not get its ACLs.
+    /// The mode of a file without its ACLs.
     pub fn mode_without(&self, mode: u32) -> u32 {
         let access = self.0.iter().find(|(xattr, _)| *xattr == ACCESS);
         access.map_or(mode, |(_, acl)| acl.mode_without(mode))
@@ -60,7 +61,7 @@ pub fn record(name: &[u8], value: Vec<u8>) -> Record {
     acl.unwrap_or_else(|| (tar_wire::pax::xattr_key(name), value))
 }
 
-/// The mode of a file whose extended attributes are left out.
+/// The mode of a file whose extended attributes are omitted.
 pub fn mode_without(mode: u32, xattr: impl Fn(&[u8]) -> Option<Vec<u8>>) -> u32 {
     let acl = xattr(ACCESS).and_then(|bytes| Acl::from_bytes(&bytes));
     acl.map_or(mode, |acl| acl.mode_without(mode))

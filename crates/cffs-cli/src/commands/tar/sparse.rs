@@ -1,8 +1,8 @@
-//! Files with holes in an archive, as GNU tar has them in pax archives: records say which name and size the
-//! file has, a map says where its contents belong, and the entry's own contents are these alone.
+//! Sparse files in pax archives, in the format of GNU tar: records contain the file's name and size, a map
+//! contains the places of its contents, and the entry contains only these contents.
 //!
-//! Version 1.0 is written, with the map ahead of the contents; 0.0 and 0.1, whose maps are records, are read,
-//! too. A reader that knows none of this gets a file of another name that begins with the map.
+//! Version 1.0 is written, with the map before the contents; 0.0 and 0.1, whose maps are records, are read as
+//! well. A reader without support for this format gets a file with another name that begins with the map.
 
 use std::io::Read;
 use std::ops::Range;
@@ -15,29 +15,29 @@ use cffs::vfs::types::SeekFor;
 use tar_wire::Entry;
 use tar_wire::pax::Record;
 
-/// The map's end is filled up to a block of the archive.
+/// The map is padded to blocks of the archive.
 const BLOCK_BYTES: usize = 512;
-/// An archive may say anything; this much of a map, 64 MiB, is kept in memory.
+/// The limit of ranges in a map, 64 MiB of memory: an archive is not trusted.
 const RANGES_MAX: u64 = 1 << 22;
 /// The digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-/// Where a file has contents. The rest are holes.
+/// The ranges of a file that have contents. The rest are holes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Bytes of the file, holes included.
+    /// The size of the file, including holes.
     pub size: u64,
-    /// In order; none is empty, and none overlaps another.
+    /// Sorted, not empty, and disjoint.
     pub data: Vec<Range<u64>>,
 }
 
 impl Map {
-    /// Of a file without holes.
+    /// The map of a file without holes.
     pub fn whole(size: u64) -> Map {
         Map { size, data: Vec::from_iter([Range { start: 0, end: size }]) }
     }
 
-    /// Of a regular file of a volume.
+    /// The map of a regular file of a volume.
     pub fn of_file(volume: &Volume, ino: InodeNo, size: u64) -> Result<Map, Error> {
         let mut data = Vec::new();
         let mut at = 0;
@@ -58,14 +58,14 @@ impl Map {
         self.data_bytes() == self.size
     }
 
-    /// Bytes that are in no hole.
+    /// The number of bytes outside holes.
     pub fn data_bytes(&self) -> u64 {
         self.data.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The map that precedes the contents.
+    /// The map in the form that precedes the contents.
     pub fn encoded(&self) -> Vec<u8> {
-        // An empty range says where a last hole ends.
+        // An empty range marks the end of a hole at the end.
         let ends_in_hole = self.data.last().is_none_or(|last| last.end < self.size);
         let end = ends_in_hole.then_some(self.size..self.size);
         let mut text = format!("{}\n", self.data.len() + usize::from(ends_in_hole));
@@ -77,7 +77,7 @@ impl Map {
         bytes
     }
 
-    /// The records of a file of this name.
+    /// The records of a file with this name.
     pub fn records(&self, name: &[u8]) -> Vec<Record> {
         let record =
             |key: &str, value: &[u8]| (format!("GNU.sparse.{key}").into_bytes(), value.to_vec());
@@ -89,8 +89,8 @@ impl Map {
         ])
     }
 
-    /// Of an entry that is about to be read: what follows there are the contents. None if its headers speak
-    /// of no holes.
+    /// The map of an entry whose contents are about to be read; afterwards the input is at the contents.
+    /// `None` if its headers mention no holes.
     pub fn of_entry(entry: &Entry, input: &mut impl Read) -> anyhow::Result<Option<Map>> {
         if let Some((size, pieces)) = &entry.gnu_pieces {
             return Map::checked(*size, pieces).map(Some);
@@ -102,7 +102,7 @@ impl Map {
                 b"major" => major = number(value)?,
                 b"realsize" | b"size" => size = Some(number(value)?),
                 b"offset" | b"numbytes" => numbers.push(number(value)?),
-                // A file that is one hole has an empty map.
+                // A file that is a single hole has an empty map.
                 b"map" if value.is_empty() => numbers.clear(),
                 b"map" => {
                     numbers =

@@ -1,4 +1,4 @@
-//! `cffs trace`: which operations cause which requests of the device.
+//! `cffs trace`: records which operations cause which device requests.
 
 use std::process::ExitCode;
 
@@ -52,7 +52,7 @@ enum TraceCommand {
 }
 
 impl Trace {
-    /// Carries it out.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             TraceCommand::Record(command) => command.run(),

@@ -1,4 +1,4 @@
-//! Fetching a trace from a server, and from another machine.
+//! Fetches a trace from a server, or from another machine.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::names;
 use crate::output::{self, note};
 
-/// The pause before a server is asked again that had nothing more.
+/// The pause before the next query of a server that had no more records.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The longest time for which a connection may accept nothing.
+/// How long sending over a connection may block.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most processes whose names are looked up.
 const PROCESSES_MAX: usize = 1 << 16;
@@ -89,7 +89,7 @@ impl Fetch {
 impl RecordTrace {
     pub(super) fn run(mut self) -> anyhow::Result<ExitCode> {
         self.volume = names::to_ask(&self.volume)?;
-        // A volume that is not served is an error before any file is made.
+        // Fails for a volume that is not served, before any file is created.
         control::identity(&self.volume).with_context(|| self.volume.display().to_string())?;
         let mut out = match (&self.listen, &self.output) {
             (Some(address), _) => listen(address)?,
@@ -189,7 +189,7 @@ fn listen(address: &str) -> anyhow::Result<Box<dyn Write>> {
 #[derive(Default)]
 pub(super) struct Names {
     known: HashSet<u32>,
-    /// The beginning of a line of which the rest has not come yet.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
 }
 
@@ -218,7 +218,7 @@ impl Names {
     }
 }
 
-/// The process that called, if this line of a trace is an operation.
+/// The calling process, if this line of a trace is an operation.
 fn caller(line: &[u8]) -> Option<u32> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, members) = line.split_once(r#""cat":"operation""#)?;

@@ -3,7 +3,7 @@
 use super::recording::Names;
 
 #[test]
-fn names_come_before_the_first_operation_of_a_process_and_lines_stay_whole() {
+fn names_precede_the_first_operation_of_a_process_and_lines_stay_complete() {
     let process = std::process::id();
     let event = format!(r#"{{"ph":"X","cat":"operation","name":"read","pid":{process},"tid":1}},"#);
     let request = r#"{"ph":"X","cat":"request","name":"read","pid":4194304,"tid":1},"#;

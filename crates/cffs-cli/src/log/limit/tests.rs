@@ -2,7 +2,7 @@ use super::*;
 
 const WRITTEN: Admission = Admission::Written { left_out: 0 };
 
-/// A user made the log grow by 20,000 lines in less than a second.
+/// Regression: a user made the log grow by 20,000 lines in less than a second.
 #[test]
 fn repeated_messages_are_counted() {
     let limit = Limit::new();

@@ -16,9 +16,9 @@ fn mounted(directory: PathBuf, device: u32) -> Mounted {
     }
 }
 
-/// A link to a mount, and one in it that points out of it.
+/// A link to a mount, and a link in the mount that points outside.
 #[test]
-fn a_server_is_asked_for_what_is_below_its_mount_alone() {
+fn a_server_is_queried_only_about_names_below_its_mount() {
     let scratch = tempfile::tempdir().expect("made");
     let top = scratch.path().canonicalize().expect("there");
     for name in ["mount/dir", "other"] {

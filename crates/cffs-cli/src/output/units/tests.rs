@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// `cffs info` printed nanoseconds, seconds since 1970 and bytes as bare numbers.
+/// Regression: `cffs info` printed nanoseconds, seconds since 1970 and bytes as bare numbers.
 #[test]
 fn numbers_have_their_units() {
     for (key, value, label, text) in [

@@ -9,9 +9,9 @@ fn loss(inode: u64, path: &str) -> CheckLoss {
     CheckLoss { what: String::from("lost"), path: path.to_owned(), inode }
 }
 
-/// After 160 KiB of damage a check printed 292 lines, 200 of them the number of one lost inode each.
+/// Regression: after 160 KiB of damage a check printed 292 lines, 200 of which named one lost inode each.
 #[test]
-fn equal_findings_share_a_line_and_neighbours_a_range() {
+fn equal_findings_share_a_line_and_consecutive_numbers_a_range() {
     let mut list: Vec<CheckLoss> =
         (18..=182).filter(|inode| *inode != 159).map(|inode| loss(inode, "")).collect();
     list.extend([loss(7, "/kept"), loss(201, "/dir/"), loss(200, "/dir/")]);

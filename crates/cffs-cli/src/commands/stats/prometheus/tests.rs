@@ -1,4 +1,4 @@
-//! Answers of servers, and the metrics made of them.
+//! The conversion of servers' answers to metrics.
 
 use serde_json::json;
 
