@@ -1,5 +1,5 @@
-//! A strict reader of the text format of Prometheus, version 0.0.4: it refuses what a server that
-//! scrapes may refuse.
+//! A strict parser of Prometheus's text format, version 0.0.4: it refuses everything that a
+//! scraping server may refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub struct Metric {
     pub samples: Vec<Sample>,
 }
 
-/// The metrics by name, or the first line that breaks the format, and how.
+/// The metrics by name, or the first line that violates the format, with the reason.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Metric>, String> {
     if !text.ends_with('\n') {
         return Err(String::from("the last line has no end"));
@@ -82,7 +82,7 @@ fn sample(line: &str) -> Result<(&str, Sample), String> {
     }
 }
 
-/// The text up to the closing quote, without its escapes, and what follows.
+/// The text up to the closing quote, unescaped, and the rest.
 fn quoted(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();

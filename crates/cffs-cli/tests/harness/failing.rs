@@ -1,7 +1,7 @@
 //! A disk that fails on demand: one file, served over FUSE by the test itself.
 //!
-//! The program under test sees an ordinary image, by its ordinary command line. Nothing of it is cached on
-//! the way, so that each request that it makes arrives here, and fails or not.
+//! The program under test sees an ordinary image, on its ordinary command line. Nothing is cached in between,
+//! so that each of its requests arrives here, and fails or not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,21 +24,21 @@ const NODE: NodeId = NodeId(2);
 const TTL: Duration = Duration::from_secs(86_400);
 const NEVER: i64 = i64::MAX;
 
-/// The request that fails.
+/// The kind of the request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Read,
     Write,
     Flush,
-    /// Closing, which loses what was not flushed before.
+    /// Closing, which loses unflushed writes.
     Close,
 }
 
-/// Requests of each kind that still succeed, and those that failed.
+/// The numbers of requests of each kind that still succeed, and of those that failed.
 struct Faults {
     left: [AtomicI64; 4],
     failed: AtomicU64,
-    /// Whether flushes wait.
+    /// Whether flushes are delayed.
     holds: Mutex<bool>,
     let_go: Condvar,
 }
@@ -62,7 +62,7 @@ impl Faults {
     }
 }
 
-/// The disk. It goes with the value.
+/// The disk, which is removed when the value is dropped.
 pub struct FailingDisk {
     faults: Arc<Faults>,
     data: Arc<Data>,
@@ -79,7 +79,7 @@ impl FailingDisk {
         FailingDisk::with(data)
     }
 
-    /// A disk with the contents and the size of a file.
+    /// A disk with the contents and size of a file.
     pub fn with(data: File) -> FailingDisk {
         let size_bytes = data.metadata().expect("readable").len();
         let faults = Arc::new(Faults::new());
@@ -100,24 +100,24 @@ impl FailingDisk {
         FailingDisk { faults, data, unmounter, server: Some(server), directory }
     }
 
-    /// The image that lies on it.
+    /// The image on the disk.
     pub fn image(&self) -> PathBuf {
         self.directory.path().join(NAME)
     }
 
-    /// From the request of this kind after the next `after` ones on, all of them fail.
+    /// Makes all requests of this kind fail, after the next `after` ones.
     pub fn fail(&self, fault: Fault, after: i64) {
         self.faults.failed.store(0, Ordering::Release);
         self.faults.left[fault as usize].store(after, Ordering::Release);
     }
 
-    /// Whether flushes wait until they are let go.
+    /// Sets whether flushes are delayed.
     pub fn hold(&self, holds: bool) {
         *self.faults.holds.lock().expect("no panic") = holds;
         self.faults.let_go.notify_all();
     }
 
-    /// The disk after a power cut: all flushed writes, and none that came later.
+    /// The disk after a power cut: all flushed writes, and none after the last flush.
     pub fn after_power_cut(&self) -> Vec<u8> {
         self.data.lose_unflushed().expect("written");
         let mut bytes = vec![0; self.data.file.metadata().expect("readable").len() as usize];
@@ -125,7 +125,7 @@ impl FailingDisk {
         bytes
     }
 
-    /// Nothing fails any more. Returns how many requests did.
+    /// Ends all failures. Returns how many requests failed.
     pub fn heal(&self) -> u64 {
         for left in &self.faults.left {
             left.store(NEVER, Ordering::Release);
@@ -155,7 +155,7 @@ struct Data {
 }
 
 impl Data {
-    /// Takes back all that was written since the last flush.
+    /// Undoes all writes since the last flush.
     fn lose_unflushed(&self) -> std::io::Result<()> {
         let mut unflushed = self.unflushed.lock().expect("no panic");
         while let Some((offset, before)) = unflushed.pop() {
@@ -168,7 +168,7 @@ impl Data {
 struct Disk {
     data: Arc<Data>,
     size_bytes: u64,
-    /// Cleared while the file has no name. Its contents stay, as those of a disk do.
+    /// False while the file has no name. Its contents stay, like those of a disk.
     is_there: AtomicBool,
     faults: Arc<Faults>,
 }

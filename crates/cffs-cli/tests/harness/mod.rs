@@ -17,27 +17,27 @@ use std::time::{Duration, Instant};
 /// The program under test.
 pub const CFFS: &str = env!("CARGO_BIN_EXE_cffs");
 
-/// A directory with an image and a place to mount it; nothing is left of it in the end.
+/// A directory with an image and a mount point; everything is removed at the end.
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// An empty one.
+    /// A directory without an image.
     pub fn new() -> Scratch {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("mnt")).expect("made");
         Scratch { dir }
     }
 
-    /// One with a volume of 256 MiB.
+    /// A directory with a volume of 256 MiB.
     pub fn with_image() -> Scratch {
         let scratch = Scratch::new();
         succeed(scratch.cffs(["mkfs", "-q", "--size", "256M"]).arg(scratch.image()));
         scratch
     }
 
-    /// One with a volume of 64 MiB, whose journal of 4 MiB lies in the file that is returned.
+    /// A directory with a volume of 64 MiB, whose journal of 4 MiB is in the returned file.
     pub fn with_journal_in_a_file() -> (Scratch, PathBuf) {
         let scratch = Scratch::new();
         let journal = scratch.path().join("elsewhere");
@@ -59,7 +59,7 @@ impl Scratch {
         self.dir.path().join("mnt")
     }
 
-    /// The program with these arguments, and a log of our own for servers.
+    /// The program with these arguments, and a separate log for servers.
     pub fn cffs<const N: usize>(&self, arguments: [&str; N]) -> Command {
         self.named(OsStr::new(CFFS), arguments)
     }
@@ -71,8 +71,9 @@ impl Scratch {
         command
     }
 
-    /// The program as the user `nobody` runs it, which takes root. It is a copy in this directory, which
-    /// others may search then: the repository may lie where they may not, below `/root`.
+    /// The program as run by the user `nobody`; only for root. It is a copy in this directory, which then
+    /// becomes accessible to others: the repository may be in a directory that they cannot access, such as
+    /// `/root`.
     pub fn cffs_by_nobody<const N: usize>(&self, arguments: [&str; N]) -> Command {
         let program = self.path().join("cffs");
         if !program.exists() {
@@ -84,12 +85,12 @@ impl Scratch {
         command
     }
 
-    /// The option that sends a server's messages to this directory.
+    /// The option that logs a server's messages to this directory.
     pub fn log_option(&self) -> String {
         format!("logfile={}", self.dir.path().join("log").display())
     }
 
-    /// Mounts the image with more options.
+    /// Mounts the image with additional options.
     pub fn mount(&self, options: &str) {
         succeed(&mut self.mount_command(options));
     }
@@ -128,14 +129,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Has the tests of a program run one after the other, as those do whose mount namespaces would hold on
-/// to the mounts of the others.
+/// Makes the tests of a program run one at a time, as needed if their mount namespaces would keep each
+/// other's mounts.
 pub fn take_turns() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether this machine lets us mount; says so where it does not.
+/// Whether this machine allows mounting; prints a line if not.
 pub fn can_mount() -> bool {
     let works = Path::new("/dev/fuse").exists()
         && (rustix::process::geteuid().is_root()
@@ -146,10 +147,10 @@ pub fn can_mount() -> bool {
     works
 }
 
-/// How long something may take that a test waits for.
+/// How long a test waits for a condition.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub fn wait_for(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -158,8 +159,8 @@ pub fn wait_for(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Copies a program to where it is to be executed. By a process of its own: one that another test starts
-/// meanwhile would have the copy open for writing for a moment, and it could not be executed.
+/// Copies a program that will be executed. Another process copies it: a child that another test starts
+/// meanwhile could inherit a descriptor that is open for writing, and the copy could not be executed.
 pub fn install(from: impl AsRef<Path>, to: &Path) {
     let mut copy = Command::new("cp");
     succeed(copy.args(["-p", "--remove-destination"]).arg(from.as_ref()).arg(to));
@@ -182,8 +183,8 @@ pub fn umount_8(directory: &Path) {
     });
 }
 
-/// Repeats an unmount while the mount is busy. A process that another test starts has the files of this
-/// one open between its fork and its exec.
+/// Repeats an unmount while the mount is busy: a process that another test starts has this process's files
+/// open between its fork and its exec.
 fn until_not_busy(unmount: impl Fn() -> Command) {
     let began = Instant::now();
     loop {
@@ -203,7 +204,7 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a command that must fail with this exit code, and returns what it said.
+/// Runs a command that must fail with this exit code, and returns its output.
 pub fn fail(code: i32, command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     assert_eq!(output.status.code(), Some(code), "{command:?}: {}", printed(&output));

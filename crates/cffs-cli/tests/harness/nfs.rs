@@ -1,5 +1,5 @@
-//! An NFS client that does what RFC 1813 asks of one whose connection breaks: it connects again, and repeats
-//! the call under the same number.
+//! An NFS client that follows RFC 1813 when its connection breaks: it reconnects, and repeats the call with
+//! the same transaction number.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,31 +12,32 @@ use nfs_wire::{mount, nfs};
 const LIMITS: Limits = Limits { bytes_max: 2 << 20, fragments_max: 64 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a call ended: `nfsstat3`.
+/// A status: `nfsstat3`.
 pub const OK: u32 = 0;
 pub const NO_ENTRY: u32 = 2;
 
-/// A client of this machine, as root.
+/// A client on this machine, acting as root.
 pub struct Client {
     port: u16,
     stream: Option<TcpStream>,
     last_xid: u32,
-    /// Calls that were sent again.
+    /// The number of repeated calls.
     pub repeated: u64,
 }
 
-/// A call under its number, which stays when it is repeated.
+/// A call with its transaction number, which stays the same in repetitions.
 pub struct Call {
     message: Vec<u8>,
 }
 
 impl Client {
-    /// Numbers calls from the next on: those of clients at one address should differ.
+    /// A client whose transaction numbers begin after `last_xid`: clients at the same address should use
+    /// different numbers.
     pub fn new(port: u16, last_xid: u32) -> Client {
         Client { port, stream: None, last_xid, repeated: 0 }
     }
 
-    /// A call of a procedure of NFS.
+    /// Prepares a call of an NFS procedure.
     pub fn prepare(&mut self, procedure: u32, arguments: impl FnOnce(&mut Writer)) -> Call {
         self.prepare_of(nfs::PROGRAM, nfs::VERSION, procedure, arguments)
     }
@@ -65,8 +66,8 @@ impl Client {
         Call { message }
     }
 
-    /// The results of a call, which is repeated as often as its connection breaks. There has to be somebody
-    /// who listens at any time.
+    /// The results of a call, which is repeated whenever its connection breaks. A server must always be
+    /// listening.
     pub fn make(&mut self, call: &Call) -> Vec<u8> {
         loop {
             match self.make_once(call) {
@@ -79,7 +80,7 @@ impl Client {
         }
     }
 
-    /// The same, but not repeated: it fails if its connection breaks, or without an answer within a minute.
+    /// The same without repetitions: fails if the connection breaks, or without an answer within a minute.
     pub fn make_once(&mut self, call: &Call) -> io::Result<Vec<u8>> {
         let stream = self.connected();
         stream.write_all(&call.message)?;
@@ -91,12 +92,13 @@ impl Client {
         Ok(results(&reply))
     }
 
-    /// Makes a call, and loses its reply with the connection. Returns when the server has closed that.
+    /// Makes a call, and drops its reply with the connection. Returns when the server has closed the
+    /// connection.
     pub fn make_and_lose(&mut self, call: &Call) {
         let stream = self.connected();
         let sent = stream.write_all(&call.message).and_then(|()| stream.shutdown(Shutdown::Write));
         if sent.is_ok() {
-            // The server may cut it as well.
+            // The server may reset it as well.
             let _ = io::copy(stream, &mut io::sink());
         }
         self.stream = None;
@@ -112,7 +114,7 @@ impl Client {
         })
     }
 
-    /// The handle of an exported directory; the status if there is none.
+    /// The handle of an exported directory; the status of a failure.
     pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, u32> {
         let call =
             self.prepare_of(mount::PROGRAM, mount::VERSION, 1, |w| w.opaque(path.as_bytes()));
@@ -125,7 +127,7 @@ impl Client {
     }
 }
 
-/// The results behind the head of a reply.
+/// The results after the head of a reply.
 fn results(reply: &[u8]) -> Vec<u8> {
     let mut r = Reader::new(reply);
     let head: [u32; 6] = std::array::from_fn(|_| r.u32().expect("a head"));
@@ -133,12 +135,12 @@ fn results(reply: &[u8]) -> Vec<u8> {
     r.rest().to_vec()
 }
 
-/// The status at the head of results.
+/// The status at the beginning of results.
 pub fn status(results: &[u8]) -> u32 {
     Reader::new(results).u32().expect("a status")
 }
 
-/// A directory and a name in it.
+/// The arguments for a name in a directory.
 pub fn entry(dir: &[u8], name: &str) -> impl FnOnce(&mut Writer) {
     move |w| {
         w.opaque(dir);
@@ -146,7 +148,7 @@ pub fn entry(dir: &[u8], name: &str) -> impl FnOnce(&mut Writer) {
     }
 }
 
-/// The handle of what a call has made.
+/// The handle of a created file.
 pub fn made(results: &[u8]) -> Vec<u8> {
     let mut r = Reader::new(results);
     assert_eq!(r.u32(), Ok(OK));

@@ -1,4 +1,4 @@
-//! The page of a volume, asked over HTTP by hand.
+//! The page of a volume, queried over HTTP by hand.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,26 +8,26 @@ use std::time::Duration;
 
 use super::Scratch;
 
-/// A page that a command is to serve, with tokens in a file.
+/// A page for a command to serve, with tokens in a file.
 pub struct Page {
     pub address: String,
     pub tokens: PathBuf,
 }
 
 impl Page {
-    /// At a port that was free a moment ago.
+    /// A page at a port that was free a moment ago.
     pub fn of(scratch: &Scratch) -> Page {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("bound").to_string();
         Page { address, tokens: scratch.path().join("tokens") }
     }
 
-    /// The options of a command that serves it.
+    /// The options of a command that serves the page.
     pub fn options(&self) -> [&str; 4] {
         ["--web", &self.address, "--web-token", self.tokens.to_str().expect("UTF-8")]
     }
 
-    /// The status and the body of an answer, with the token that lets run.
+    /// The status and the body of an answer, with the token for full control.
     pub fn ask(&self, line: &str, body: &str) -> (u16, String) {
         let tokens = fs::read_to_string(&self.tokens).expect("made");
         let token = tokens.lines().find_map(|line| line.strip_prefix("run ")).expect("a token");

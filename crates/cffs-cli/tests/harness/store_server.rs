@@ -1,4 +1,4 @@
-//! A server of objects on loopback: versitygw, or MinIO where `CFFS_STORE_SERVER=minio` asks for it.
+//! An object store server on loopback: versitygw, or MinIO with `CFFS_STORE_SERVER=minio`.
 
 use std::cell::RefCell;
 use std::fs;
@@ -18,29 +18,29 @@ enum Kind {
     Minio,
 }
 
-/// Such a server, with a directory for its buckets; it ends with the test.
+/// A server with a directory for its buckets; it is stopped at the end of the test.
 pub struct StoreServer {
     kind: Kind,
     server: RefCell<Child>,
     command: RefCell<Command>,
     pub address: String,
     pub endpoint: String,
-    /// The keys in place of the user's, if there are others.
+    /// Keys that replace the user's, if any.
     keys: Vec<(&'static str, String)>,
 }
 
 impl StoreServer {
-    /// One with a bucket of the name `bucket` in a directory `store`.
+    /// A server with a bucket `bucket` in a directory `store`.
     pub fn start(scratch: &Scratch) -> Option<StoreServer> {
         StoreServer::start_at(&scratch.path().join("store"))
     }
 
-    /// The same in this directory; none, with a word, where there is no versitygw.
+    /// The same in this directory; without versitygw, prints a line and returns `None`.
     pub fn start_at(store: &Path) -> Option<StoreServer> {
         StoreServer::start_with(store, &[])
     }
 
-    /// One with keys that may only read.
+    /// A server with keys that may only read.
     pub fn start_to_read(store: &Path) -> Option<StoreServer> {
         if asked_for() == Kind::Versitygw {
             return StoreServer::start_with(store, &["--readonly"]);
@@ -65,7 +65,7 @@ impl StoreServer {
             Kind::Minio => {
                 let mut command = Command::new(program("minio"));
                 command.args(["server", "--quiet", "--address", &address]);
-                // What it would look for elsewhere, and ask for outside.
+                // Otherwise it would search other places for certificates, and request them from outside.
                 command.arg("--certs-dir").arg(store.with_extension("certificates"));
                 command.envs([("MINIO_BROWSER", "off"), ("MINIO_UPDATE", "off")]);
                 command.envs([("MINIO_ROOT_USER", USER), ("MINIO_ROOT_PASSWORD", SECRET)]);
@@ -93,7 +93,7 @@ impl StoreServer {
     fn wait(&self) {
         wait_for(|| match self.kind {
             Kind::Versitygw => TcpStream::connect(&self.address).is_ok(),
-            // It listens before it serves.
+            // It listens before it is ready.
             Kind::Minio => {
                 let asked = "GET /minio/health/cluster HTTP/1.0\r\nHost: tests\r\n\r\n";
                 let mut answer = String::new();
@@ -106,7 +106,7 @@ impl StoreServer {
         });
     }
 
-    /// Keys of a session with a policy of its own, by the request of Amazon's STS.
+    /// Keys of a session with a restricted policy, requested by Amazon's STS protocol.
     fn keys_that_only_read(&self) -> Vec<(&'static str, String)> {
         let policy = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Allow",
             "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::*"]}]}"#;
@@ -141,8 +141,8 @@ impl StoreServer {
         self.wait();
     }
 
-    /// Has requests go by the proxy of `cffs-bench` from now on, with these options; none, with a word, where
-    /// there is no such program.
+    /// Sends further requests through the proxy of `cffs-bench`, with these options; without that program,
+    /// prints a line and returns `None`.
     pub fn put_behind_line(&mut self, options: &[&str]) -> Option<Line> {
         let mut command = Command::new(Path::new(CFFS).with_file_name("cffs-bench"));
         command.args(["store-proxy", &self.address]).args(options).stdout(Stdio::piped());
@@ -179,7 +179,7 @@ impl Drop for StoreServer {
     }
 }
 
-/// A proxy before a server; it ends with the test.
+/// A proxy in front of a server; it is stopped at the end of the test.
 pub struct Line {
     proxy: Child,
     pub address: String,
@@ -200,7 +200,7 @@ fn asked_for() -> Kind {
     }
 }
 
-/// Where `scripts/setup.sh` puts it, or else wherever it is.
+/// The path where `scripts/setup.sh` installs it, or else one from `PATH`.
 fn program(name: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let installed = tools.join(name);

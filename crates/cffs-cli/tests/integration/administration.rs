@@ -22,7 +22,7 @@ fn superblock(scratch: &Scratch, path: &Path) -> Value {
     json(scratch.cffs(["info", "--json"]).arg(path))["superblock"].take()
 }
 
-/// Puts a tree into the image.
+/// Imports a tree into the image.
 fn import(scratch: &Scratch) {
     let source = scratch.path().join("source");
     fs::create_dir_all(source.join("d")).expect("made");
@@ -59,7 +59,7 @@ fn a_volume_gets_another_name_and_another_identity() {
     scratch.assert_clean();
     assert_imported(&scratch);
 
-    // The copies have it, too.
+    // The copies of the superblock have it as well.
     let mut image = fs::read(scratch.image()).expect("read");
     image[..4096].fill(0);
     fs::write(scratch.image(), image).expect("written");
@@ -74,7 +74,7 @@ fn a_volume_gets_another_name_and_another_identity() {
     }
     assert_imported(&scratch);
 
-    // What is not named stays, and with its first UUID the volume is as it was.
+    // Properties that are not named stay, and with its first UUID the volume is as before.
     let first = before["uuid"].as_str().expect("a UUID");
     succeed(scratch.cffs(["tune", "-q", "--uuid", first, "--reserve", "0"]).arg(scratch.image()));
     let last = superblock(&scratch, &scratch.image());
@@ -130,7 +130,7 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     );
     assert!(said.contains("the journal of a C-FFS volume"), "{said}");
 
-    // It is not named, and not found beside the image.
+    // It is not named, and not found in the image's directory.
     let mounting = |options: &str| {
         let mut command =
             scratch.cffs(["mount", "-o", &format!("{options},{}", scratch.log_option())]);
@@ -147,7 +147,7 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
     let stats: Value = serde_json::from_str(&stats).expect("it is JSON");
     assert!(stats["journal"]["records"].as_u64() > Some(0), "{stats}");
-    // As after a power cut: a copy of both, and so of the same UUID.
+    // As after a power cut: a copy of both, with the same UUIDs.
     let (image, found) = (scratch.path().join("cut"), scratch.path().join("cut.journal"));
     fs::copy(&journal, &found).expect("copied");
     fs::copy(scratch.image(), &image).expect("copied");
@@ -158,7 +158,7 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     fs::rename(&found, &journal).expect("moved");
     fail(8, scratch.cffs(["fsck", "-n"]).arg(&image));
     succeed(scratch.cffs(["fsck", "-n", "--journal-device"]).arg(&journal).arg(&image));
-    // A check that is refused once marked the volume as its own all the same.
+    // Regression: a refused check nevertheless marked the volume as its own.
     let (other, foreign) = (scratch.path().join("other"), scratch.path().join("foreign"));
     let options = ["mkfs", "-q", "--size", "64M", "--journal", "4M", "--journal-device"];
     succeed(scratch.cffs(options).arg(&foreign).arg(&other));
@@ -228,7 +228,7 @@ fn an_image_grows_and_takes_no_space_for_it() {
     scratch.assert_clean();
     assert_imported(&scratch);
 
-    // Another program made the file longer.
+    // Another program has enlarged the file.
     let file = fs::File::options().write(true).open(scratch.image()).expect("opened");
     file.set_len(12 << 30).expect("extended");
     drop(file);
@@ -267,7 +267,7 @@ fn a_mounted_volume_is_tuned_and_grown_while_it_is_used() {
     assert_eq!((&shown["label"], &shown["size_bytes"]), (&"in use".into(), &(2_u64 << 30).into()));
     let said = fail(1, scratch.cffs(["grow"]).arg(&dir).arg("1G"));
     assert!(said.contains("do not shrink"), "{said}");
-    // More than there was room for before.
+    // More than fitted before.
     fs::write(dir.join("large"), vec![7; 400 << 20]).expect("written");
     scratch.umount();
     scratch.assert_clean();
@@ -278,8 +278,8 @@ fn a_mounted_volume_is_tuned_and_grown_while_it_is_used() {
     assert!(large.bytes().all(|byte| byte == 7) && large.len() == 400 << 20);
 }
 
-/// Four `grow +30M` at once added 30 MiB together: each asked for the size that it had seen plus its own.
-/// A refused one named the server's log as its reason.
+/// Regression: four concurrent `grow +30M` added 30 MiB together, since each requested the size that it had
+/// seen plus its increase. A refused one only referred to the server's log.
 #[test]
 fn increases_at_the_same_time_add_up_and_a_refusal_has_its_reason() {
     if !can_mount() {
@@ -355,7 +355,7 @@ fn a_reserve_is_kept_from_the_users_of_a_mount() {
     scratch.assert_clean();
 }
 
-/// A loop device, detached in the end.
+/// A loop device, detached at the end.
 struct Loop(String);
 
 impl Loop {
@@ -448,14 +448,14 @@ fn a_block_device_that_has_grown_is_taken_over() {
     assert_imported(&scratch);
 }
 
-/// Writes fail from an offset of the image on. Nothing that failed says that it succeeded, and the
-/// volume is as it was.
+/// Writes fail from an offset of the image on. No failed command reports success, and the volume is
+/// unchanged.
 #[test]
 fn a_device_that_fails_is_told_of() {
     let scratch = Scratch::with_image();
     import(&scratch);
     let before = superblock(&scratch, &scratch.image());
-    // The first copy of the superblock lies at 128 MiB, in units of 512 bytes here.
+    // The first copy of the superblock is at 128 MiB, here in units of 512 bytes.
     for (limit, arguments) in [
         (1, vec!["tune", "--label", "x"]),
         (200 << 10, vec!["tune", "--label", "x"]),
@@ -510,7 +510,7 @@ fn chattr_protects_files_of_a_mount() {
         chattr("+a", &log);
         assert!(lsattr(&kept).starts_with("----i---"), "{}", lsattr(&kept));
         assert!(lsattr(&log).starts_with("-----a--"), "{}", lsattr(&log));
-        // The server sends the attributes, and a kernel that takes them over shows them.
+        // The server sends the attributes, and newer kernels show them.
         for (path, bit) in [(&kept, StatxAttributes::IMMUTABLE), (&log, StatxAttributes::APPEND)] {
             let shown = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BTIME);
             let shown = shown.expect("read");
@@ -536,14 +536,14 @@ fn chattr_protects_files_of_a_mount() {
         denied(fs::File::options().write(true).open(&log).and_then(|file| file.set_len(0)));
         assert_eq!(fs::read(&log).expect("read"), b"line\nanother\n");
 
-        // Others than root neither set nor clear them.
+        // Users other than root can neither set nor clear them.
         fs::write(dir.join("mine"), b"").expect("written");
         std::os::unix::fs::chown(dir.join("mine"), Some(65534), None).expect("given away");
         let mut by_owner = Command::new("setpriv");
         by_owner.args(["--reuid=65534", "--clear-groups", "chattr", "+i"]).arg(dir.join("mine"));
         fail(1, &mut by_owner);
         assert!(lsattr(&dir.join("mine")).starts_with("--------"));
-        // A flag that there is not.
+        // An unsupported flag.
         fail(1, Command::new("chattr").arg("+C").arg(dir.join("mine")));
         drop((open, appended));
 

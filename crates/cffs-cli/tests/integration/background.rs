@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::{CFFS, Scratch, can_mount, succeed};
 
-/// Runs a command in a shell that holds a lock on a file, as scripts do that must not run twice, and says
+/// Runs a command in a shell that holds a lock on a file, as scripts do that must not run twice; returns
 /// whether the lock is free afterwards.
 fn lock_is_free_after(scratch: &Scratch, command: &str, log: &str) -> bool {
     let script = format!("( flock 9 && {command} ) 9>\"$3\" && flock -n \"$3\" true || echo held");
@@ -13,8 +13,8 @@ fn lock_is_free_after(scratch: &Scratch, command: &str, log: &str) -> bool {
     succeed(shell.arg(scratch.path().join("lock")).arg(log)).is_empty()
 }
 
-// A server kept all descriptors of the program that mounted: a lock that a script had taken stayed taken for
-// as long as the volume was mounted.
+// Regression: a server kept all descriptors of the program that mounted: a lock held by a script stayed held
+// while the volume was mounted.
 #[test]
 fn a_server_in_the_background_holds_no_lock_of_its_caller() {
     let scratch = Scratch::with_image();

@@ -1,5 +1,5 @@
-//! Volumes in the stores of Google and Azure: the program with a stand-in that speaks as much of their
-//! protocols as a volume needs.
+//! Volumes in the stores of Google and Azure: the program with a substitute server that implements the
+//! required parts of their protocols.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ const DATE: &str = "Tue, 24 Nov 2026 00:00:00 GMT";
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// Which cloud's words are spoken.
+/// The cloud whose protocol is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cloud {
     Google,
@@ -56,7 +56,7 @@ impl Request {
     }
 }
 
-/// Text in which each `%` is followed by a byte in hexadecimal digits.
+/// Decodes a text in which each `%` precedes a byte in hexadecimal digits.
 fn decoded(text: &str) -> String {
     let (first, coded) = text.split_once('%').unwrap_or((text, ""));
     let mut out = first.as_bytes().to_vec();
@@ -68,7 +68,7 @@ fn decoded(text: &str) -> String {
 }
 
 impl Cloud {
-    /// A server for one bucket, as long as the test runs; where it listens.
+    /// Runs a server for one bucket until the test ends; returns its address.
     fn serve(self, objects: &Objects) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound").to_string();
@@ -141,7 +141,7 @@ impl Cloud {
 
     fn list(self, request: &Request, objects: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
         let prefix = request.asked("prefix").unwrap_or_default();
-        // A server of Azure need not know where to begin.
+        // A server of Azure may ignore the start of a listing.
         let after = request.asked("start-after").filter(|_| self == Cloud::Google);
         let listed = objects.iter().filter(|(name, _)| {
             name.starts_with(&prefix) && after.as_ref().is_none_or(|after| *name > after)
@@ -170,7 +170,7 @@ impl Cloud {
     }
 }
 
-/// Deletes what the parts of a request name, and answers each.
+/// Deletes the objects named by the parts of a request, and answers each part.
 fn delete_all(body: &[u8], objects: &mut BTreeMap<String, Vec<u8>>) -> (u16, Vec<u8>, String) {
     let text = String::from_utf8_lossy(body);
     let mut answer = String::new();
@@ -202,7 +202,7 @@ fn part(bytes: &[u8], range: Option<&String>) -> (u16, Vec<u8>, String) {
     (206, bytes[start..=end].to_vec(), header)
 }
 
-/// The life of a volume, and what a wrong credential and a volume that is not there say.
+/// The life of a volume, and the messages for a wrong credential and a missing volume.
 fn use_a_volume(cloud: Cloud, url: &str, key: [(&str, &str); 2]) {
     let scratch = Scratch::new();
     let objects = Objects::default();
@@ -247,7 +247,7 @@ fn use_a_volume(cloud: Cloud, url: &str, key: [(&str, &str); 2]) {
         succeed(&mut run(&["mount", "-o", &log, url, at.to_str().expect("UTF-8")]));
         let info = succeed(&mut run(&["info", "--json", url]));
         assert!(info.contains("\"server\""), "{info}");
-        // A bucket of this name, of another server.
+        // Another server's bucket with the same name.
         let other = cloud.serve(&Objects::default());
         let mut elsewhere = run(&["info", url]);
         let missing = match cloud {

@@ -1,4 +1,4 @@
-//! Exit codes and messages of the commands that copy: what lost something never ends with 0.
+//! Exit codes and messages of copying commands: if data was lost, the exit code is never 0.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn with_tree() -> Scratch {
     scratch
 }
 
-/// Standard output that has no space left.
+/// Standard output without space.
 fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("opened").into()
 }
@@ -86,7 +86,7 @@ fn an_export_to_a_full_host_is_a_failure() {
     assert!(said.contains("No space left on device") && said.contains("small/f"), "{said}");
 }
 
-/// Where one file could not be copied, the others are, and the command fails.
+/// If one file cannot be copied, the others are, and the command fails.
 #[test]
 fn a_file_that_could_not_be_copied_makes_the_command_fail() {
     let scratch = with_tree();
@@ -97,10 +97,10 @@ fn a_file_that_could_not_be_copied_makes_the_command_fail() {
     assert_eq!(fs::read_dir(&target).expect("there").count(), 20);
 }
 
-/// Files of /proc report a size of 0, and those of /sys that of a page: the first came as empty files, with
-/// success, and the second not at all.
+/// Regression: files of /proc report a size of 0, and those of /sys the size of a page: the former were
+/// copied as empty files, with success, and the latter not at all.
 #[test]
-fn files_whose_size_is_made_up_come_whole() {
+fn files_with_a_wrong_size_are_copied_completely() {
     let scratch = Scratch::with_image();
     for (file, name) in [("/proc/self/mountinfo", "/mountinfo"), ("/proc/version", "/version")] {
         succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(file).arg(name));
@@ -117,7 +117,7 @@ fn files_whose_size_is_made_up_come_whole() {
     scratch.assert_clean();
 }
 
-/// Two names of one symbolic link became two links.
+/// Regression: two names of one symbolic link became two links.
 #[test]
 fn hard_links_of_a_symbolic_link_stay_one_file() {
     use std::os::unix::fs::MetadataExt;
@@ -134,7 +134,7 @@ fn hard_links_of_a_symbolic_link_stay_one_file() {
     assert_eq!((a.ino(), a.nlink()), (b.ino(), 2));
 }
 
-/// Makes a directory in a directory, so often that no path leads to the last one, and a file in that.
+/// Creates nested directories until the path of the last one exceeds the limit, and a file in it.
 fn make_deep(top: &std::path::Path, depth: usize) {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
     let mut dir = openat(CWD, top, OFlags::DIRECTORY, Mode::empty()).expect("opened");
@@ -146,7 +146,7 @@ fn make_deep(top: &std::path::Path, depth: usize) {
     drop(openat(&dir, "leaf", flags, Mode::from_raw_mode(0o640)).expect("made"));
 }
 
-/// `cffs path` found no path of more than 4,096 bytes on a mount.
+/// Regression: `cffs path` found no path of more than 4,096 bytes on a mount.
 #[test]
 fn a_tree_deeper_than_any_path_is_copied_and_searched() {
     const DEPTH: usize = 600;
@@ -183,7 +183,7 @@ fn a_tree_deeper_than_any_path_is_copied_and_searched() {
         assert_eq!(found, format!("{number}\t{}{leaf}\n", scratch.mountpoint().display()));
         scratch.umount();
     }
-    // What removes a scratch directory goes by paths.
+    // The cleanup of scratch directories uses whole paths.
     for top in [tree, back] {
         succeed(Command::new("rm").arg("-rf").arg(top));
     }

@@ -1,4 +1,4 @@
-//! A server that dies says why, in the log. Where mounting is impossible the tests say so and pass.
+//! A server that crashes logs the reason. If mounting is impossible, the tests print that and pass.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn server(scratch: &Scratch) -> Pid {
     Pid::from_raw(pid.expect("a number")).expect("a process")
 }
 
-/// Waits until the log says all of this, or fails.
+/// Waits until the log contains all of these texts, or fails.
 fn wait_for_log(scratch: &Scratch, wanted: &[&str]) {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -64,7 +64,7 @@ fn a_server_that_gets_no_memory_says_so() {
 }
 
 #[test]
-fn an_unmount_is_no_death() {
+fn an_unmount_is_not_reported_as_a_crash() {
     if !can_mount() {
         return;
     }

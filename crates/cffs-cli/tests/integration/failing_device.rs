@@ -1,5 +1,5 @@
-//! Commands of a mount on a device that fails at each step: none of them returns 0 if a change is lost, and
-//! each reports the result and what to do.
+//! Commands for a mount on a device that fails at each step: none of them returns 0 if a change is lost, and
+//! each reports the result and the remedy.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::harness::{CFFS, can_mount, succeed};
 const SIZE: u64 = 32 << 20;
 static CONTENTS: [u8; 50_000] = [7; 50_000];
 
-/// The steps after which the device fails: each of the first, and fewer of those that follow.
+/// The steps after which the device fails: each of the first ones, and some later ones.
 const STEPS: [i64; 8] = [0, 1, 2, 3, 5, 8, 13, 24];
 
-/// A volume on a disk that can fail, and a directory to mount it on.
+/// A volume on a disk that can fail, and a mount point.
 struct Volume {
-    // Goes first: the server has the disk open.
+    // Dropped first: the server has the disk open.
     mountpoint: Mountpoint,
     disk: FailingDisk,
 }
@@ -80,7 +80,7 @@ impl Volume {
         run(&["umount", "-l"], self.dir());
     }
 
-    /// Whether the volume on the healed disk can be repaired, is sound then, and has the file whole.
+    /// Whether the volume on the healed disk can be repaired, is then sound, and contains the whole file.
     fn has_file(&self) -> bool {
         self.disk.heal();
         let recovery = run(&["fsck", "-p"], self.disk.image());
@@ -93,8 +93,8 @@ impl Volume {
     }
 }
 
-/// Runs a command on a device that fails after each number of steps, with a file in memory that must
-/// not be lost without a word. `has_failed` distinguishes failing from succeeding by the exit code.
+/// Runs a command on a device that fails after each number of steps, with a file in memory whose loss must be
+/// reported. `failure` is the exit code of a failure.
 fn table(fault: Fault, options: &str, failure: i32, command: impl Fn(&Volume) -> Output) {
     let mut failures = 0;
     for after in STEPS {
@@ -104,7 +104,7 @@ fn table(fault: Fault, options: &str, failure: i32, command: impl Fn(&Volume) ->
         let output = command(&volume);
         let place = format!("{fault:?} after {after}, {options}: {}", text(&output));
         if output.status.success() {
-            // What succeeded holds, whatever becomes of the server.
+            // The result of a success survives the death of the server.
             volume.kill_server_if_mounted();
             assert!(volume.has_file(), "{place}");
             continue;
@@ -134,7 +134,7 @@ impl Volume {
     }
 }
 
-/// Mounts on which the commands are tried: with and without a block device, over both transports.
+/// The kinds of mounts to test: with and without a block device, over both transports.
 fn mounts() -> Vec<&'static str> {
     let all = ["commit=3600,clean=never", "commit=3600,clean=never,fuseblk=no,transport=dev"];
     if can_mount() { all.to_vec() } else { Vec::new() }
@@ -149,7 +149,7 @@ fn umount_says_what_is_lost_on_a_device_that_fails() {
     }
 }
 
-/// Stops servers on devices that fail, and fails unless the output contains `says` wherever the image was not
+/// Stops servers on devices that fail; fails unless the output contains `says` whenever the image was not
 /// completed.
 fn stop_servers(stop: impl Fn(PathBuf) -> Output, says: &str) {
     for fault in [Fault::Write, Fault::Flush] {
@@ -189,7 +189,7 @@ fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
     }
 }
 
-/// In another network namespace, the sockets of servers are out of reach.
+/// In another network namespace, the sockets of servers cannot be reached.
 #[test]
 fn a_server_that_cannot_be_asked_is_not_believed_to_have_saved_everything() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -225,7 +225,7 @@ fn remount_says_what_is_lost_on_a_device_that_fails() {
     }
 }
 
-/// The kernel passes the failure on to syncfs(2).
+/// The kernel reports the failure to syncfs(2).
 #[test]
 fn syncfs_2_fails_on_a_device_that_failed() {
     let old = ["5.", "6.1.", "6.6.", "6.12."];
@@ -246,7 +246,7 @@ fn syncfs_2_fails_on_a_device_that_failed() {
     assert_eq!(run(&["umount"], volume.dir()).status.code(), Some(1));
 }
 
-/// Once a write has failed, every later command says so as well, whatever it finds in memory.
+/// Once a write has failed, every later command reports it as well, even if everything is in memory.
 #[test]
 fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
     for options in mounts() {
@@ -258,7 +258,7 @@ fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
             let said = text(&output);
             assert_eq!(output.status.code(), Some(1), "{command}: {said}");
             assert!(said.contains("changes of the last") && said.contains("are lost"), "{said}");
-            // The device recovers, the changes do not.
+            // The device recovers, but the changes do not.
             volume.disk.heal();
         }
         assert!(!volume.is_mounted());
@@ -268,7 +268,7 @@ fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
     }
 }
 
-/// The superblock said "clean" when writes began to fail, and still says so afterwards.
+/// The superblock said "clean" when writes began to fail, and still does afterwards.
 #[test]
 fn a_file_made_after_a_clean_point_is_not_lost_without_a_word() {
     for options in ["clean=1", "clean=1,fuseblk=no"] {
@@ -294,7 +294,7 @@ fn a_file_made_after_a_clean_point_is_not_lost_without_a_word() {
     }
 }
 
-/// A volume that needs recovery, on a device that fails at each step of it.
+/// A volume that needs recovery, on a device that fails at each of its steps.
 #[test]
 fn mount_does_not_succeed_over_a_recovery_that_failed() {
     if !can_mount() {
@@ -311,7 +311,7 @@ fn mount_does_not_succeed_over_a_recovery_that_failed() {
             let output = volume.mount("clean=never");
             let place = format!("{fault:?} after {after}: {}", text(&output));
             if output.status.success() {
-                // Without a read that fails, the file is there.
+                // Without a failing read, the file exists.
                 volume.disk.heal();
                 assert_eq!(fs::read(volume.dir().join("f")).expect("read"), CONTENTS, "{place}");
                 volume.kill_server();
@@ -326,7 +326,7 @@ fn mount_does_not_succeed_over_a_recovery_that_failed() {
     }
 }
 
-/// An unmount once hung for two minutes, and nothing said why.
+/// Regression: an unmount hung for two minutes without any message.
 #[test]
 fn a_device_that_hangs_is_named_in_the_log_and_to_waiting_commands() {
     for options in mounts() {

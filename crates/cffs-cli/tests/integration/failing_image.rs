@@ -1,5 +1,5 @@
 //! Commands that write or read an image on a device that fails at each step: none of them returns 0 if data
-//! is lost, and each reports the state of the volume and what to do.
+//! is lost, and each reports the state of the volume and the remedy.
 
 use std::fs::{self, File};
 use std::io::IoSlice;
@@ -13,7 +13,7 @@ use cffs::device::{Access, BlockDevice, FileDevice};
 
 static CONTENTS: [u8; 50_000] = [7; 50_000];
 
-/// The requests after which the device fails: each of the first, and fewer of those that follow.
+/// The requests after which the device fails: each of the first ones, and some later ones.
 const STEPS: [i64; 10] = [0, 1, 2, 3, 4, 5, 8, 13, 24, 40];
 
 /// A command that writes.
@@ -28,9 +28,9 @@ struct Case {
     /// The exit codes of success, and those of failure.
     success: &'static [i32],
     failure: &'static [i32],
-    /// The advice in its message about losses and what to do, at its steps.
+    /// The advice in its message, depending on the failing step.
     advice: &'static [&'static str],
-    /// Whether the healed image is as the command promised.
+    /// Whether the healed image has the state that the command promised.
     is_done: fn(&Scratch, &Path) -> bool,
 }
 
@@ -53,7 +53,7 @@ fn has(scratch: &Scratch, image: &Path, path: &str) -> bool {
     output.stdout == CONTENTS
 }
 
-/// A volume of 32 MiB with one file, in an image that is larger.
+/// A volume of 32 MiB with one file, in a larger image.
 fn template(scratch: &Scratch, before: fn(&Scratch)) -> File {
     succeed(scratch.cffs(["mkfs", "-q", "--size", "32M"]).arg(scratch.image()));
     let source = scratch.path().join("old");
@@ -71,7 +71,7 @@ fn no_input(_: &Scratch) -> Stdio {
     Stdio::null()
 }
 
-/// Leaves the volume as a crash does, with another file.
+/// Leaves the volume as after a crash, with another file.
 fn crash(scratch: &Scratch) {
     scratch.mount("clean=never");
     fs::write(scratch.mountpoint().join("new"), CONTENTS).expect("written");
@@ -90,7 +90,7 @@ fn scattered(dir: usize, file: usize) -> String {
     format!("d{dir}/f{file}")
 }
 
-/// Directories that grow by turns, and then change their files.
+/// Directories that grow alternately, and then change their files.
 fn scatter(scratch: &Scratch) {
     scratch.mount("rw");
     let tree = scratch.mountpoint();
@@ -114,7 +114,7 @@ fn scatter(scratch: &Scratch) {
     scratch.umount();
 }
 
-/// Whether the scattered files are there.
+/// Whether the scattered files exist.
 fn has_scattered(scratch: &Scratch, image: &Path) -> bool {
     let paths = (0..SCATTERED_DIRECTORIES).flat_map(|from| {
         (0..SCATTERED_FILES).map(move |file| {
@@ -175,7 +175,7 @@ fn table(case: &Case) {
             if case.arguments[0] == "mkfs" {
                 continue;
             }
-            // What was there before is there, and the advice helps.
+            // Existing files survive, and the advice helps.
             let repaired = scratch.cffs(["fsck", "-y"]).arg(&image).output().expect("it starts");
             assert!(matches!(repaired.status.code(), Some(0 | 1)), "{place}{}", text(&repaired));
             succeed(scratch.cffs(["fsck", "-n", "-f", "--contents"]).arg(&image));
@@ -185,7 +185,7 @@ fn table(case: &Case) {
     }
 }
 
-/// Every order of writes, and every promise that something is durable, rests on these two.
+/// Every ordering of writes, and every promise of durability, depends on these two.
 #[test]
 fn a_barrier_and_a_sync_of_an_image_flush_its_device() {
     if !can_mount() {
@@ -316,7 +316,7 @@ fn regroup_on_a_device_that_fails() {
     });
 }
 
-/// An export from an image that fails to be read is complete, or the exit code is not 0.
+/// Either an export from an image with failing reads is complete, or the exit code is not 0.
 #[test]
 fn export_from_a_device_that_fails() {
     if !can_mount() {
@@ -350,8 +350,8 @@ fn export_from_a_device_that_fails() {
     assert!(failures > 0);
 }
 
-/// An export to a file system that fails, also when a file is closed, is on its device, or the exit code is
-/// not 0. The kernel does not pass syncfs(2) on to this one.
+/// Either an export to a file system that fails, possibly when a file is closed, is on its device, or the
+/// exit code is not 0. The kernel does not forward syncfs(2) to this file system.
 #[test]
 fn export_to_a_file_system_that_fails() {
     if !can_mount() {
@@ -383,7 +383,7 @@ fn export_to_a_file_system_that_fails() {
     }
 }
 
-/// No scrub of a device that failed to be read finds the volume without a problem.
+/// No scrub with failing reads reports a volume without problems.
 #[test]
 fn scrub_on_a_device_that_fails() {
     if !can_mount() {
@@ -412,7 +412,7 @@ fn scrub_on_a_device_that_fails() {
             match output.status.code() {
                 Some(0) => {
                     successes += 1;
-                    // The server of a mount reads as well, for instance the mark of its process.
+                    // The server of a mount reads as well, for example the mark of its process.
                     assert!(failed == 0 || is_mounted, "{case}");
                     assert!(said.contains("0 problems; complete"), "{case}");
                 }

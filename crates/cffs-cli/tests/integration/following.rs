@@ -1,4 +1,4 @@
-//! Mounts that follow what another program writes to a volume in an object store.
+//! Mounts that follow another program's changes to a volume in an object store.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,12 +11,12 @@ use crate::harness::{Scratch, can_mount, fail, succeed};
 
 const ESTALE: i32 = 116;
 const EROFS: i32 = 30;
-/// How long a follower that asks each second may take. It takes two seconds on an idle machine.
+/// How long a follower with an interval of one second may take. It takes two seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than the kernel reads ahead.
 const LARGE: usize = 24 << 20;
 
-/// A volume in a directory, mounted to be written, and mounted again to follow that.
+/// A volume in a directory, mounted for writing, and mounted again to follow the changes.
 struct Two {
     scratch: Scratch,
     url: String,
@@ -29,7 +29,7 @@ impl Two {
         let two = Two { scratch, url };
         succeed(&mut two.run(&["mkfs", "--size", "1G", &two.url]));
         fs::create_dir_all(two.follower()).expect("made");
-        // Never clean, so that the table from numbers to inodes in the store is behind.
+        // Never clean, so that the table from numbers to inodes in the store is out of date.
         two.mount("clean=never", &two.writer());
         two
     }
@@ -77,7 +77,7 @@ impl Two {
 }
 
 impl Drop for Two {
-    /// A test that fails leaves no mount behind either; that of the writer is the scratch's.
+    /// Removes the mount even after a failing test; the scratch directory removes the writer's mount.
     fn drop(&mut self) {
         let _ = self.scratch.cffs(["umount", "-l"]).arg(self.follower()).output();
     }
@@ -97,7 +97,7 @@ fn read_at(file: &File, offset: u64) -> Result<u8, Option<i32>> {
     Ok(byte[0])
 }
 
-/// Changes contents, and leaves the size and the time of the last change as they were.
+/// Changes contents, but restores size and modification time.
 fn rewrite_unnoticed(path: &Path, contents: &[u8]) {
     let before = fs::metadata(path).expect("there");
     let file = File::options().write(true).open(path).expect("there");
@@ -121,7 +121,7 @@ fn a_mount_moves_with_what_another_writes() {
     let refused = fs::write(to.join("x"), b"x").expect_err("read-only");
     assert_eq!(refused.raw_os_error(), Some(EROFS), "{refused}");
 
-    // New names and contents, in directories that were listed.
+    // New names and contents, in directories that were listed before.
     assert_eq!(fs::read_dir(to.join("d/e")).expect("listed").count(), 2);
     let open = File::open(to.join("d/e/open")).expect("there");
     assert_eq!(read_at(&open, 0), Ok(1));
@@ -132,17 +132,17 @@ fn a_mount_moves_with_what_another_writes() {
     assert_eq!(fs::read(to.join("d/e/new")).expect("there"), b"new");
     assert_eq!(fs::read_dir(to.join("d/e")).expect("listed").count(), 3);
 
-    // Contents that are in the kernel's cache, of a file that is open and of one that is not. Each is synced
-    // by itself, so the follower may show a version that has the first change alone.
+    // Contents in the kernel's cache, of an open file and of a closed one. Each is synced separately, so the
+    // follower may show a version with only the first change.
     rewrite_unnoticed(&from.join("d/e/open"), &[2; 4096]);
     rewrite_unnoticed(&from.join("d/e/closed"), &[2; 4096]);
     wait_for("contents of an open file", || read_at(&open, 0) == Ok(2));
     let closed = || fs::read(to.join("d/e/closed")).expect("there");
     wait_for("contents of a file that was closed", || closed() == [2; 4096]);
 
-    // What has not changed stays in the kernel's cache. A name shows that the version before it was shown in
-    // full. The last sync of the open file may have come after it was read, so it is read again first. Other
-    // programs of this machine may drop the kernel's caches: then the next version shows it.
+    // Unchanged contents stay in the kernel's cache. A new name shows that the previous version was shown
+    // completely. The last sync of the open file may have come after it was read, so it is read again first.
+    // Other programs of this machine may drop the kernel's caches: then the next version shows the change.
     let show = |name: String| {
         two.write(&name, b"other contents");
         wait_for("another file", || to.join(&name).exists());
@@ -159,7 +159,7 @@ fn a_mount_moves_with_what_another_writes() {
     });
     assert!(stays_cached, "each version drops contents that it did not change");
 
-    // What is gone.
+    // Removed files.
     fs::remove_file(from.join("d/e/new")).expect("removed");
     fs::rename(from.join("d/e/closed"), from.join("moved")).expect("renamed");
     two.sync();
@@ -170,8 +170,8 @@ fn a_mount_moves_with_what_another_writes() {
     two.umount();
 }
 
-/// A file stays open over versions, though it was made since the volume was last clean; one that is replaced
-/// says so, and shows nothing of the file that has its number now.
+/// A file stays open across versions, even if it was created after the volume was last clean; a replaced one
+/// returns an error, and nothing of the file that now has its number.
 #[test]
 fn open_files_are_read_on_or_are_stale() {
     if !can_mount() {
@@ -193,7 +193,7 @@ fn open_files_are_read_on_or_are_stale() {
     let (stays, goes) = (open("stays"), open("goes"));
     let number = fs::metadata(to.join("goes")).expect("there").ino();
     fs::remove_file(from.join("goes")).expect("removed");
-    // The number goes to another file.
+    // The number is reused by another file.
     contents.fill(9);
     let is_reused = (0..64).any(|count| {
         let path = from.join(format!("other{count}"));
@@ -213,7 +213,7 @@ fn open_files_are_read_on_or_are_stale() {
     two.umount();
 }
 
-/// While nothing happens, a follower asks once in each interval.
+/// While nothing happens, a follower makes one request per interval.
 #[test]
 fn an_idle_follower_asks_once_in_each_interval() {
     if !can_mount() {

@@ -62,7 +62,7 @@ fn mkfs_names_what_it_spares_and_leaves_no_trace_of_it() {
 }
 
 #[test]
-fn every_name_of_the_program_tells_its_version() {
+fn every_name_of_the_program_prints_its_version() {
     let scratch = Scratch::new();
     for name in ["mkfs.cffs", "fsck.cffs", "mount.cffs"] {
         let program = scratch.path().join(name);
@@ -111,7 +111,7 @@ fn a_tree_comes_out_as_it_went_in() {
     assert!(said.contains("/missing: no such file"), "{said}");
 }
 
-/// The bytes that a file takes on the host.
+/// The space that a file occupies on the host.
 fn on_disk(path: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(path).expect("there").blocks() * 512
@@ -147,7 +147,7 @@ fn trim_gives_the_host_its_space_back() {
 }
 
 #[test]
-fn inspect_shows_what_lies_where() {
+fn inspect_shows_on_disk_structures() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("source");
     fs::create_dir(&source).expect("made");
@@ -217,7 +217,7 @@ fn other_names_follow_other_conventions() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("source");
     fs::create_dir(&source).expect("made");
@@ -300,7 +300,7 @@ fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
     assert!(fs::read(scratch.image()).expect("read") == image, "the image is as it was");
 }
 
-/// Once, the check of an image that was cut off advised a repair, which printed the same line.
+/// Regression: the check of a truncated image advised a repair, which printed the same line.
 #[test]
 fn an_image_that_was_cut_off_has_a_way_out() {
     let scratch = Scratch::with_image();
@@ -322,7 +322,7 @@ fn an_image_that_was_cut_off_has_a_way_out() {
         assert!(said.contains("CF0103") && said.contains("no repair helps"), "{repair}: {said}");
         assert!(said.contains("brings it to that size"), "{repair}: {said}");
     }
-    // The way out that it names is one.
+    // The remedy that it names works.
     resize(whole);
     let output = scratch.cffs(["fsck", "-f", "-y"]).arg(scratch.image()).output();
     assert_eq!(output.expect("it starts").status.code(), Some(1));
@@ -330,7 +330,7 @@ fn an_image_that_was_cut_off_has_a_way_out() {
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/tree/file")), "contents");
 }
 
-/// A check without -f read all of a volume that was left clean, which e2fsck passes over.
+/// Regression: a check without -f read a whole clean volume, which e2fsck skips.
 #[test]
 fn a_clean_volume_is_passed_over_unless_a_check_is_asked_for() {
     let scratch = Scratch::with_image();
@@ -344,7 +344,7 @@ fn a_clean_volume_is_passed_over_unless_a_check_is_asked_for() {
     }
 }
 
-/// `--journal 64M`, half a cylinder group, was refused for the 24 KiB of the group's head.
+/// Regression: `--journal 64M`, half a cylinder group, was refused because of the 24 KiB of the group's head.
 #[test]
 fn a_journal_may_be_half_a_group_and_sizes_are_told_with_units() {
     let scratch = Scratch::new();
@@ -362,7 +362,7 @@ fn a_journal_may_be_half_a_group_and_sizes_are_told_with_units() {
     assert!(said.contains("100 KiB is too small for a volume; the minimum is"), "{said}");
 }
 
-/// `cffs rm` suggested `resume-version`, a command for programs.
+/// Regression: for `cffs rm`, `resume-version` was suggested, a command for programs.
 #[test]
 fn a_wrong_command_suggests_only_what_the_help_lists() {
     let scratch = Scratch::new();
@@ -372,7 +372,7 @@ fn a_wrong_command_suggests_only_what_the_help_lists() {
     assert!(said.contains("umount"), "{said}");
 }
 
-/// Once, a repair that lost 13 files said "1 problem, repaired", and "recovered after a crash" where
+/// Regression: a repair that lost 13 files said "1 problem, repaired", and "recovered after a crash" where
 /// there was none.
 #[test]
 fn a_repair_says_what_was_lost() {
@@ -403,8 +403,8 @@ fn a_repair_says_what_was_lost() {
     assert!(said.contains("follows from the above"), "{said}");
 }
 
-/// Once, printing to a full device was a panic of `import --dry-run` and of `fsck`, and others lost what they
-/// had to say without a word.
+/// Regression: printing to a full device was a panic of `import --dry-run` and of `fsck`, and other commands
+/// silently lost their output.
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
     let scratch = Scratch::with_image();
@@ -440,15 +440,15 @@ fn output_that_cannot_be_written_is_a_failure() {
         let mut command = scratch.cffs([]);
         let said = fail(code, command.args(arguments).stdout(full()));
         assert!(said.contains("standard output: No space left"), "{arguments:?}: {said}");
-        // Where the message itself cannot be written, the code says it.
+        // If the message itself cannot be written, the exit code reports the failure.
         let mut command = scratch.cffs([]);
         fail(code, command.args(arguments).stdout(full()).stderr(full()));
     }
     scratch.assert_clean();
 }
 
-/// How each command is called where its reader has gone: with what it needs to print something. `I` is an
-/// image, `D` a directory on which nothing is mounted, `N` a name that is free, `U` the URL of a store.
+/// The arguments of each command for a closed pipe: enough to make it print something. `I` is an image, `D` a
+/// directory that is not a mount point, `N` an unused name, `U` the URL of a store.
 const UNREAD: [(&str, &[&str]); 27] = [
     ("mkfs", &["mkfs", "-f", "I"]),
     ("mount", &["mount", "I", "N"]),
@@ -479,7 +479,7 @@ const UNREAD: [(&str, &[&str]); 27] = [
     ("inspect", &["inspect", "I", "superblock"]),
 ];
 
-/// `fsck IMAGE | head` ended with 8, as if the check could not have been made.
+/// Regression: `fsck IMAGE | head` ended with 8, as if the check could not have been made.
 #[test]
 fn a_reader_that_goes_is_no_panic() {
     let scratch = Scratch::with_image();
@@ -516,7 +516,7 @@ fn a_reader_that_goes_is_no_panic() {
             assert!(!said.contains("panicked"), "{name}: {said}");
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1 | 2 | 8 | 16 | 32)), "{name}: {code:?}: {said}");
-            // The exit code states the findings even if no program reads the report.
+            // The exit code reports the findings even if no program reads the report.
             if ["fsck", "scrub"].contains(&name) && json.is_none() {
                 assert_eq!((code, &*said), (Some(0), ""), "{name}");
             }
@@ -552,7 +552,7 @@ fn path_finds_every_name_of_an_inode() {
     let odd = number("/a/tab\there");
     assert_eq!(succeed(&mut path(&[&odd])), format!("{odd}\t/a/tab\\there\n"));
 
-    // One that is free has no path; the others are printed all the same.
+    // A free inode has no path; the others are printed nevertheless.
     let mut both = path(&["999999", &dir]);
     let output = both.output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
@@ -560,7 +560,7 @@ fn path_finds_every_name_of_an_inode() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("inode 999999 has no path"));
     fail(2, &mut path(&["0"]));
 
-    // A mounted volume is searched by the same numbers, through its directory or its image.
+    // A mounted volume is searched for the same numbers, given its directory or its image.
     if crate::harness::can_mount() {
         scratch.mount("ro");
         let mount = scratch.mountpoint();

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::harness::{Scratch, can_mount, fail, succeed};
 use serde_json::Value;
 
-/// More directories than one piece of a server's answer has room for.
+/// More directories than fit into one piece of a server's answer.
 const DIRECTORIES: usize = 400;
 
 fn layout(scratch: &Scratch, target: &Path) -> Value {
@@ -52,7 +52,7 @@ fn an_image_is_shown_as_a_table_as_json_and_as_a_picture() {
 }
 
 #[test]
-fn a_mounted_volume_is_looked_at_while_it_is_used() {
+fn a_mounted_volume_is_examined_while_it_is_used() {
     if !can_mount() {
         return;
     }

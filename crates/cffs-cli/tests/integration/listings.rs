@@ -1,5 +1,5 @@
-//! Which listings of a mount carry inodes, counted by what the kernel has to look up afterwards. Where
-//! mounting is impossible the tests say so and pass.
+//! Which listings of a mount contain inodes, determined by the kernel's later lookups. If mounting is
+//! impossible, the tests print that and pass.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ const DIRECTORIES: usize = 60;
 const FILES_PER_DIRECTORY: usize = 100;
 const FILES: u64 = (DIRECTORIES * FILES_PER_DIRECTORY) as u64;
 
-/// A mounted volume with a tree of which the kernel knows nothing.
+/// A mounted volume with a tree that the kernel has not cached.
 fn mounted() -> Scratch {
     let scratch = Scratch::with_image();
     let tree = scratch.path().join("tree");
@@ -26,7 +26,7 @@ fn mounted() -> Scratch {
     scratch
 }
 
-/// Lists the tree depth first, one directory after the other, and has each file visited.
+/// Lists the tree depth first, one directory after another, and visits each file.
 fn walk(scratch: &Scratch, visit: &dyn Fn(&Path)) {
     let inner = |dir: &Path| -> Vec<_> {
         fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()).collect()
@@ -38,7 +38,7 @@ fn walk(scratch: &Scratch, visit: &dyn Fn(&Path)) {
     }
 }
 
-/// How many names the kernel looks up while something is done.
+/// The number of names that the kernel looks up during some work.
 fn looked_up(scratch: &Scratch, work: impl FnOnce()) -> u64 {
     let count = || {
         let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
@@ -63,7 +63,7 @@ fn listings_have_no_inodes_while_files_are_not_looked_up() {
     let listing = looked_up(&scratch, || walk(&scratch, &|_| ()));
     assert!(listing < 8, "{listing} lookups where names are listed");
     let first = looked_up(&scratch, || stat(&scratch.mountpoint().join("p0/d00/f00")));
-    // Of the directories at the end the kernel has got the names, and no inode.
+    // For the last directories the kernel received names without inodes.
     let last = scratch.mountpoint().join("p5/d59");
     let unknown = looked_up(&scratch, || {
         (0..FILES_PER_DIRECTORY).for_each(|file| stat(&last.join(format!("f{file:02}"))));
@@ -74,7 +74,7 @@ fn listings_have_no_inodes_while_files_are_not_looked_up() {
 }
 
 #[test]
-fn inodes_come_with_their_names_while_somebody_looks() {
+fn listings_have_inodes_while_files_are_looked_up() {
     if !can_mount() {
         return;
     }
@@ -85,15 +85,15 @@ fn inodes_come_with_their_names_while_somebody_looks() {
 }
 
 #[test]
-fn inodes_come_back_when_somebody_looks_again() {
+fn inodes_come_back_when_files_are_looked_up_again() {
     if !can_mount() {
         return;
     }
     let scratch = mounted();
     walk(&scratch, &|_| ());
-    // The kernel has kept all these listings.
+    // The kernel has cached all these listings.
     let looking = looked_up(&scratch, || walk(&scratch, &stat));
     scratch.umount();
-    // Some directories until a sample is met, and one in a hundred of the rest.
+    // All names of some directories until a sample is looked up, and one in a hundred of the rest.
     assert!(looking < FILES / 8, "{looking} lookups for {FILES} files");
 }

@@ -1,6 +1,7 @@
-//! Tests of the program by its command line. They are one test program, because each links the whole core.
+//! Tests of the program by its command line. They form one test program, because each test program links the
+//! whole core.
 //!
-//! Those that make mount namespaces are in `tests/namespaces`.
+//! Tests that make mount namespaces are in `tests/namespaces`.
 
 mod administration;
 mod background;

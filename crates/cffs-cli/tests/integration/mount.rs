@@ -1,4 +1,4 @@
-//! The program with a real mount. Where mounting is impossible the tests say so and pass.
+//! The program with real mounts. If mounting is impossible, the tests print that and pass.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,8 +39,8 @@ fn a_mount_keeps_what_is_written() {
     scratch.umount();
 }
 
-/// The image that a crash would leave now: copied while it is mounted. The mark in the copy says that the
-/// server has it open.
+/// The image that a crash would leave now: copied while it is mounted. Its mark says that the server has it
+/// open.
 fn copied_image(scratch: &Scratch) -> Scratch {
     let copy = Scratch::new();
     succeed(Command::new("cp").arg("--sparse=always").args([scratch.image(), copy.image()]));
@@ -103,13 +103,13 @@ fn umount_returns_when_the_image_is_complete() {
         fs::write(scratch.mountpoint().join(index.to_string()), contents).expect("written");
     }
     scratch.umount();
-    // It returns without waiting: the image is complete now.
+    // It returns without waiting: the image is complete already.
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains("\"clean\""), "{info}");
     scratch.assert_clean();
 }
 
-/// Another command that asked the server something at that moment made the unmount fail.
+/// Regression: the unmount failed if another command was just querying the server.
 #[test]
 fn a_mount_that_is_busy_for_a_moment_is_unmounted_and_one_that_stays_so_is_not() {
     if !can_mount() {
@@ -128,7 +128,7 @@ fn a_mount_that_is_busy_for_a_moment_is_unmounted_and_one_that_stays_so_is_not()
     scratch.assert_clean();
 }
 
-/// The bytes that the image takes on the host.
+/// The space that the image occupies on the host.
 fn image_on_disk(scratch: &Scratch) -> u64 {
     fs::metadata(scratch.image()).expect("there").blocks() * 512
 }
@@ -146,8 +146,8 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
         succeed(scratch.cffs(["sync"]).arg(&dir));
         assert!(image_on_disk(&scratch) > 30 << 20);
         fs::remove_file(dir.join("gone")).expect("removed");
-        // The kernel tells the server about the end of all use of the file by another way than the request
-        // to trim comes, and perhaps after it; until then its space is not free.
+        // The kernel reports the end of all use of the file separately from the trim, and perhaps after it;
+        // until then its space is not free.
         let begun = Instant::now();
         loop {
             let printed = succeed(scratch.cffs(["trim"]).arg(scratch.image()));
@@ -160,7 +160,7 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
         }
         if rustix::process::geteuid().is_root() {
             succeed(Command::new("fstrim").arg("-v").arg(&dir));
-            // Ranges behind the end and shorter than a block used to be taken.
+            // Regression: ranges beyond the end and shorter than a block were accepted.
             for range in [["-o", "1T"], ["-o", "18446744073709551615"], ["-l", "0"], ["-l", "100"]]
             {
                 let said = fail(1, Command::new("fstrim").args(range).arg(&dir));
@@ -174,7 +174,7 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
     }
 }
 
-/// swapon(8) asks where the blocks of a file are, as filefrag(8) does, and the kernel then writes there past
+/// swapon(8) queries the blocks of a file, as filefrag(8) does, and the kernel then writes to them bypassing
 /// the server.
 #[test]
 fn no_file_of_a_mount_has_places_or_can_be_swapped_to() {
@@ -278,7 +278,7 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
     assert_eq!(printed.status.code(), Some(4));
 }
 
-/// Once, damage that programs had met was forgotten by unmounting: the next boot's check said "clean,
+/// Regression: damage that programs had found was forgotten at unmount: the next boot's check said "clean,
 /// not checked".
 #[test]
 fn a_mount_that_met_damage_is_checked_by_the_next_fsck() {
@@ -356,7 +356,7 @@ fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
     scratch.mount("rw");
     let dir = scratch.mountpoint();
     for end in ["stop", "umount"] {
-        // At a byte per second it lasts until it is ended.
+        // At one byte per second it runs until it is ended.
         let mut command = scratch.cffs(["scrub", "--json", "--rate", "1"]);
         let scrub = command.arg(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
         let scrub = scrub.spawn().expect("it starts");
@@ -380,7 +380,7 @@ fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
     scratch.assert_clean();
 }
 
-/// Inverts one byte of the one place of the image that has these bytes.
+/// Inverts one byte in the only place of the image that contains these bytes.
 fn flip_the_text(image: &Path, text: &[u8]) {
     let mut bytes = fs::read(image).expect("readable");
     let places: Vec<usize> = bytes
@@ -410,7 +410,7 @@ fn a_mount_that_fails_leaves_nothing() {
     assert!(said.contains("superblock"), "{said}");
     fail(32, scratch.cffs(["mount"]).arg(scratch.image()).arg(scratch.path().join("no-dir")));
     assert!(!scratch.is_mounted());
-    // The image is free for the next command.
+    // The image is available to the next command.
     succeed(scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
 }
 
@@ -430,7 +430,7 @@ fn a_server_that_was_killed_is_recovered_from_by_the_next_mount() {
     let pid = info["server"]["pid"].to_string();
     succeed(Command::new("kill").args(["-9", &pid]));
     let begun = Instant::now();
-    // What the kernel remembers does not show that the server is gone; a new name does.
+    // Cached names do not reveal that the server has died; a new name does.
     for probe in 0.. {
         let error = fs::metadata(dir.join(format!("probe{probe}"))).expect_err("it is not there");
         if error.kind() != std::io::ErrorKind::NotFound {
@@ -521,7 +521,7 @@ fn a_target_that_is_not_mounted_is_named() {
     }
 }
 
-/// The mount of a user that failed gave two hints that were wrong, and then the cause.
+/// Regression: when an ordinary user's mount failed, two wrong hints were printed, and then the cause.
 #[test]
 fn a_mount_that_fusermount3_refuses_says_why_and_nothing_else() {
     let has_helper = std::process::Command::new("fusermount3").arg("-V").output().is_ok();
@@ -536,7 +536,7 @@ fn a_mount_that_fusermount3_refuses_says_why_and_nothing_else() {
     assert!(!said.contains("package fuse3") && !said.contains("fuse.conf"), "{said}");
 }
 
-/// Each request of the kernel is a round trip: what it insists on is here, and nothing else.
+/// Each request of the kernel is a round trip: only the unavoidable ones are made.
 #[test]
 fn a_file_costs_few_round_trips() {
     const FILES: u64 = 64;
@@ -552,15 +552,15 @@ fn a_file_costs_few_round_trips() {
         let mut stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
         serde_json::from_value(stats["requests"].take()).expect("they are counts")
     };
-    // Per file, to the nearest whole number: the first of them may find more in the kernel's cache.
-    // What the kernel sends without waiting for the answer may come late.
+    // Per file, rounded to a whole number: the first files may find more in the kernel's cache, and requests
+    // for which the kernel does not wait may arrive late.
     let rise = |work: &dyn Fn(&Path)| -> Vec<(String, u64)> {
         let before = requests();
         (0..FILES).for_each(|index| work(&dir.join(format!("file{index}"))));
         let waited_for = |name: &str| !name.contains("forget") && name != "release";
         let risen = requests().into_iter().filter(|(name, _)| waited_for(name)).map(|(name, n)| {
             let rise = (n - before.get(&name).unwrap_or(&0) + FILES / 2) / FILES;
-            // Newer kernels ask for copies with a wider reply.
+            // Newer kernels request copies with a wider reply.
             (name.trim_end_matches("64").to_owned(), rise)
         });
         risen.filter(|(_, rise)| *rise > 0).collect()
@@ -571,7 +571,7 @@ fn a_file_costs_few_round_trips() {
     };
     let read = |file: &Path| assert_eq!(fs::read(file).expect("read").len(), 1024);
     let stat = |file: &Path| assert_eq!(fs::metadata(file).expect("there").len(), 1024);
-    // The kernel asks for the directory's permissions again after each change of it.
+    // The kernel queries the directory's permissions again after each change of it.
     let new = ["create", "getattr", "lookup", "write"];
     is(&|file| fs::write(file, [1; 1024]).expect("written"), &new, "write a new file");
     is(&stat, &["statx"], "stat after a write");
@@ -579,8 +579,8 @@ fn a_file_costs_few_round_trips() {
     is(&read, &["read"], "read");
     is(&stat, &["statx"], "stat after a read, which may have changed the time of access");
     is(&read, &[], "read again");
-    // The contents do not pass through the kernel, which asks for capabilities before. The rest is what
-    // the language's library does besides.
+    // The contents do not pass through the kernel, which queries capabilities first. The other requests are
+    // made by the standard library.
     let copied = ["copyfilerange", "create", "getattr", "getxattr", "lookup", "setattr", "statx"];
     let copy = |file: &Path| {
         let copy = file.with_extension("copy");
@@ -624,7 +624,7 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
     assert!(metrics.values().all(|m| m.samples.iter().all(|(labels, _)| labels.contains(&label))));
 }
 
-/// No part of the device that the program puts together may take the journal out of use.
+/// Wrapping the device in several layers must not disable the journal.
 #[test]
 fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
     if !crate::harness::can_mount() {
@@ -659,7 +659,7 @@ fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
         0 < micros("commit_us_p50") && micros("commit_us_p50") <= micros("commit_us_p99"),
         "{after}"
     );
-    // Each record has the block of the directory, too, and so overtakes the one before.
+    // Each record also contains the block of the directory, and so supersedes the previous one.
     let superseded = rise("journal", "superseded_blocks");
     assert!(
         (FILES / 2..=rise("journal", "blocks") - FILES).contains(&superseded),
@@ -680,7 +680,7 @@ fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
     assert!((FILES..=most).contains(&rise("device", "syncs")), "{before} {after}");
 }
 
-/// A mount is seen from containers and by users who must not know where on the host its image lies.
+/// Containers and users that must not learn the image's path on the host can see a mount.
 #[test]
 fn where_the_image_lies_is_for_its_owner() {
     use std::os::unix::process::CommandExt;
@@ -704,7 +704,7 @@ fn where_the_image_lies_is_for_its_owner() {
     assert_eq!(own["directory"].as_str(), Some(&*scratch.mountpoint().to_string_lossy()));
     let others = info(65534);
     assert_eq!((&others["image"], &others["directory"]), (&().into(), &().into()), "{others}");
-    // They have the path of the log.
+    // These contain the path of the log.
     assert_eq!(own["fixed_options"]["logfile"].as_str(), Some(&*scratch.log_option()));
     let own_atime = &own["fixed_options"]["atime"];
     assert!(own_atime.is_string(), "{own}");
@@ -713,7 +713,7 @@ fn where_the_image_lies_is_for_its_owner() {
     scratch.umount();
 }
 
-/// Each thread has its own, and all must be without them.
+/// Each thread has its own capabilities, and all must have dropped them.
 #[test]
 fn a_server_keeps_no_rights_but_that_to_unmount() {
     if !can_mount() || !rustix::process::geteuid().is_root() {

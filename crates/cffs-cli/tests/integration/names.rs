@@ -1,4 +1,4 @@
-//! A mounted volume has many names: every command takes each.
+//! A mounted volume has many names: all commands accept each of them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::store_server::{SECRET, StoreServer};
 use crate::harness::{Scratch, can_mount, fail, succeed};
 
-/// Commands that must take each name of a mounted volume. `NAME` stands for the name.
+/// Commands that must accept each name of a mounted volume. `NAME` stands for the name.
 const COMMANDS: [&[&str]; 14] = [
     &["stats", "--json", "NAME"],
     &["sync", "NAME"],
@@ -37,7 +37,7 @@ fn run(scratch: &Scratch, arguments: &[&str], name: &Path) -> Command {
     command
 }
 
-/// A server that is stopped, and continues in the end.
+/// A server that is stopped, and continued when this is dropped.
 struct Stopped(String);
 
 impl Stopped {
@@ -47,7 +47,7 @@ impl Stopped {
         let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
         let stopped = Stopped(info["server"]["pid"].to_string());
         stopped.signal("-STOP");
-        // The signal is sent before the process has stopped.
+        // The signal is sent before the process has actually stopped.
         crate::harness::wait_for(|| {
             let stat = fs::read_to_string(format!("/proc/{}/stat", stopped.0)).expect("it runs");
             stat.contains(") T ")
@@ -66,7 +66,7 @@ impl Drop for Stopped {
     }
 }
 
-/// The same command, killed if it does not end: a command that waits for a stopped server does not.
+/// The same command with a time limit: a command that waits for a stopped server does not end.
 fn bounded(command: &Command) -> Command {
     let mut bounded = Command::new("timeout");
     bounded.args(["--signal=KILL", "60"]).arg(command.get_program()).args(command.get_args());
@@ -89,8 +89,8 @@ fn source_shown(scratch: &Scratch) -> PathBuf {
     PathBuf::from(rest.split(' ').nth(1).expect("a source"))
 }
 
-/// `stats`, `sync`, `layout`, `ls` and `fsck` said of the image of a mounted volume that it is not mounted,
-/// or refused it.
+/// Regression: `stats`, `sync`, `layout`, `ls` and `fsck` reported the image of a mounted volume as not
+/// mounted, or refused it.
 #[test]
 fn every_command_takes_every_name_of_a_mounted_volume() {
     if !can_mount() {
@@ -112,12 +112,12 @@ fn every_command_takes_every_name_of_a_mounted_volume() {
         assert!(ls.contains("/src/file\n") && ls.contains("/link -> /src/file\n"), "{ls}");
         assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], name)), "contents");
     }
-    // With a path it is the directory of the volume that every name leads to.
+    // With a path, the path is relative to the volume's root for every name.
     let json = ["layout", "--json", "NAME", "/src"];
     let [by_image, by_directory] =
         [&names[0], &mountpoint].map(|name| succeed(&mut run(&scratch, &json, name)));
     assert_eq!(by_image, by_directory);
-    // What changes the volume below the mount is refused, with the way out.
+    // Commands that change the volume on the device are refused, with the alternative.
     for name in &names {
         let said = fail(8, &mut run(&scratch, &["fsck", "-p", "NAME"], name));
         let advice = format!("mounted on {}", mountpoint.display());
@@ -125,13 +125,13 @@ fn every_command_takes_every_name_of_a_mounted_volume() {
     }
     let listed = succeed(&mut run(&scratch, &["ls", "-R", "NAME", "/"], &names[0]));
     succeed(&mut run(&scratch, &["umount", "NAME"], &names[1]));
-    // The same lists come from the image itself.
+    // Reading the image itself gives the same lists.
     assert_eq!(succeed(&mut run(&scratch, &["ls", "-R", "NAME", "/"], &names[0])), listed);
     let said = fail(1, &mut run(&scratch, &["stats", "NAME"], &names[0]));
     assert!(said.contains("not a C-FFS volume that is mounted or served"), "{said}");
 }
 
-/// A volume in a store was known by its directory alone while it was mounted.
+/// Regression: while mounted, a volume in a store could only be named by its directory.
 #[test]
 fn a_mounted_volume_in_a_store_is_known_by_its_url() {
     if !can_mount() {
@@ -163,7 +163,7 @@ fn a_mounted_volume_in_a_store_is_known_by_its_url() {
     assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], &url)), "contents");
 }
 
-/// A bucket's URL names the volume that is mounted if the bucket is of the same server, and no other.
+/// A bucket's URL names the mounted volume if the bucket is on the same server, and no other volume.
 #[test]
 fn a_mounted_volume_in_a_bucket_is_known_by_its_url() {
     let scratch = Scratch::new();
@@ -200,7 +200,7 @@ fn a_mounted_volume_in_a_bucket_is_known_by_its_url() {
     assert_eq!(succeed(&mut run(&["cat", url, "/link"])), "contents");
 }
 
-/// The image of a mounted volume that lies on another mounted volume is itself, and not a file of that.
+/// An image on a mounted volume names its own volume if that is mounted, not a file of the outer one.
 #[test]
 fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
     if !can_mount() {
@@ -217,8 +217,8 @@ fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
     scratch.umount();
 }
 
-/// Commands waited for a server that was stopped, also for that of another volume: to find the mount of a
-/// name they asked each server.
+/// Regression: commands waited for a stopped server, even if it served another volume: to find the mount of a
+/// name they queried each server.
 #[test]
 fn a_server_that_is_stopped_is_not_waited_for() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -228,7 +228,7 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     stuck.mount("rw");
     other.mount("rw");
     fill(&other.mountpoint());
-    // The image of a mounted volume lies on the one whose server is stopped.
+    // The image of a mounted volume is on the volume whose server is stopped.
     let image = stuck.mountpoint().join("inner.cffs");
     succeed(&mut run(&inner, &["mkfs", "-q", "--size", "32M", "NAME"], &image));
     let mut mount = run(&inner, &["mount", "-o", &inner.log_option(), "NAME"], &image);
@@ -246,7 +246,7 @@ fn a_server_that_is_stopped_is_not_waited_for() {
         succeed(&mut bounded(&run(&other, &["ls", "NAME", "/"], &name)));
         fail(8, &mut bounded(&run(&other, &["fsck", "-p", "NAME"], &name)));
     }
-    // One that is not mounted.
+    // An image that is not mounted.
     let free = other.path().join("free.cffs");
     succeed(&mut bounded(&run(&other, &["mkfs", "-q", "--size", "64M", "NAME"], &free)));
     succeed(&mut bounded(&run(&other, &["info", "NAME"], &free)));
@@ -270,7 +270,7 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     }
 }
 
-/// A server without a mount is stopped: it is not waited for either.
+/// Commands do not wait for a stopped server without a mount either.
 #[test]
 fn a_server_without_a_mount_that_is_stopped_is_not_waited_for() {
     let scratch = Scratch::with_image();

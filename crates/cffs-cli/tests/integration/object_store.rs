@@ -1,4 +1,4 @@
-//! The program with volumes in object stores: a directory, and S3 as a server on loopback has it.
+//! The program with volumes in object stores: a directory, and S3 as provided by a server on loopback.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -47,7 +47,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     source
 }
 
-/// Uses a volume, from making it on.
+/// Creates and uses a volume.
 fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let source = source(scratch);
     let source = source.to_str().expect("UTF-8");
@@ -67,7 +67,7 @@ fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     assert_eq!(fs::read(out.join("large")).expect("there"), vec![3; 20 << 20]);
 }
 
-/// A version that is kept while all changes after it, mounted, and cloned.
+/// A version that is kept while everything changes, mounted, and cloned.
 fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let kept = format!("{url}@v1");
     succeed(&mut run(&["snapshot", "create", &kept]));
@@ -112,7 +112,7 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     }
 }
 
-/// A mount that writes, one that reads at the same time, and one that takes over from a killed server.
+/// A mount that writes, one that reads concurrently, and one that takes over from a killed server.
 fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
@@ -142,13 +142,13 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     let refused = fail(1, &mut run(&["restart", at]));
     assert!(refused.contains("not restarted") && refused.contains("object store"), "{refused}");
     scratch.umount();
-    // With the unmount the volume is released.
+    // The unmount released the volume.
     succeed(&mut run(&["fsck", "-p", url]));
     assert_eq!(succeed(&mut run(&["cat", url, "/more/d/small"])), "changed");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
 
-/// The requests of a change are counted as the store counts them, and have the given prices.
+/// The requests of a change agree with the store's counts, and their costs with the given prices.
 fn count_requests(scratch: &Scratch, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
@@ -174,7 +174,7 @@ fn count_requests(scratch: &Scratch, run: impl Fn(&[&str]) -> Command) {
     assert!(wrong.contains("the prices in"), "{wrong}");
 }
 
-/// A server that was stopped while another program took the volume over and wrote: when it goes on, it
+/// A server that was stopped while another program took the volume over and wrote: after it continues, it
 /// acknowledges nothing.
 fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
@@ -189,14 +189,14 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
     assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
     let other = scratch.path().join("other");
-    // Trimming would be asked of the mount, whose server is stopped.
+    // `cffs trim` would query the mount, whose server is stopped.
     succeed(&mut run(&["import", "-q", url, other.to_str().expect("UTF-8"), "/taken"]));
     signal(&server.0, "-CONT");
     std::os::unix::fs::FileExt::write_at(&file, b"never", 0).expect("in memory");
     let error = file.sync_all().expect_err("nothing is acknowledged");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     drop(file);
-    // Once it said that the device had failed, and to run fsck, which would have claimed the volume.
+    // Regression: it said that the device had failed, and to run fsck, which would have claimed the volume.
     let said = fail(1, scratch.cffs(["umount"]).arg(&directory).env("LC_ALL", "C"));
     assert!(said.contains("another program took the volume over"), "{said}");
     assert!(
@@ -210,7 +210,7 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
 
-/// A cache on a local disk serves the second mount, and is passed over when its disk is full.
+/// A cache on a local disk serves the second mount, and is ignored when its disk is full.
 fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
@@ -231,7 +231,7 @@ fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     let second = read(&["-o", &format!("ro,cache-dir={option}")]);
     assert!(second("cache_read_bytes") > 20 << 20 && second("cache_misses") == 0);
     assert!(second("received_bytes") < 1 << 20, "{}", second("received_bytes"));
-    // A request brings 7 MiB of these 20 at most.
+    // A request fetches at most 7 MiB of these 20.
     assert!(second("gets") + 3 <= first("gets"), "{} {}", second("gets"), first("gets"));
 
     fs::set_permissions(&local, fs::Permissions::from_mode(0o755)).expect("set");
@@ -255,7 +255,7 @@ fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     }
 }
 
-/// A bucket that is removed beneath a mount fails the next fsync, and is not waited for.
+/// If the bucket of a mounted volume is removed, the next fsync fails without waiting.
 fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
@@ -271,7 +271,7 @@ fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Comman
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
 }
 
-/// Versions that the page of a mount keeps are those of the command, and contain the earlier changes.
+/// Versions kept on the page of a mount equal those of the command, and contain the earlier changes.
 fn keep_versions_by_the_page(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let (directory, page) = (scratch.mountpoint(), Page::of(scratch));
     let mut mount = run(&["mount", "-o", &scratch.log_option()]);
@@ -293,7 +293,7 @@ fn keep_versions_by_the_page(scratch: &Scratch, url: &str, run: impl Fn(&[&str])
     let gone = page.ask("POST /api/v1/actions/snapshot-remove", named);
     assert!(gone.0 == 409 && !gone.1.contains(place), "{gone:?}");
 
-    // What the host says of its files names them.
+    // Error messages of the host name its files.
     let kept = scratch.path().join("tree/snapshots");
     let aside = scratch.path().join("aside");
     fs::rename(&kept, &aside).expect("moved");
@@ -374,8 +374,8 @@ fn a_volume_in_s3() {
     }
 }
 
-/// The server does what it is asked, and every fifth answer gets lost on the way: each request is made
-/// again until its outcome is known, and none takes effect twice.
+/// The server executes all requests, but every fifth answer is lost: each request is repeated until its
+/// outcome is known, and none takes effect twice.
 #[test]
 fn answers_that_are_lost_change_nothing() {
     let scratch = Scratch::new();
@@ -406,7 +406,7 @@ fn answers_that_are_lost_change_nothing() {
     assert!(lost > 30, "{lost} answers were lost");
 }
 
-/// How many answers were lost on a line so far.
+/// The number of answers lost on a line up to now.
 fn lost_on(line: &Line) -> u64 {
     let mut connection = TcpStream::connect(&line.address).expect("it listens");
     let request = "GET /.counts HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
@@ -418,14 +418,14 @@ fn lost_on(line: &Line) -> u64 {
     counts["lost"].as_u64().expect("a number")
 }
 
-/// An error of a store is one line that says what to do, and has no credentials.
+/// An error of a store is one line with advice, and contains no credentials.
 fn is_clear(said: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     assert!(!said.contains('<') && said.trim_end().lines().count() == 1, "{said}");
     assert!(!said.contains(SECRET), "{said}");
 }
 
-/// A key that may only read reads, and what it may not do says so.
+/// Reads work with a read-only key, and other operations fail with the reason.
 #[test]
 fn a_key_that_may_only_read() {
     let scratch = Scratch::new();
@@ -461,8 +461,8 @@ fn a_key_that_may_only_read() {
     }
 }
 
-/// A server that is killed after an fsync that the store has not seen; the next one sends that. If another
-/// program has taken the volume over meanwhile, it is set aside, and the mount says where.
+/// A server is killed after an fsync that has not reached the store; the next server sends its changes. If
+/// another program has taken the volume over meanwhile, they are rejected, and the mount says where they are.
 #[test]
 fn staging_survives_a_kill() {
     let scratch = Scratch::new();
@@ -477,7 +477,7 @@ fn staging_survives_a_kill() {
     let (at, waits) = (directory.to_str().expect("UTF-8"), staging.to_str().expect("UTF-8"));
     let log = scratch.log_option();
     let mount = ["mount", "-f", "-o", &log, "--staging", waits, url, at];
-    // The store is away when the fsync returns, and the server is killed.
+    // The store is unavailable when the fsync returns, and the server is killed.
     let waiting = || -> [u64; 2] {
         let stats = succeed(&mut run(&["stats", "--json", at]));
         let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
@@ -487,7 +487,7 @@ fn staging_survives_a_kill() {
         let server = Foreground::start(&mut run(&mount));
         wait_for(|| scratch.is_mounted());
         wait_for(|| waiting() == [0, 0]);
-        // What a change reads has to be at hand.
+        // Metadata that a change reads must be cached.
         assert!(!directory.join(name).exists(), "{name} is there already");
         gateway.stop();
         fs::write(directory.join(name), name).expect("written");
@@ -503,7 +503,7 @@ fn staging_survives_a_kill() {
         assert!(!seen.status.success(), "the store has it already");
     };
     sync_and_die("sent later");
-    // It need not take the volume over.
+    // No takeover is needed.
     let server = Foreground::start(&mut run(&mount));
     wait_for(|| scratch.is_mounted());
     assert_eq!(fs::read_to_string(directory.join("sent later")).expect("there"), "sent later");
@@ -533,8 +533,8 @@ fn staging_survives_a_kill() {
     assert!(read_only.contains("'staging' is for a volume in an object store"), "{read_only}");
 }
 
-/// Keys, region and endpoint from files as Amazon's tools have them; and nothing that is logged or printed,
-/// at the level that logs most, has a key's secret or token.
+/// Keys, region and endpoint from files in the format of Amazon's tools; and no log message or output, even
+/// at the most verbose level, contains a key's secret or token.
 #[test]
 fn a_profile_and_its_secrets() {
     let scratch = Scratch::new();
@@ -570,8 +570,8 @@ fn a_profile_and_its_secrets() {
         let at = directory.to_str().expect("UTF-8");
         succeed(&mut cffs("tests", &["mount", "-o", &scratch.log_option(), url, at]));
         fs::write(directory.join("file"), b"contents").expect("written");
-        // Keys that the store refuses are looked for again: once they were read at the mount alone, and a
-        // commit was repeated for ever.
+        // Keys that the store rejects are read again. Regression: they were read only at the mount, and a
+        // commit was repeated forever.
         let logged = || fs::read_to_string(scratch.path().join("log")).expect("logged");
         keys("another secret");
         std::thread::scope(|scope| {
@@ -595,7 +595,8 @@ fn a_profile_and_its_secrets() {
     assert!(none.contains("there is no profile none in ~/.aws"), "{none}");
 }
 
-/// The signature of a request has its time, so a clock that is wrong is refused, and named.
+/// The signature of a request contains its time, so requests with a wrong clock are refused, and the message
+/// says so.
 #[test]
 fn a_clock_that_is_wrong() {
     let scratch = Scratch::new();
@@ -619,7 +620,7 @@ fn a_clock_that_is_wrong() {
     is_clear(&fail(1, &mut wrong), &["SignatureDoesNotMatch", "check AWS_ACCESS_KEY_ID"]);
 }
 
-/// A volume on a network block device: nbdkit serves the device, and nbdfuse shows it as a file, as the
+/// A volume on a network block device: nbdkit serves the device, and nbdfuse shows it as a file, like the
 /// kernel's NBD shows it as `/dev/nbd0`.
 #[test]
 fn a_volume_on_a_network_block_device() {
@@ -654,7 +655,7 @@ fn a_volume_on_a_network_block_device() {
     succeed(&mut run(&["mount", "-o", &log, device, at.to_str().expect("UTF-8")]));
     fs::write(at.join("synced"), vec![5; 100_000]).expect("written");
     fs::File::open(at.join("synced")).expect("there").sync_all().expect("synced");
-    // What an fsync has acknowledged is behind the server, and not in its client.
+    // Data acknowledged by an fsync is on the server, and not only in its client.
     let copy = scratch.path().join("copy");
     fs::copy(&backing, &copy).expect("copied");
     let copy = copy.to_str().expect("UTF-8");
@@ -670,7 +671,7 @@ fn a_volume_on_a_network_block_device() {
     server.wait().expect("it ends");
 }
 
-/// A store without room is no outage: operations that need room fail, say why, and leave synced data.
+/// A full store is no outage: operations that need space fail with the reason, and keep synced data.
 #[test]
 fn a_store_that_is_full() {
     if !rustix::process::geteuid().is_root() {

@@ -9,13 +9,14 @@ use crate::harness::{CFFS, Scratch, can_mount, succeed, wait_for};
 
 const URL: &str = "s3://bucket/tree";
 
-/// Whether a process waits for the answer of a server.
+/// Whether a process is waiting for the answer of a server.
 fn waits(process: &Child) -> bool {
     let place = fs::read_to_string(format!("/proc/{}/wchan", process.id()));
     place.is_ok_and(|place| place == "request_wait_answer")
 }
 
-// A program that waited for a commit to a store stayed until the store answered, also after SIGKILL.
+// Regression: a program that waited for a commit to a store stayed until the store answered, even after
+// SIGKILL.
 #[test]
 fn programs_that_wait_for_a_store_can_be_killed() {
     let scratch = Scratch::new();
@@ -37,7 +38,7 @@ fn programs_that_wait_for_a_store_can_be_killed() {
         command.spawn().expect("it starts")
     };
     let path = |name: &str| directory.join(name).to_str().expect("UTF-8").to_owned();
-    // An fsync, what cffs sync does, and a change that finds no memory for changes.
+    // An fsync, the request of cffs sync, and a change that finds no memory for changes.
     let mut waiting = vec![
         start("sync", &[&path("file")]),
         start(CFFS, &["sync", at]),

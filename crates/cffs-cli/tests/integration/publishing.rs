@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Scratch, fail, succeed};
 
 const NOBODY: u32 = 65534;
-/// The number of files of 1 MiB that are being published when it is killed.
+/// The number of files of 1 MiB in a publish that is killed.
 const FILES: u8 = 96;
 const MIB: usize = 1 << 20;
 
@@ -48,7 +48,7 @@ impl Published {
         succeed(self.scratch.cffs(["cat"]).arg(self.version(name)).arg(path))
     }
 
-    /// Fails unless the version is the tree, as rsync sees both.
+    /// Fails unless rsync finds the version and the tree equal.
     fn is(&self, name: &str, tree: &Path) {
         let out = self.scratch.path().join(format!("out-{name}"));
         succeed(self.scratch.cffs(["export", "-q"]).arg(self.version(name)).arg("/").arg(&out));
@@ -69,7 +69,7 @@ impl Published {
     }
 }
 
-/// Each file of a tree: its name, mode, owner, time, how many names it has, and what is in it.
+/// Each file of a tree: its name, mode, owner, time, number of names, and contents.
 fn seen(dir: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let mut todo = vec![dir.to_owned()];
@@ -120,10 +120,10 @@ fn tree(scratch: &Scratch) -> PathBuf {
 }
 
 #[test]
-fn a_tree_and_what_becomes_of_it() {
+fn a_tree_is_published_and_updated() {
     let published = Published::new();
     let tree = tree(&published.scratch);
-    // The root, two directories, three files, a further name and a link.
+    // The root, two directories, three files, an additional name and a link.
     assert_eq!(published.done(&tree, "1"), [8, 0, 0]);
     published.is("1", &tree);
 
@@ -136,9 +136,9 @@ fn a_tree_and_what_becomes_of_it() {
     let taken = fail(1, &mut published.publish(&tree, "2"));
     assert!(taken.contains("there is a version 2 already; choose another name"), "{taken}");
 
-    // One file changes, one appears below a new directory, one is another kind, others go.
+    // One file changes, one appears in a new directory, one changes its type, others are removed.
     fs::write(tree.join("d/one"), b"changed").expect("written");
-    // As long as before.
+    // The same length as before.
     fs::write(tree.join("large"), vec![8; 8 * MIB]).expect("written");
     fs::create_dir(tree.join("new")).expect("made");
     fs::write(tree.join("new/file"), b"new").expect("written");
@@ -157,7 +157,7 @@ fn a_tree_and_what_becomes_of_it() {
     succeed(published.scratch.cffs(["fsck", "-n", "-f", "--contents"]).arg(&published.url));
 }
 
-/// All of an image, and then of another state of it.
+/// A whole image, and then another state of it.
 #[test]
 fn an_image() {
     let published = Published::new();
@@ -178,15 +178,15 @@ fn an_image() {
     let [copied, same, removed] = published.done(&image, "2");
     assert!(copied >= 2 && same >= 4 && removed == 0, "{copied} {same} {removed}");
     published.is("2", &tree);
-    // A version is a source like any other, also for another volume.
+    // A version can be a source, also for another volume.
     let other = Published::new();
     other.done(Path::new(&published.version("1")), "from");
     assert_eq!(other.cat("from", "/d/one"), "one");
 }
 
-/// A publish that is killed has sent some. The next one is refused, says how, and goes on from there.
+/// A killed publish has sent some files. The next one is refused with advice, and continues from there.
 #[test]
-fn one_that_was_killed_goes_on() {
+fn a_killed_publish_is_continued() {
     let published = Published::new();
     let tree = published.scratch.path().join("tree");
     fs::create_dir_all(&tree).expect("made");
@@ -203,7 +203,7 @@ fn one_that_was_killed_goes_on() {
     // So that an epoch is due.
     signal("-STOP");
     let log = published.scratch.path().join("store/log");
-    // One that is being put has another name.
+    // An object that is being written has another name.
     let is_there = |name: &fs::DirEntry| !name.file_name().to_string_lossy().contains('#');
     let records = || fs::read_dir(&log).map_or(0, |all| all.flatten().filter(is_there).count());
     thread::sleep(Duration::from_secs(6));
@@ -219,23 +219,23 @@ fn one_that_was_killed_goes_on() {
     let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
     let [copied, same] = ["copied", "same"].map(|count| done[count].as_u64().expect(count));
     println!("{copied} copied, {same} the same");
-    // It may have come to the end of them by the time that the record was seen.
+    // It may have finished before the record was seen.
     assert!(same > 0 && copied + same == u64::from(FILES));
     published.is("1", &tree);
     let [copied, same, _] = published.done(&tree, "2");
     assert_eq!([copied, same], [0, u64::from(FILES)]);
 }
 
-/// One that is interrupted closes the volume: the next goes on, and takes nothing over.
+/// An interrupted publish closes the volume: the next one continues, without a takeover.
 #[test]
-fn one_that_was_interrupted_goes_on() {
+fn an_interrupted_publish_is_continued() {
     let published = Published::new();
     let tree = published.scratch.path().join("tree");
     fs::create_dir_all(&tree).expect("made");
     for number in 0..FILES {
         fs::write(tree.join(number.to_string()), vec![number; MIB]).expect("written");
     }
-    // The first publish is another code than later ones.
+    // The first publish uses different code than later ones.
     for (name, signal, code) in [("1", "-INT", 130), ("2", "-TERM", 130)] {
         let before = published.stored_bytes();
         let mut command = published.publish(&tree, name);
@@ -251,13 +251,13 @@ fn one_that_was_interrupted_goes_on() {
         assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
     }
     let [copied, same, removed] = published.done(&tree, "3");
-    // The second one may have copied all the others before it saw the signal.
+    // The second one may have copied all others before it saw the signal.
     assert!(same > 0, "{copied} {same}");
     assert_eq!([copied + same, removed], [u64::from(FILES), 0]);
     published.is("3", &tree);
 }
 
-/// A file that cannot be read makes no version, and what the volume has of it stays.
+/// If a file cannot be read, no version is made, and the volume keeps its files.
 #[test]
 fn a_tree_that_cannot_be_read_is_not_published() {
     let published = Published::new();

@@ -18,7 +18,7 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&succeed(command)).expect("it is JSON")
 }
 
-/// Directories that grow by turns, and files that are renamed into others.
+/// Directories that grow alternately, and files that are renamed over others.
 fn age(scratch: &Scratch) {
     let tree = scratch.mountpoint();
     let sync = || succeed(scratch.cffs(["sync"]).arg(&tree));
@@ -127,7 +127,7 @@ fn events_of(trace: &Path) -> Vec<Value> {
     serde_json::from_slice(&fs::read(trace).expect("a trace")).expect("a JSON array")
 }
 
-/// The shares of each request add up to it.
+/// The shares of each request add up to the request.
 #[test]
 fn a_trace_says_which_program_caused_which_requests() {
     if !can_mount() {
@@ -157,14 +157,14 @@ fn a_trace_says_which_program_caused_which_requests() {
     let counts = events.iter().find(|event| event["name"] == "counts").expect("counts");
     assert_eq!(counts["args"]["create"], 8);
     assert!(events.iter().any(|event| event["args"]["way"] == "write-back"));
-    // The recording is over: another one may begin, and what it finds is its own.
+    // The recording has ended: another one may begin, and contains only its own events.
     succeed(scratch.cffs(["trace", "record", "--seconds", "0", "-o"]).arg(&trace).arg(&tree));
     scratch.umount();
     let said = fail(1, scratch.cffs(["trace", "record", "-o", "-"]).arg(&tree));
     assert!(said.contains("not a C-FFS volume that is mounted"), "{said}");
 }
 
-/// The trace goes to another machine, which here is the same.
+/// The trace is sent to another machine, here the same one.
 #[test]
 fn a_trace_is_fetched_over_the_network() {
     use std::io::{BufRead, BufReader};
@@ -192,7 +192,7 @@ fn a_trace_is_fetched_over_the_network() {
     assert!(count("request", "write") > 0);
 }
 
-/// With the mount option, an idle volume is regrouped by its server.
+/// With the mount option, the server regroups an idle volume.
 #[test]
 fn a_mounted_volume_is_regrouped_while_it_is_idle() {
     if !can_mount() {
@@ -211,7 +211,7 @@ fn a_mounted_volume_is_regrouped_while_it_is_idle() {
         let count = json(scratch.cffs(["regroup", "--dry-run", "--json"]).arg(&tree));
         count["moved_files"] == 0
     };
-    // Each look is a use of the volume: in between it is left alone.
+    // Each check uses the volume, so it is left idle in between.
     while Instant::now() < until {
         thread::sleep(Duration::from_secs(3));
         if is_done() {

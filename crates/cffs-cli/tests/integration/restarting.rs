@@ -1,4 +1,4 @@
-//! Replacing the program of a server under the mount, with files open and calls on their way.
+//! Replacing the program of a server during a mount, with open files and calls in progress.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -81,7 +81,7 @@ fn keep_files_open(transport: &str) {
     scratch.assert_clean();
 }
 
-/// The program that takes over finds the device of the journal by the mount's options.
+/// The new program finds the journal's device by the mount's options.
 #[test]
 fn a_journal_in_a_file_is_used_after_a_restart() {
     if !can_mount() {
@@ -103,7 +103,7 @@ fn a_journal_in_a_file_is_used_after_a_restart() {
     scratch.assert_clean();
 }
 
-/// Four programs make, read and remove files without a pause; none of their calls may fail.
+/// Four programs create, read and remove files continuously; none of their calls may fail.
 #[test]
 fn callers_only_wait() {
     if can_mount() {
@@ -161,7 +161,7 @@ fn no_other_program_gets_the_image_meanwhile() {
     scratch.assert_clean();
 }
 
-// A mount over io_uring, which is the default, could not be restarted.
+// Regression: a mount over io_uring, the default, could not be restarted.
 #[test]
 fn requests_over_rings_are_handed_over() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -175,7 +175,7 @@ fn requests_over_rings_are_handed_over() {
         println!("SKIPPED: {before}");
         return;
     }
-    // First it is idle, then large requests are under way.
+    // First it is idle, then large requests are in progress.
     restart(&scratch);
     let (dir, done) = (&scratch.mountpoint(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -200,7 +200,7 @@ fn write_and_read(dir: &Path, caller: u8, done: &AtomicBool) -> usize {
         fs::write(&path, &contents).expect("written");
         let file = File::open(&path).expect("opened");
         file.sync_all().expect("durable");
-        // What the kernel has of it, it does not ask for.
+        // Otherwise the kernel would read from its cache.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
         assert!(fs::read(&path).expect("read") == contents);
         rounds += 1;
@@ -229,7 +229,7 @@ fn a_server_on_a_part_of_the_cores_says_that_it_cannot_hand_over() {
     scratch.umount();
 }
 
-/// A program that is started from a copy, which is then replaced by one that understands nothing.
+/// A program started from a copy that is then replaced by one without the required commands.
 #[test]
 fn a_program_that_cannot_take_over_is_refused() {
     if !can_mount() {
@@ -251,7 +251,7 @@ fn a_program_that_cannot_take_over_is_refused() {
     install("/bin/true", &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("cannot take over"), "{said}");
-    // It answers as the right one would, and cannot be executed in its place.
+    // It answers like the right program, but cannot be executed.
     install_script("#!/bin/sh\nrm -- \"$0\"\necho 2\n", &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");

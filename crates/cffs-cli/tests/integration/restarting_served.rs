@@ -1,4 +1,4 @@
-//! Replacing the program of a server under a mount that NFS clients use, too.
+//! Replacing the program of a server whose mount NFS clients use as well.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +30,7 @@ fn restart(scratch: &Scratch) {
     succeed(scratch.cffs(["restart"]).arg(scratch.mountpoint()));
 }
 
-/// Mounts with a program, serves NFS clients at a port of its choice, and returns the port.
+/// Mounts with a program, serves NFS clients at a port that it chooses, and returns the port.
 fn mount_with(scratch: &Scratch, program: &Path, more: &[&str]) -> u16 {
     let mut mount = scratch.named(program.as_os_str(), ["mount", "-o", "transport=dev"]);
     mount.args(["-o", &scratch.log_option(), "--nfs", "127.0.0.1:0", "--export", ALL]).args(more);
@@ -42,7 +42,7 @@ fn mount_with(scratch: &Scratch, program: &Path, more: &[&str]) -> u16 {
     port.parse().expect("a port")
 }
 
-/// Numbers that look random, the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -68,7 +68,7 @@ impl Forgetful {
         self.client.make(call)
     }
 
-    /// A change of names that fails if it is made twice.
+    /// A change of names that fails if it is executed twice.
     #[track_caller]
     fn once(
         &mut self,
@@ -125,8 +125,8 @@ impl Forgetful {
     }
 }
 
-/// Clients that change names and write without a pause, lose replies, and are cut off by restarts: each
-/// change is made once, and data need not be written again.
+/// Clients that change names and write continuously, lose replies, and are disconnected by restarts: each
+/// change is made once, and data need not be rewritten.
 #[test]
 fn nothing_is_lost_and_nothing_is_done_twice() {
     if !can_mount() {
@@ -155,7 +155,7 @@ fn nothing_is_lost_and_nothing_is_done_twice() {
             })
             .collect();
         for _ in 0..6 {
-            // Each client comes to its calls between two restarts, however busy the machine is.
+            // Each client makes calls between two restarts, however busy the machine.
             let (before, until) = (counts(), Instant::now() + PATIENCE);
             while before.iter().zip(counts()).any(|(old, new)| *old == new)
                 && Instant::now() < until
@@ -188,7 +188,7 @@ fn nothing_is_lost_and_nothing_is_done_twice() {
     scratch.assert_clean();
 }
 
-/// A program may have to repeat replies to calls that the one before it got.
+/// A program may have to repeat replies to calls that its predecessor received.
 #[test]
 fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
     if !can_mount() {
@@ -212,7 +212,7 @@ fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
     scratch.assert_clean();
 }
 
-/// The command may be killed when it has begun, and the mount be idle.
+/// The command may be killed after it has begun, with an idle mount.
 #[test]
 fn clients_are_served_on_though_the_command_is_gone() {
     if !can_mount() {
@@ -230,7 +230,7 @@ fn clients_are_served_on_though_the_command_is_gone() {
             entry(&root, &format!("d{round}"))(w);
             (0..6).for_each(|_| w.u32(0));
         });
-        // All that the command does before it waits.
+        // Everything that the command does before it waits.
         let answer = control::ask(&dir, Question::Restart).expect("answered");
         assert_eq!(answer["refused"], serde_json::Value::Null, "{answer}");
         let results = client.make_once(&made).expect("the new program answers");
@@ -271,7 +271,7 @@ fn exports_are_as_they_were_changed_and_handles_stay_good() {
     scratch.assert_clean();
 }
 
-/// The new program cannot be had, be it for a reason that shows only when the old one has stopped.
+/// The new program cannot be started, possibly for a reason that appears only after the old one has stopped.
 #[test]
 fn clients_stay_with_a_program_that_is_not_replaced() {
     if !can_mount() {
@@ -301,7 +301,8 @@ fn clients_stay_with_a_program_that_is_not_replaced() {
     scratch.assert_clean();
 }
 
-/// A program that is given the mount and not the listener serves the mount, and says what it does not.
+/// A program that receives the mount but not the listener serves the mount, and reports that NFS is not
+/// served.
 #[test]
 fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     if !can_mount() || Command::new("bash").arg("--version").output().is_err() {
@@ -330,7 +331,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     let taken = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
     drop(taken);
 
-    // It asks for a port of its own again; a mount at a fixed one has its clients back.
+    // The next restart requests a port again; a mount with a fixed port has its clients back.
     restart(&scratch);
     let log = fs::read_to_string(scratch.path().join("log")).expect("a log");
     let address =
@@ -345,7 +346,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     scratch.assert_clean();
 }
 
-/// An open file without a name needs one between two programs; if it can have none, nothing is replaced.
+/// An open file without a name needs a name between two programs; if that is impossible, nothing is replaced.
 #[test]
 fn a_volume_that_cannot_be_handed_over_is_served_as_before() {
     if !can_mount() {
@@ -379,7 +380,7 @@ fn a_volume_that_cannot_be_handed_over_is_served_as_before() {
     scratch.assert_clean();
 }
 
-/// The same of a volume without space for names. A restart takes none of it away.
+/// The same for a volume without space for names. A restart uses up no space.
 #[test]
 fn a_full_volume_is_served_as_before() {
     if !can_mount() {
@@ -389,7 +390,7 @@ fn a_full_volume_is_served_as_before() {
     succeed(scratch.cffs(["mkfs", "-q", "--size", "16M"]).arg(scratch.image()));
     mount_with(&scratch, Path::new(CFFS), &[]);
     let dir = scratch.mountpoint();
-    // More than lie in one sector of a directory.
+    // More names than fit into one sector of a directory.
     let open: Vec<_> = (0..200)
         .map(|number| {
             let path = dir.join(format!("nameless{number}"));
@@ -399,7 +400,7 @@ fn a_full_volume_is_served_as_before() {
             file
         })
         .collect();
-    // Room for the names of some of them.
+    // Space for the names of some of them.
     fs::write(dir.join("spare"), [7; 16 << 10]).expect("written");
     let mut big = fs::File::create(dir.join("big")).expect("made");
     for bytes in [1 << 20, 4096, 1] {
@@ -412,7 +413,7 @@ fn a_full_volume_is_served_as_before() {
     assert!(said.contains("not restarted") && said.contains("no space"), "{said}");
     assert!(!dir.join(".cffs-handover").exists(), "what it began is gone");
     fs::remove_file(dir.join("big")).expect("removed");
-    // The kernel reports the end of its use after that, and its space is free from then on.
+    // The kernel reports the end of its use later, and its space is free from then on.
     let free = || rustix::fs::statvfs(&dir).expect("statvfs");
     crate::harness::wait_for(|| free().f_bfree * free().f_frsize > 4 << 20);
     restart(&scratch);

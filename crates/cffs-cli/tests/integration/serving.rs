@@ -1,5 +1,5 @@
-//! `cffs serve` and `cffs mount --nfs`, and clients that other people wrote: those of libnfs. Without them
-//! (package libnfs-utils) these tests say so and pass.
+//! `cffs serve` and `cffs mount --nfs` with independent clients: those of libnfs. Without them (package
+//! libnfs-utils) these tests print that and pass.
 
 use std::fs;
 use std::io::Read;
@@ -21,7 +21,7 @@ fn has_clients() -> bool {
     found.is_ok()
 }
 
-/// A server of the scratch image, stopped in the end.
+/// A server of the scratch image, stopped at the end.
 struct Server<'a> {
     scratch: &'a Scratch,
     port: u16,
@@ -61,7 +61,7 @@ fn free_port() -> u16 {
 }
 
 fn url(port: u16, path: &str) -> String {
-    // Two slashes: what stands before the last one is mounted.
+    // Two slashes: the text before the last one is mounted.
     format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0")
 }
 
@@ -108,7 +108,7 @@ fn answered_calls_survive_a_kill() {
     kill_server(&scratch);
     let again = Server::start_at(&scratch, "/:no_root_squash,insecure", server.port);
     for number in 0..20 {
-        // It takes no file that exists.
+        // It does not accept an existing file.
         let back = scratch.path().join(format!("back {number}"));
         copy(&again.url(&format!("/file {number}")), &back.display().to_string());
         let contents = fs::read_to_string(&back).expect("read");
@@ -141,7 +141,7 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     copy(&url(port, "/by the mount"), &back.display().to_string());
     assert_eq!(fs::read_to_string(&back).expect("read"), "from the mount");
 
-    // An export that cannot be is named to the command and on the page.
+    // An impossible export is reported to the command and on the page.
     let add =
         scratch.cffs(["serve", "--export-add", "/nothing:ro"]).arg(scratch.mountpoint()).output();
     let add = add.expect("it starts");
@@ -152,7 +152,7 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     assert_eq!(status, 422, "{said}");
     assert!(said.contains("/nowhere:ro: no such file"), "{said}");
 
-    // A client that stays does not keep the volume from being closed.
+    // A connected client does not prevent the volume from being closed.
     let stays = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     scratch.umount();
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the port is closed");
@@ -189,14 +189,14 @@ fn a_server_without_a_mount_keeps_no_capability() {
     }
     let scratch = Scratch::with_image();
     let _server = Server::start(&scratch, "/");
-    // Its workers start when it can be reached already.
+    // Its workers may start after it can be reached.
     let started = (0..600).any(|_| {
         thread::sleep(Duration::from_millis(50));
         statuses_of_server(&scratch).iter().filter(|status| status.contains("\tnfs ")).count() >= 32
     });
     assert!(started);
     let monitor_too = || of_all_processes(&scratch).into_iter().flatten().collect::<Vec<_>>();
-    // The monitor gives its own up when the caller has gone on already.
+    // The monitor may drop its capabilities after the caller has continued.
     let is_bare = |status: &String| status.contains("CapPrm:\t0000000000000000");
     let given_up = (0..600).any(|_| {
         thread::sleep(Duration::from_millis(50));
@@ -217,7 +217,7 @@ fn statuses_of_server(scratch: &Scratch) -> Vec<String> {
     of_all_processes(scratch).into_iter().max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The same of both.
+/// The same for both processes.
 fn of_all_processes(scratch: &Scratch) -> Vec<Vec<String>> {
     let of_process = |process: &PathBuf| -> Vec<String> {
         let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
@@ -234,7 +234,7 @@ fn kill_server(scratch: &Scratch) {
     }
 }
 
-/// The directories in /proc of what serves the image.
+/// The directories in /proc of the processes that serve the image.
 fn processes_of(scratch: &Scratch) -> Vec<PathBuf> {
     let image = scratch.image();
     let mut found = Vec::new();
@@ -296,7 +296,7 @@ fn a_served_image_answers_commands() {
     assert!(stopped.contains("not a C-FFS volume that is mounted or served"), "{stopped}");
 }
 
-/// Nothing of it goes through a mount: the trace comes by the server's socket.
+/// Without a mount, the trace is read from the server's socket.
 #[test]
 fn requests_of_clients_are_recorded_without_a_mount() {
     if !has_clients() {
@@ -334,7 +334,7 @@ fn requests_of_clients_are_recorded_without_a_mount() {
     let is_write = |key: &String| key.starts_with("write ");
     let shares = events.iter().filter_map(|event| event["args"]["shares"].as_object());
     assert!(shares.flat_map(|shares| shares.keys()).any(is_write));
-    // It is over: another one may begin, which is the only one, and ends with its server.
+    // The recording has ended: another one may begin, and ends with its server.
     let mut other = scratch.cffs(["trace", "record", "-o", "-"]);
     other.arg(scratch.image()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut other = other.spawn().expect("it starts");
@@ -348,7 +348,7 @@ fn requests_of_clients_are_recorded_without_a_mount() {
     assert!(said.contains("the volume is no longer served"), "{said}");
 }
 
-/// Prints what the server of this process number replies to a question, if it does.
+/// Prints the server's reply to a query, if there is one.
 const ASK: &str = r#"
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -360,7 +360,7 @@ except OSError:
     print("closed")
 "#;
 
-/// The socket has no directory whose permissions would keep others from it.
+/// The socket has no directory whose permissions would exclude other users.
 #[test]
 fn a_server_answers_commands_of_its_user_alone() {
     let has_python = Command::new("python3").arg("-V").output().is_ok();

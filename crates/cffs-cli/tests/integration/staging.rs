@@ -1,6 +1,6 @@
-//! A mount with a staging directory whose server is killed at work, again and again.
+//! A mount with a staging directory whose server is repeatedly killed while in use.
 //!
-//! `CFFS_STAGING_KILLS` says how often, `CFFS_STAGING_SEED` when and with which files.
+//! `CFFS_STAGING_KILLS` sets the number of kills, `CFFS_STAGING_SEED` their times and the files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,12 +16,12 @@ use crate::harness::store_server::{SECRET, StoreServer};
 use crate::harness::{Scratch, can_mount, succeed, wait_for};
 
 const URL: &str = "s3://bucket/tree";
-/// The delay of each request, so that syncs wait for the store and the next kill.
+/// The delay of each request, so that syncs are staged at the next kill.
 const DELAY_MS: &str = "15";
 const WRITERS: u64 = 3;
 const LONGEST_LIFE_MS: u64 = 400;
 
-/// Numbers that look random and are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -35,18 +35,17 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().expect("a number"))
 }
 
-/// The contents that syncs have acknowledged, by paths.
+/// The contents acknowledged by syncs, by path.
 #[derive(Default)]
 struct Acknowledged {
-    /// New files, and what they have.
+    /// New files with their contents.
     files: BTreeMap<String, Vec<u8>>,
-    /// Of the files that are overwritten: the last number of which the sync returned, and the last that was
-    /// written.
+    /// For each overwritten file: the last number whose sync returned, and the last number written.
     counters: BTreeMap<String, (u64, u64)>,
 }
 
 impl Acknowledged {
-    /// Holds a tree to have all of it.
+    /// Checks that a tree contains everything.
     fn check(&self, tree: &Path, when: &str) {
         for (name, contents) in &self.files {
             let found = fs::read(tree.join(name)).unwrap_or_else(|error| {
@@ -63,8 +62,8 @@ impl Acknowledged {
     }
 }
 
-/// Writes and syncs, new files in a directory and one that is overwritten, until that fails, since the server
-/// is gone.
+/// Writes and syncs new files in a directory, and one that is overwritten, until that fails because the
+/// server was killed.
 fn work(mount: &Path, new: &str, writer: u64, mut numbers: Numbers, all: &Mutex<Acknowledged>) {
     let counter = format!("counters/{writer}");
     for number in 0.. {
@@ -105,7 +104,7 @@ fn work(mount: &Path, new: &str, writer: u64, mut numbers: Numbers, all: &Mutex<
 }
 
 /// Kills a server at a random moment while programs write and sync, and mounts the volume again with the same
-/// directory: all that was acknowledged is there, and elsewhere as well, since it was sent.
+/// directory: everything acknowledged exists, and also for other readers, since it was sent.
 #[test]
 fn kills_lose_nothing_that_was_acknowledged() {
     let scratch = Scratch::new();
@@ -179,7 +178,7 @@ fn kills_lose_nothing_that_was_acknowledged() {
     assert!(waited as u64 > kills, "hardly anything waits: {waited} records");
 }
 
-/// The records that wait in a staging directory.
+/// The records in a staging directory.
 fn records(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_record = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() == 20);

@@ -1,5 +1,5 @@
-//! One writer at a time, on this host and across hosts. Where mounting is impossible the tests of mounts
-//! say so and pass; those of loop devices need root besides.
+//! One writer at a time, on this host and across hosts. If mounting is impossible, the tests of mounts print
+//! that and pass; those of loop devices also need root.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
 use cffs::format::Superblock;
 use cffs::format::superblock::{Holder, SUPERBLOCK_BYTES};
 
-/// A loop device over an image, detached in the end.
+/// A loop device for an image, detached at the end.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -32,7 +32,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// An image was mounted, and so was a loop device over it: when both were unmounted, one tree was gone.
+/// Regression: an image was mounted, and so was a loop device for it: after both were unmounted, one tree was
+/// lost.
 #[test]
 fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
     let _turn = take_turns();
@@ -59,7 +60,7 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
         let said = fail(1, scratch.cffs(["mkfs", "--force", "--take-over"]).arg(path));
         assert!(said.contains(&mountpoint), "{path:?}: {said}");
     }
-    // In a mount namespace of its own, under another path, and without a view of the mount.
+    // In a separate mount namespace, under another path, and without a view of the mount.
     let elsewhere = scratch.path().join("elsewhere");
     fs::create_dir(&elsewhere).expect("made");
     let script = format!(
@@ -88,7 +89,7 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
     assert_eq!(names, "f\n");
 }
 
-// cffs info of an image that was mounted in a container waited for a minute, and failed.
+// Regression: cffs info for an image that was mounted in a container waited for a minute, and failed.
 #[test]
 fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_image() {
     let _turn = take_turns();
@@ -146,7 +147,7 @@ fn two_loop_devices_over_an_image_are_not_both_mounted() {
     scratch.assert_clean();
 }
 
-/// Changes the mark on an image as another host would leave it.
+/// Sets the mark on an image as another host would leave it.
 fn mark(image: &Path, holder: Option<Holder>) {
     let file = File::options().read(true).write(true).open(image).expect("opened");
     let mut bytes = [0; SUPERBLOCK_BYTES];
@@ -200,7 +201,7 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
     }
     assert!(fs::read(&image).expect("read") == before, "nothing was written");
 
-    // A reader is warned.
+    // Readers print a warning.
     for command in [&["ls"][..], &["fsck", "-n"]] {
         let output = Command::new(CFFS).args(command).arg(&image).output().expect("it starts");
         assert!(output.status.success(), "{output:?}");
@@ -283,7 +284,7 @@ fn an_image_that_is_read_only_is_refused_with_advice_to_mount_it_so() {
     let said = fail(32, by_another.arg(scratch.image()).arg(scratch.mountpoint()));
     assert!(said.contains("Permission denied") && said.contains("-o ro"), "{said}");
 
-    // Not every file system has flags.
+    // Not every file system supports flags.
     if Command::new("chattr").arg("+i").arg(scratch.image()).status().is_ok_and(|s| s.success()) {
         let said = scratch.mount_command("rw").output().expect("it starts");
         succeed(Command::new("chattr").arg("-i").arg(scratch.image()));

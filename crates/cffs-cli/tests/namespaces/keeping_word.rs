@@ -1,5 +1,5 @@
-//! The promises of sync and umount on each type of mount, the changes of a remount, and the programs that are
-//! named if a promise cannot be kept.
+//! The promises of sync and umount on each type of mount, the changes of a remount, and the programs named if
+//! a promise cannot be kept.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::harness::{Scratch, can_mount, fail, succeed, take_turns, umount_8};
 
-/// A test's turn, where the tests run as root on a machine that mounts; says so where not.
+/// A test's turn, for root on a machine that allows mounting; prints a line otherwise.
 fn root_turn() -> Option<MutexGuard<'static, ()>> {
     let is_root = can_mount() && rustix::process::geteuid().is_root();
     if !is_root {
@@ -24,12 +24,12 @@ fn root_turn() -> Option<MutexGuard<'static, ()>> {
     is_root.then(take_turns)
 }
 
-/// The same where there are loop devices, too.
+/// The same if loop devices are available as well.
 fn root_turn_with_loop_devices() -> Option<MutexGuard<'static, ()>> {
     root_turn().filter(|_| Path::new("/dev/loop-control").exists())
 }
 
-/// Whether the kernel passes sync(2) on to a mounted block device; says so where not.
+/// Whether the kernel forwards sync(2) to a mounted block device; prints a line if not.
 fn passes_sync_on() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -49,7 +49,7 @@ fn mount_line(scratch: &Scratch) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// The loop devices that are set up over the image.
+/// The loop devices of the image.
 fn loop_devices(image: &Path) -> String {
     succeed(Command::new("losetup").args(["--noheadings", "--output", "NAME", "-j"]).arg(image))
 }
@@ -59,7 +59,7 @@ fn info(scratch: &Scratch) -> serde_json::Value {
     serde_json::from_str(&info).expect("it is JSON")
 }
 
-/// Ends the server as a crash does, and waits until it is gone.
+/// Ends the server as a crash does, and waits for its end.
 fn kill_server(scratch: &Scratch) {
     let pid = info(scratch)["server"]["pid"].to_string();
     succeed(Command::new("kill").args(["-9", &pid]));
@@ -76,7 +76,7 @@ fn root_mounts_a_block_device_and_nothing_stays_of_it() {
     let device = loop_devices(&scratch.image()).trim().to_owned();
     assert!(line.contains(&device), "{device}: {line}");
     assert_eq!(info(&scratch)["server"]["mount_type"], "fuseblk");
-    // It is found under each of its names, and not written to under either.
+    // It is found by each of its names, and cannot be written by either.
     for name in [scratch.image().display().to_string(), device.clone()] {
         let found = succeed(scratch.cffs(["info", "--json"]).arg(&name));
         assert!(found.contains("\"fuseblk\""), "{name}: {found}");
@@ -136,7 +136,7 @@ fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
     umount_8(&scratch.mountpoint());
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(&disk.0).arg("f")), "kept");
 
-    // For reading it may be mounted twice; the kernel mounts a device only once.
+    // It may be mounted twice for reading; the kernel mounts a device only once.
     let other = scratch.path().join("other");
     fs::create_dir(&other).expect("made");
     succeed(&mut mount("ro", &scratch.mountpoint()));
@@ -148,7 +148,7 @@ fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
     scratch.umount();
 }
 
-/// A loop device over an image, as an administrator sets it up.
+/// A loop device for an image, as an administrator creates it.
 struct Loop(String);
 
 impl Loop {
@@ -183,7 +183,7 @@ fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
     scratch.assert_clean();
 }
 
-/// A change that `make_durable` was called for survives the server.
+/// A change survives the server's death after `make_durable`.
 fn survives_a_kill(make_durable: impl Fn(&Scratch)) {
     for transport in ["auto", "dev"] {
         let scratch = Scratch::with_image();
@@ -235,7 +235,7 @@ fn cffs_sync_is_durable_on_every_mount() {
     survives_a_kill(|scratch| drop(succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()))));
 }
 
-/// The kernel asks a mount of type fuse nothing at sync(2). This test fails once a kernel does.
+/// The kernel sends a mount of type fuse no request at sync(2). This test fails once a kernel does.
 #[test]
 fn sync_does_not_reach_a_mount_of_type_fuse() {
     let _turn = take_turns();
@@ -274,7 +274,7 @@ fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device()
     }
 }
 
-/// A file system in memory, gone in the end.
+/// A file system in memory, removed at the end.
 struct TmpFs(PathBuf);
 
 impl TmpFs {
@@ -291,8 +291,8 @@ impl Drop for TmpFs {
     }
 }
 
-/// The file system that has the image could not always be unmounted next: the server's process, which was
-/// about to end, still had the image open.
+/// Regression: after an unmount, the file system that contains the image could not always be unmounted: the
+/// server's process, which was about to end, still had the image open.
 #[test]
 fn the_device_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
     let Some(_turn) = root_turn_with_loop_devices() else { return };
@@ -315,7 +315,7 @@ fn the_device_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
             let mut command = scratch.cffs(["mount", "-o", options, "-o", &scratch.log_option()]);
             succeed(command.arg(&source).arg(scratch.mountpoint()));
             let pid = info(&scratch)["server"]["pid"].to_string();
-            // Memory that takes the kernel a while to free when the server ends.
+            // Memory that the kernel takes some time to free when the server ends.
             fs::write(scratch.mountpoint().join("f"), vec![7; 100 << 20]).expect("written");
             fs::read(scratch.mountpoint().join("f")).expect("read");
             let mut command = Command::new(unmount[0]);
@@ -329,7 +329,7 @@ fn the_device_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
             let unmounted = rustix::mount::unmount(&below.0, UnmountFlags::empty());
             let case = format!("{unmount:?} {options} {}", source.display());
             assert!(free.is_ok(), "{case}: {free:?}");
-            // An open image, also through a loop device, keeps its file system mounted.
+            // An open image keeps its file system mounted, also through a loop device.
             assert!(unmounted.is_ok(), "{case}: {unmounted:?}");
             assert!(!is_there || unmount == ["umount"], "{case}: the server has not ended");
         }
@@ -373,7 +373,7 @@ fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
         assert!(said.contains("still mounted") && said.contains(&process), "{said}");
         other.kill().expect("killed");
         other.wait().expect("gone");
-        // The namespace goes with its last process, and the mount with it.
+        // The namespace ends with its last process, and so does the mount.
         let begun = Instant::now();
         while !scratch
             .cffs(["info"])
@@ -442,7 +442,7 @@ fn options_of(directory: &Path) -> (String, bool) {
     (options, line.rsplit(' ').next().expect("it has options").starts_with("ro"))
 }
 
-/// `nobody` had mounted an image with set-user-id programs in it; root remounted it, and they ran as
+/// Regression: `nobody` had mounted an image with set-user-id programs; after root remounted it, they ran as
 /// root.
 #[test]
 fn remount_keeps_options_that_were_not_given() {
@@ -462,7 +462,7 @@ fn remount_keeps_options_that_were_not_given() {
         scratch.mount("remount");
         assert_eq!(options_of(&dir), (String::from("rw,nosuid,noatime,nosymfollow"), false));
 
-        // A bind mount has options of its own, and takes none from the others.
+        // A bind mount has its own options, independent of the others.
         let bound = scratch.path().join("bound");
         fs::create_dir(&bound).expect("made");
         succeed(Command::new("mount").arg("--bind").arg(&dir).arg(&bound));
@@ -483,7 +483,7 @@ fn remount_keeps_options_that_were_not_given() {
     }
 }
 
-/// `remount,noatime` was accepted and changed nothing.
+/// Regression: `remount,noatime` was accepted and changed nothing.
 #[test]
 fn remount_refuses_another_mode_of_access_times() {
     let Some(_turn) = root_turn() else { return };
@@ -506,7 +506,7 @@ fn remount_refuses_another_mode_of_access_times() {
     }
 }
 
-/// The mount options that the help has, each without its value, `[no]discard` as `discard`.
+/// The mount options in the help, each without its value, and `[no]discard` as `discard`.
 fn options_in_the_help(scratch: &Scratch) -> BTreeSet<String> {
     let help = succeed(&mut scratch.cffs(["mount", "--help"]));
     let list = help.split("Options for -o").nth(1).expect("it lists the options");
@@ -524,8 +524,8 @@ fn options_in_the_help(scratch: &Scratch) -> BTreeSet<String> {
     names.map(|name| name.trim().to_owned()).collect()
 }
 
-/// `remount,cache=1G` and most others were accepted and changed nothing. Each option that the help has is
-/// refused by its name if it would be another, and taken if it is as it was.
+/// Regression: `remount,cache=1G` and most other options were accepted and changed nothing. Each option in
+/// the help is refused by name if its value would change, and accepted if it stays the same.
 #[test]
 fn remount_refuses_what_the_server_keeps_and_names_it() {
     let Some(_turn) = root_turn() else { return };
@@ -584,7 +584,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         assert!(said.contains(&format!("'{name}'")) && said.contains("object store"), "{said}");
         fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
     }
-    // As fstab has it, all at once, and as mount(8) adds it to the given options.
+    // All options at once, as in fstab, and as mount(8) adds them to the given ones.
     succeed(&mut remount(&format!("ro,{mounted_with},{same_log}")));
     assert!(fs::write(scratch.mountpoint().join("f"), b"x").is_err());
     succeed(&mut remount(&format!("rw,{mounted_with},{same_log}")));
@@ -615,7 +615,7 @@ fn a_label_that_no_device_has_is_an_error_that_says_where_it_was_looked_for() {
     }
 }
 
-/// Relative paths lead to the same place before and after the server leaves the caller's directory.
+/// Relative paths have the same meaning before and after the server leaves the caller's directory.
 #[test]
 fn relative_paths_work() {
     let _turn = take_turns();

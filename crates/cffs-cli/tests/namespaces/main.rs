@@ -1,5 +1,5 @@
-//! Tests that make mount namespaces, and so run one at a time, apart from other tests: a namespace has every
-//! mount that exists when it is made, and keeps those volumes in use until it ends.
+//! Tests that make mount namespaces, and so run one at a time, separately from other tests: a namespace
+//! inherits every mount that exists when it is made, and keeps those volumes in use until it ends.
 
 mod exclusive;
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,4 @@
-//! How requests reach the server: by io_uring, by `/dev/fuse`, and what is said of it.
+//! The transports of requests, io_uring and `/dev/fuse`, and the messages about them.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether the kernel has io_uring for FUSE and lets us switch it on; says so where not.
+/// Whether the kernel supports FUSE over io_uring and allows enabling it; prints a line if not.
 fn can_have_rings() -> bool {
     let can =
         can_mount() && rustix::process::geteuid().is_root() && fs::exists(SWITCH).unwrap_or(false);
@@ -51,8 +51,8 @@ fn each_transport_can_be_asked_for_and_is_told() {
     scratch.assert_clean();
 }
 
-/// Mounts in a mount namespace in which the kernel's switch looks as if it were this. What it is in the
-/// kernel stays as it is. Returns what was said, what the switch is afterwards, and the info.
+/// Mounts in a mount namespace in which the kernel's switch appears to have this value. The actual switch is
+/// unchanged. Returns the output, the value of the switch afterwards, and the info.
 fn with_switch(
     scratch: &Scratch,
     value: &str,
@@ -83,7 +83,7 @@ fn a_mount_by_root_switches_the_rings_on_and_says_so_once() {
         return;
     }
     let scratch = Scratch::with_image();
-    // If it is off in the kernel, it stays so, and the mount finds out.
+    // If it is off in the kernel, it stays off, and the mount detects that.
     let (said, switch, _) = with_switch(&scratch, "N\n", "", "transport=auto");
     assert_eq!(switch.trim(), "Y");
     assert_eq!(said.matches("switched io_uring for FUSE on").count(), 1, "{said}");
@@ -111,7 +111,7 @@ fn where_the_switch_stays_off_dev_fuse_serves_and_says_why() {
     scratch.assert_clean();
 }
 
-/// The kernel has a queue for each core of the machine, whichever of them the server may use.
+/// The kernel has a queue for each core of the machine, whichever the server may use.
 #[test]
 fn a_server_that_may_use_one_core_serves_all_of_them() {
     let _turn = take_turns();

@@ -1,5 +1,5 @@
-//! Archives of other programs into a volume, and archives of a volume into other programs: rights, extended
-//! attributes, times and formats.
+//! Archives of other programs extracted into a volume, and archives of a volume extracted by other programs:
+//! permissions, extended attributes, times and formats.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -18,7 +18,7 @@ fn archived(scratch: &Scratch, path: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// Reads an archive into a volume and copies that out again.
+/// Extracts an archive into a volume and exports the result.
 fn extracted(scratch: &Scratch, archive: &[u8], to: &str) -> std::path::PathBuf {
     let target = format!("/{to}");
     let mut tar = scratch.cffs(["tar", "-x"]);
@@ -34,13 +34,13 @@ fn rights(top: &Path) -> String {
     let acls = succeed(Command::new("getfacl").args(["-Rn", "."]).current_dir(top));
     let xattrs = ["-Rhd", "-e", "hex", "-m", "^(user|security)", "."];
     let xattrs = succeed(Command::new("getfattr").args(xattrs).current_dir(top));
-    // getfacl and getfattr list a directory in the order in which it lies.
+    // getfacl and getfattr list directories in on-disk order.
     let mut files: Vec<&str> = acls.split("\n\n").chain(xattrs.split("\n\n")).collect();
     files.sort_unstable();
     files.join("\n\n")
 }
 
-/// Files with ACLs, and with extended attributes whose values and names need care.
+/// Files with ACLs, and with extended attributes whose values and names need escaping.
 fn tree_with_rights(scratch: &Scratch) -> std::path::PathBuf {
     let top = scratch.path().join("tree");
     fs::create_dir_all(top.join("dir")).expect("made");
@@ -52,7 +52,7 @@ fn tree_with_rights(scratch: &Scratch) -> std::path::PathBuf {
         succeed(Command::new("setfacl").args(arguments).arg(top.join(name)));
     };
     set(&["-m", "u:1000:r,u:bin:rw,g::-,m::rw"], "acl");
-    // The group's number is a line end.
+    // The group's encoded number is a line end.
     set(&["-m", "g:10:r"], "group10");
     set(&["-d", "-m", "u:1000:rwx"], "dir");
     set(&["-m", "u:1002:---"], "dir");
@@ -66,8 +66,9 @@ fn tree_with_rights(scratch: &Scratch) -> std::path::PathBuf {
     top
 }
 
-/// `cffs tar` stored an ACL as an extended attribute that GNU tar and bsdtar drop: the owning group then got
-/// the rights of the mask. It read no ACL of theirs, and left the file out if a record had a line end.
+/// Regression: `cffs tar` stored an ACL as an extended attribute that GNU tar and bsdtar drop: the owning
+/// group then got the permissions of the mask. It did not read their ACLs, and omitted a file if a record
+/// contained a line end.
 #[test]
 fn acls_and_attributes_go_to_and_from_gnu_tar_and_bsdtar() {
     let scratch = Scratch::with_image();
@@ -90,7 +91,7 @@ fn acls_and_attributes_go_to_and_from_gnu_tar_and_bsdtar() {
         tar.args(*reading).args(["-xpf", "-", "-C"]).arg(&out);
         let output = feed(&mut tar, &archive);
         assert!(output.status.success(), "{program}: {}", said(&output));
-        // bsdtar takes a name as it is written, and a key cannot have the '=' of one.
+        // bsdtar takes a name literally, and a key cannot contain the '=' of a name.
         let found = rights(&out).replace("user.a%3Db%25c", "user.a\\075b%c");
         assert_eq!(found, expected, "cffs tar, {program}");
         let mut tar = Command::new(program);
@@ -102,10 +103,10 @@ fn acls_and_attributes_go_to_and_from_gnu_tar_and_bsdtar() {
     scratch.assert_clean();
 }
 
-/// Copies left a file the default ACL of its directory, which gives rights to others than its owner, and left
-/// directories the ACLs and attributes that they had before.
+/// Regression: copied files kept the default ACL of their directory, which grants permissions to users other
+/// than the owner, and copied directories kept earlier ACLs and attributes.
 #[test]
-fn copies_have_the_rights_of_their_source_and_no_others() {
+fn copies_have_exactly_the_permissions_of_their_source() {
     let scratch = Scratch::with_image();
     let top = tree_with_rights(&scratch);
     let inside = top.join("dir/inside");
@@ -179,7 +180,7 @@ fn listed(top: &Path) -> Vec<String> {
     lines
 }
 
-/// A tree that every format can keep, and files that ustar and v7 cannot.
+/// A tree that every format can represent, and files that ustar and v7 cannot.
 fn odd_tree(scratch: &Scratch) -> std::path::PathBuf {
     let top = scratch.path().join("odd");
     fs::create_dir_all(top.join("d/e")).expect("made");
@@ -229,7 +230,7 @@ t.add(sys.argv[1], '.')
 t.close()
 ";
 
-/// Times before 1970, binary numbers and global headers made an archive's files go missing.
+/// Regression: files were missing from archives with times before 1970, binary numbers or global headers.
 #[test]
 fn every_format_of_every_program_comes_out_whole() {
     let scratch = Scratch::with_image();
@@ -275,15 +276,15 @@ fn every_format_of_every_program_comes_out_whole() {
         let back = extracted(&scratch, archive, &format!("large{number}"));
         assert_eq!(listed(&back), expected, "{number}");
     }
-    // And what comes out of the volume, by all of them.
+    // All programs extract the volume's archive.
     let archive = archived(&scratch, "/large2");
     for program in ["tar", "bsdtar"] {
         let out = scratch.path().join(format!("by-{program}"));
         fs::create_dir(&out).expect("made");
         let output = feed(Command::new(program).args(["-xpf", "-", "-C"]).arg(&out), &archive);
-        // GNU tar warns of times before 1970 and in the future.
+        // GNU tar warns about times before 1970 and in the future.
         assert!(output.status.success(), "{program}: {}", said(&output));
-        // bsdtar leaves the time of the directory into which it unpacks, which comes first.
+        // bsdtar does not set the time of the directory into which it extracts, which comes first.
         assert_eq!(listed(&out)[1..], expected[1..], "{program}");
     }
     scratch.assert_clean();
@@ -310,7 +311,7 @@ fn an_archive_of_git_ends_with_success() {
     assert_eq!(fs::read_dir(&back).expect("there").count(), 1);
 }
 
-/// A directory for its owner alone whose entry was damaged came back with 0755, made for what is in it.
+/// Regression: a private directory whose entry was damaged was created with 0755 for its contents.
 #[test]
 fn a_directory_whose_entry_is_damaged_is_closed() {
     let scratch = Scratch::with_image();

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::harness::{Scratch, fail, succeed};
 
-/// Runs a command with these bytes on standard input.
+/// Runs a command with these bytes as standard input.
 fn feed(command: &mut Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
@@ -29,7 +29,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A tree with every kind of entry that a user can make.
+/// A tree with every kind of entry that an ordinary user can create.
 fn tree(scratch: &Scratch) -> PathBuf {
     let top = scratch.path().join("tree");
     fs::create_dir_all(top.join("deep").join("n".repeat(200))).expect("made");
@@ -50,7 +50,7 @@ fn tree(scratch: &Scratch) -> PathBuf {
     top
 }
 
-/// Everything of a tree that an archive keeps.
+/// All properties of a tree that an archive keeps.
 fn listed(top: &Path) -> Vec<String> {
     let find = ["-printf", "%P %y %m %n %s %T@ %l\n"];
     let list = succeed(Command::new("find").arg(top).args(find));
@@ -59,7 +59,7 @@ fn listed(top: &Path) -> Vec<String> {
     lines
 }
 
-/// Sizes and link counts of directories are their file system's.
+/// Removes sizes and link counts of directories, which depend on the file system.
 fn normalized(line: &str) -> String {
     let mut parts: Vec<&str> = line.split(' ').collect();
     if parts.get(1) == Some(&"d") {
@@ -105,7 +105,7 @@ fn an_archive_has_what_gnu_tar_expects_and_the_other_way_round() {
     succeed(scratch.cffs(["fsck", "-f", "-n"]).arg(&image));
 }
 
-/// Without fractions of seconds.
+/// Removes fractions of seconds.
 fn cut(lines: Vec<String>) -> Vec<String> {
     let cut_one = |line: &String| {
         let mut parts: Vec<&str> = line.split(' ').collect();
@@ -117,7 +117,8 @@ fn cut(lines: Vec<String>) -> Vec<String> {
 
 const MIB: u64 = 1 << 20;
 
-/// Files with holes: at either end, between, nothing else, many, and below a name too long for a header.
+/// Sparse files: with holes at either end, in the middle, only holes, many holes, and with a name too long
+/// for a header.
 fn sparse_tree(scratch: &Scratch) -> PathBuf {
     let top = scratch.path().join("sparse");
     let long = top.join("n".repeat(200));
@@ -140,13 +141,13 @@ fn sparse_tree(scratch: &Scratch) -> PathBuf {
     );
     make(long.join("m".repeat(200)), 20 * MIB + 7, &[MIB]);
     make(top.join("shorter"), 512 << 10, &[128 << 10]);
-    // Zeros that are written are no hole.
+    // Written zeros are no hole.
     fs::write(top.join("zeros"), vec![0; 2 << 20]).expect("written");
     fs::write(top.join("last"), "after them").expect("written");
     top
 }
 
-/// The files of a tree: what is in them, and what they occupy.
+/// The files of a tree: their contents and allocated space.
 fn contents(top: &Path) -> Vec<(PathBuf, Vec<u8>, u64)> {
     let list = succeed(Command::new("find").arg(top).args(["-type", "f", "-printf", "%P\n"]));
     let one = |name: &str| {
@@ -232,7 +233,7 @@ fn a_map_of_holes_that_makes_no_sense_is_refused() {
     let scratch = Scratch::with_image();
     let image = scratch.image();
     let no_sense = "its map of holes makes no sense";
-    // It fills the whole entry, and goes on.
+    // It fills the whole entry, and continues.
     let endless = format!("400\n{}", "0\n".repeat(510));
     let cases: [(&str, &str, &str, &str); 10] = [
         ("1", "8", "2\n0\n1\n0\n1\n", no_sense),
@@ -279,7 +280,7 @@ fn a_map_of_holes_that_makes_no_sense_is_refused() {
     }
     assert!(words.contains("cffs: ../up: the name leads out"), "{words}");
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(&image).arg("/good")), "\0\0\0\0xxxx");
-    // What is shorter than its map says is known when it is there.
+    // An entry shorter than its map is detected when its end is reached.
     assert_eq!(succeed(scratch.cffs(["ls"]).arg(&image)), "f7\ngood\n");
 }
 
@@ -303,7 +304,7 @@ fn extended_attributes_go_along() {
     }
 }
 
-/// An archive made by hand, of entries that GNU tar would not make.
+/// An archive built by hand, with entries that GNU tar would not write.
 fn archive(entries: &[(&str, char, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, kind, link) in entries {
@@ -386,7 +387,7 @@ fn a_full_volume_and_a_full_pipe_are_failures() {
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("No space left on device"), "{}", said(&output));
 
-    // A reader that goes away before the end.
+    // A reader that closes the pipe before the end.
     let mut tar = scratch.cffs(["tar"]);
     tar.arg(&image).arg("/tree").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tar = tar.spawn().expect("it starts");
