@@ -1,5 +1,5 @@
-//! How often a hot operation asks the allocator for memory: a figure that is the same on every
-//! machine, unlike time, and that shows a copy or a list too many.
+//! The number of allocations of frequent operations. Unlike time, it is the same on every machine,
+//! and it reveals unnecessary copies and lists.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const NEW: NewFile<'_> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
 const FILES: u64 = 1000;
 
-/// Allocations of `work` for each of the files, whose names were made before.
+/// Allocations of `work` per file; the names were created before.
 fn allocations(names: &[Vec<u8>], work: impl Fn(&[u8])) -> f64 {
     let counted = allocation_counter::measure(|| names.iter().for_each(|name| work(name)));
     counted.count_total as f64 / names.len() as f64
@@ -54,9 +54,9 @@ fn hot_operations_allocate_what_they_keep() {
     println!("create {create}, write {write}, stat {stat}, read {read}, unlink {unlink}");
 
     assert_eq!((stat, read), (0.0, 0.0), "what only looks allocates nothing");
-    // The vnode, and now and then a block of the directory, or a larger table.
+    // The vnode, and occasionally a block of the directory, or a larger table.
     assert!(create < 1.7, "create: {create}");
-    // Besides, the page: its bytes, its head, and the list of pages.
+    // In addition the page: its bytes, its header, and the list of pages.
     assert!(write < 4.6, "create and write: {write}");
     assert!(unlink < 0.2, "unlink: {unlink}");
 }

@@ -1,5 +1,5 @@
-//! The memory of a volume in use, as the account of the volume and as its allocator count it: bounded by
-//! the options, whatever callers do.
+//! The memory of a volume in use, as accounted by the volume and by the allocator: bounded by the options,
+//! whatever callers do.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const CACHE_BYTES: u64 = 8 << 20;
 const DIRTY_BYTES: u64 = CACHE_BYTES / 2;
-/// The bytes that inodes may take in addition to the cache.
+/// The limit of inodes, in addition to the cache.
 const INODE_BYTES: u64 = CACHE_BYTES / 4;
-/// The bytes of an idle volume: buffers, the pool of blocks, the journal.
+/// The memory of an idle volume: buffers, the pool of blocks, the journal.
 const FIXED_BYTES: u64 = 4 << 20;
 
-/// The allocator counts for the whole process, so one test measures at a time.
+/// The allocator counts for the whole process, so only one test may measure at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A volume on a file, and how to open it.
@@ -52,7 +52,7 @@ impl Bench {
         Volume::open(self.device.clone(), Arc::new(TestClock::default()), options).expect("opened")
     }
 
-    /// Does `work` with a volume, closes it, and checks that it took no more than the options say.
+    /// Runs `work` with a volume, closes it, and checks that the memory stayed within the options.
     fn bounded(&self, what: &str, work: impl FnOnce(&Volume)) {
         let before = ALLOCATOR.current_usage();
         ALLOCATOR.reset_peak_usage();
@@ -60,7 +60,7 @@ impl Bench {
         work(&volume);
         volume.close().expect("closed");
         let took = (ALLOCATOR.peak_usage() - before) as u64;
-        // Changes in memory, those that are being written, and what is made of them for that.
+        // Changes in memory, changes being written, and their encoded form.
         let bound = CACHE_BYTES + INODE_BYTES * 9 / 8 + 3 * DIRTY_BYTES + FIXED_BYTES;
         eprintln!("{what}: {took} bytes, at most {bound}");
         assert!(took <= bound, "{what}: {took} bytes, more than {bound}");
@@ -77,7 +77,7 @@ fn inode_bytes(volume: &Volume) -> u64 {
     [Kind::Inodes, Kind::Attributes, Kind::Extents].map(|kind| charged(volume, kind)).iter().sum()
 }
 
-/// Three attributes of together 180 KB that show whose they are.
+/// Three attributes of 180 KB in total, whose contents identify their file.
 fn attributes(number: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (0..3).map(move |index| {
         let name = format!("user.attribute-{index}").into_bytes();
@@ -107,7 +107,7 @@ fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None }
 }
 
-/// Makes `dirs` directories of a hundred small files below the root directory.
+/// Creates `dirs` directories of a hundred small files in the root directory.
 fn fill(volume: &Volume, dirs: u64) {
     for dir in 0..dirs {
         let name = format!("dir-{dir}");
@@ -132,7 +132,7 @@ fn fill(volume: &Volume, dirs: u64) {
     }
 }
 
-/// Looks at every file and reads it, as find(1) with cat(1) does; how many there are.
+/// Examines and reads every file, like find(1) with cat(1); returns their number.
 fn read_all(volume: &Volume, dir: InodeNo) -> u64 {
     let mut entries = Vec::new();
     let list = volume.read_dir(dir, 0, false, &mut |entry| {
@@ -155,8 +155,8 @@ fn read_all(volume: &Volume, dir: InodeNo) -> u64 {
     files
 }
 
-/// The peak memory of a volume with `dirs` directories while all of it was made, and while all of it was
-/// read.
+/// The peak memory of a volume with `dirs` directories: while everything was created, and while everything
+/// was read.
 fn peaks(dirs: u64) -> [usize; 2] {
     let _alone = ALONE.lock();
     let scratch = tempfile::tempdir().expect("a directory");
@@ -286,7 +286,7 @@ fn files_without_a_name_keep_no_attributes_in_memory() {
             check_attributes(volume, *ino, number);
             assert!(inode_bytes(volume) <= DIRTY_BYTES + INODE_BYTES * 9 / 8, "file {number}");
         }
-        // One that gets a name has them still, and so it has when it is read again.
+        // A file that gets a name still has them, also when it is read again.
         volume.sync().expect("synced");
         volume.link(files[0], InodeNo::ROOT, b"kept").expect("linked");
         files.iter().for_each(|ino| volume.release(*ino, 1));
@@ -321,7 +321,7 @@ fn extents_of_files_in_pieces_are_a_cache() {
         for number in 0..FILES {
             let found = volume.lookup(InodeNo::ROOT, format!("file-{number}").as_bytes());
             volume.read(found.expect("there").ino, 4096, &mut [0; 4096]).expect("read");
-            // With the time of access, all of it is in use until the next epoch.
+            // With its access time changed, all of it is in use until the next epoch.
             assert!(inode_bytes(volume) <= DIRTY_BYTES + INODE_BYTES * 9 / 8, "file {number}");
         }
     });
@@ -345,7 +345,8 @@ fn long_names_and_open_files_take_what_the_tables_have() {
     });
 }
 
-/// An export kept the paths of all directories to its end, which took memory quadratic in the depth.
+/// Regression: an export kept the paths of all directories until its end, which took memory quadratic in the
+/// depth.
 #[test]
 fn an_export_of_a_deep_tree_keeps_no_paths() {
     const DEPTH: u64 = 300;

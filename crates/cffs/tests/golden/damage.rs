@@ -1,7 +1,7 @@
-//! Damage to a volume that gets past the checksums, and what a program may then do with it.
+//! Damage to a volume that checksums do not detect, and operations that must handle it.
 //!
-//! Bytes are changed within metadata only, and the checksum above them is made right again, as if a
-//! program with a bug had written them. Used by the tests and by the fuzz target `volume`.
+//! Only bytes of metadata are changed, and their checksum is recomputed, as if a program with a bug
+//! had written them. Used by the tests and by the fuzz target `volume`.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use cffs::format::{Checksum, Layout, Superblock, cylinder_group};
 use cffs::units::{CgIndex, InodeNo};
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
-/// A piece of metadata that has one checksum.
+/// A region of metadata with one checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// The first byte on the device.
     pub start: u64,
     /// The bytes that the checksum covers.
     pub len: usize,
-    /// The bytes that mean something: to the last that is not zero.
+    /// The bytes up to the last one that is not zero.
     pub used: usize,
     kind: Kind,
 }
@@ -27,23 +27,23 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Superblock,
-    /// Its magic is four bytes, and the checksum follows.
+    /// Its magic is four bytes, followed by the checksum.
     Block,
-    /// The free bitmap of a group, whose checksum lies in the group's header.
+    /// The free bitmap of a group, whose checksum is in the group's header.
     Bitmap(CgIndex),
 }
 
-/// A change: which region, which byte of what it uses, and to what.
+/// A change: the region, the byte within its used part, and the new value.
 pub type Change = (u16, u16, u8);
 
 fn read(image: &Image, start: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    // What lies outside of the device reads as zeros, and so is no metadata.
+    // Bytes outside the device read as zeros, and so are no metadata.
     let _ = image.read(start, &mut bytes);
     bytes
 }
 
-/// All metadata of a valid volume, found by the magics.
+/// All metadata of a valid volume, found by their magics.
 pub fn regions(image: &Image) -> Vec<Region> {
     let Ok(superblock) = Superblock::decode(&read(image, 0, 512), 0) else { return Vec::new() };
     let layout = Layout::new(&superblock);
@@ -75,7 +75,7 @@ pub fn regions(image: &Image) -> Vec<Region> {
     regions
 }
 
-/// The image with changes, sealed.
+/// The image with changes and recomputed checksums.
 pub fn damaged(image: &Image, regions: &[Region], changes: &[Change]) -> Image {
     let mut image = image.clone();
     let Ok(superblock) = Superblock::decode(&read(&image, 0, 512), 0) else { return image };
@@ -110,7 +110,7 @@ fn open(device: &Arc<MemoryDevice>, read_only: bool) -> Result<Volume> {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options)
 }
 
-/// Reads all that can be reached, and counts what failed.
+/// Reads everything that can be reached, and counts failures.
 pub fn read_all(image: &Image) -> Result<u64> {
     let volume = open(&Arc::new(MemoryDevice::from_image(image.clone())), true)?;
     let mut failures = 0;

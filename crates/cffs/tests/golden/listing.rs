@@ -1,5 +1,5 @@
-//! Listings of a volume by two readers: the file system itself, and `python/cffs_decode.py`, which knows
-//! only `docs/FORMAT.md`. Both write one line for each name.
+//! Listings of a volume by two readers: the file system itself, and `python/cffs_decode.py`, which is written
+//! from `docs/FORMAT.md` alone. Both write one line per name.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -99,14 +99,14 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The independent decoder's listing of an image; it must find nothing wrong.
+/// The independent decoder's listing of an image, in which it must find no problem.
 pub fn decoded(image: &Image) -> String {
     let (status, listing, problems) = decode(image);
     assert!(status == Some(0) && problems.is_empty(), "the decoder found problems:\n{problems}");
     listing
 }
 
-/// Runs the independent decoder: its exit status, its listing, and the problems that it found.
+/// Runs the independent decoder; returns its exit status, its listing, and the problems found.
 pub fn decode(image: &Image) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("image");

@@ -1,4 +1,4 @@
-//! Volumes to try readers on: with some of everything.
+//! Sample volumes for readers, with some of everything.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use cffs::vfs::{
     XattrMode,
 };
 
-/// The kinds of volume that there are samples of: a name, and how they are made.
+/// The kinds of sample volumes: name and options.
 pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
     let options = MkfsOptions {
         label: b"golden".to_vec(),
@@ -48,7 +48,7 @@ pub fn empty_of(options: &MkfsOptions, size_bytes: u64) -> Result<Image> {
     Ok(device.snapshot())
 }
 
-/// An image with a volume that has some of everything, closed.
+/// An image with a closed volume that contains some of everything.
 pub fn full(options: &MkfsOptions) -> Result<Image> {
     let (device, volume) = open(&empty(options)?, false)?;
     fill(&volume)?;
@@ -56,7 +56,7 @@ pub fn full(options: &MkfsOptions) -> Result<Image> {
     Ok(device.snapshot())
 }
 
-/// Makes a file that is not open.
+/// Creates a file and releases it.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Result<InodeNo> {
     let permissions = if kind == NewKind::Directory { 0o755 } else { 0o640 };
     let new = NewFile { kind, permissions, uid: 1000, gid: 100, times: None };
@@ -71,12 +71,13 @@ fn write(volume: &Volume, dir: InodeNo, name: &[u8], bytes: usize) -> Result<Ino
     Ok(ino)
 }
 
-/// Contents that are short in a golden file and still differ from place to place.
+/// Contents that are short in a golden file but differ from place to place.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| if at % 4096 == 0 { (at / 4096) as u8 } else { b'.' }).collect()
 }
 
-/// Makes some of everything, and syncs in between so that later changes meet what is on disk.
+/// Creates some of everything, with syncs in between, so that later changes modify data on the
+/// device.
 pub fn fill(volume: &Volume) -> Result<()> {
     let root = InodeNo::ROOT;
     for bytes in [0, 1, 300, 512, 513, 4096, 5000, 70_000] {
@@ -128,7 +129,7 @@ pub fn fill(volume: &Volume) -> Result<()> {
 
 fn sparse(volume: &Volume, dir: InodeNo) -> Result<()> {
     let ino = make(volume, dir, b"sparse", NewKind::Regular)?;
-    // More extents than an inode has room for, so that there is a tree.
+    // More extents than fit into an inode, so that there is a tree.
     for piece in (0u64..100).rev() {
         volume.write(&Caller::ROOT, ino, piece * 32768, &[piece as u8; 10])?;
         if piece % 25 == 0 {
@@ -155,7 +156,7 @@ fn attributes(volume: &Volume, dir: InodeNo) -> Result<()> {
     volume.set_xattr(&Caller::ROOT, ino, b"user.small", b"value", XattrMode::Any)
 }
 
-/// A directory with an index, and with gaps where names went.
+/// A directory with an index, and with gaps of removed names.
 fn large_dir(volume: &Volume) -> Result<()> {
     let dir = make(volume, InodeNo::ROOT, b"large", NewKind::Directory)?;
     let name = |number: u32| [format!("{number:03}").as_bytes(), &[b'-'; 60]].concat();

@@ -1,5 +1,5 @@
-//! The space that a file shows to stat(2) follows what callers do with it, and nothing else: front ends
-//! let others keep attributes for as long as the file does not change.
+//! The space that stat(2) reports for a file changes only with callers' operations: front ends allow caching
+//! attributes while the file does not change.
 
 use std::sync::Arc;
 

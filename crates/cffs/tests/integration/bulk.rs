@@ -1,4 +1,4 @@
-//! Many files at once: read in the order of the device, whatever the order in which they are asked for.
+//! Reading many files in one call: in device order, whatever the order in the request.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use cffs::vfs::types::{AllocateMode, OpenOptions};
 
 const FILES: usize = 4_000;
 const FILE_BYTES: usize = 8 << 10;
-/// Files so large that those of a batch lie far apart.
+/// Files so large that those of a batch are far apart.
 const LARGE_FILES: usize = 1_000;
 const LARGE_FILE_BYTES: usize = 100 << 10;
 
@@ -42,7 +42,7 @@ fn path(number: usize) -> String {
     format!("/{}/f{number}", number % 20)
 }
 
-/// With a cache of an eighth of the files.
+/// Opens the volume with a cache of an eighth of the files.
 fn open(device: &Device) -> Files {
     open_with(device, 4 << 20)
 }
@@ -53,7 +53,7 @@ fn open_with(device: &Device, cache_bytes: u64) -> Files {
     Files::new(Arc::new(volume))
 }
 
-/// All paths in an order that has nothing to do with that of the device.
+/// All paths, in an order unrelated to that on the device.
 fn shuffled() -> Vec<String> {
     shuffled_of(FILES)
 }
@@ -94,8 +94,7 @@ fn a_shuffled_batch_takes_the_requests_of_a_scan() {
     }
 }
 
-/// Batches of a set that is eight times as large as the cache: what is read for one is not evicted before
-/// it is used.
+/// Batches from a set eight times as large as the cache: data read for one is not evicted before it is used.
 #[test]
 fn batches_of_a_large_set_are_swept() {
     let device = filled();
@@ -112,8 +111,8 @@ fn read_batches(files: &Files, paths: &[String], batch: usize) {
     }
 }
 
-/// Where all of the volume has room in the cache, batches read the directories of their files whole, and
-/// those that follow find them; a batch of few files reads little else.
+/// If the whole volume fits into the cache, batches read the directories of their files completely, and later
+/// batches find them there; a batch of few files reads little else.
 #[test]
 fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
     let device = filled_with(LARGE_FILES, LARGE_FILE_BYTES);
@@ -123,7 +122,7 @@ fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
     let before = device.counts();
     read_batches(&files, &paths, 100);
     let read = device.counts() - before;
-    // Regions alone would read a quarter more than the set.
+    // Reading by regions alone would read a quarter more than the set.
     assert!(read.reads < 100 && read.read_bytes < set_bytes * 9 / 8, "{read:?}");
     let before = device.counts();
     read_batches(&files, &paths, 100);
@@ -157,7 +156,7 @@ fn an_unreadable_file_does_not_keep_others_back() {
     files.read_many(&[""; 0], NonZeroUsize::MIN, |_, _| panic!("nothing was asked for"));
 }
 
-/// Between the moment when a batch is opened and that when a file is read, others can change and remove it.
+/// Other threads may change and remove a file between the opening of a batch and the reading of the file.
 #[test]
 fn files_of_a_batch_are_read_as_they_are_by_then() {
     let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
@@ -193,7 +192,7 @@ fn files_of_a_batch_are_read_as_they_are_by_then() {
     assert!(read[&3] == vec![2; 3 << 20]);
 }
 
-/// A reader that wanted no more was given the whole batch.
+/// Regression: a reader that stopped early was still given the whole batch.
 #[test]
 fn a_batch_ends_when_its_reader_wants_no_more() {
     let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
@@ -211,8 +210,8 @@ fn a_batch_ends_when_its_reader_wants_no_more() {
     assert_eq!(visits.into_inner(), 3);
 }
 
-/// Contents in memory and on the device, holes, space that was never written to, and a short end are given in
-/// pieces that are the contents, from any place on.
+/// Contents in memory and on the device, holes, allocated but unwritten space, and a short end are returned
+/// correctly in pieces, from any offset on.
 #[test]
 fn pieces_are_the_contents() {
     let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
@@ -253,14 +252,14 @@ fn pieces_are_the_contents() {
     );
 }
 
-/// Contents of which each part differs from its neighbours.
+/// Contents in which each part differs from its neighbours.
 fn uneven(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 * 37 + at + seed * 101) as u8).collect()
 }
 
-/// Long files, of which only some blocks are looked up at once, and short ones that share blocks come whole,
-/// each at its position, from the device and from memory; and writes between two batches show in
-/// the second.
+/// Long files, of which only some blocks are looked up at once, and short files that share blocks are
+/// returned completely, with their positions, from the device and from memory; and the second batch sees
+/// writes made after the first.
 #[test]
 fn contents_come_whole_and_as_they_are() {
     let device = Arc::new(TraceDevice::new(made(32 << 20)));

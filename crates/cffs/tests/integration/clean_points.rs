@@ -1,5 +1,5 @@
-//! Clean points: a volume that does not change is marked clean while it is open, so that a crash
-//! leaves nothing to recover; and the mark is never there when it would be wrong.
+//! Clean points: an unchanged volume is marked clean while it is open, so that a crash requires no
+//! recovery; and the mark is never set wrongly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::setup::{FILE, Random};
 const ROOT: InodeNo = InodeNo::ROOT;
 const DEVICE_BYTES: u64 = 16 << 20;
 
-/// A new volume on a device that keeps a few of the images which a crash could leave.
+/// A new volume on a device that keeps some of the images that a crash could leave.
 fn made(options: &MkfsOptions, seed: u64) -> Arc<CrashingDevice> {
     let blank = MemoryDevice::new(DEVICE_BYTES);
     mkfs::make(&blank, options).expect("mkfs");
     Arc::new(CrashingDevice::new(blank.snapshot(), 3, seed))
 }
 
-/// The device as a crash now would leave it, while nothing is being written.
+/// The device as a crash now would leave it, while no write is in progress.
 fn crashed(device: &CrashingDevice) -> MemoryDevice {
     MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"))
 }
@@ -44,8 +44,8 @@ fn check(device: &dyn BlockDevice) -> Report {
     fsck::check(device, &options, &()).expect("the check can be made")
 }
 
-/// The whole of a check of a volume that says it is clean: nothing may be wrong, and nothing is
-/// excused by a crash.
+/// Runs a full check of a volume that is marked clean: there must be no problem, not even one that
+/// a crash would explain.
 fn assert_sound(device: &dyn BlockDevice, context: &str) {
     let report = check(device);
     assert!(report.problems.is_empty(), "{context}: {:?}", report.problems);
@@ -83,7 +83,7 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
     assert_eq!(volume.stats().clean_points, 1, "it was one already");
     assert_eq!(volume.stats().device_reads, reads);
 
-    // Without any recovery.
+    // Without recovery.
     let after = open(crashed);
     assert!(exists(&after, b"file"));
     after.close().expect("close");
@@ -158,7 +158,7 @@ fn the_background_comes_to_a_clean_point_when_nothing_changes() {
     assert_eq!(state(&crashed(&device)), State::InUse, "switched off");
     volume.close().expect("close");
 
-    // Not idle for long enough.
+    // It has not been idle for long enough.
     let volume = open_with(device.clone(), never);
     make(&volume, b"third", &[4; 100]);
     volume.writer().background().expect("background");
@@ -185,7 +185,7 @@ fn a_volume_that_is_held_still_can_be_checked() {
     assert_sound(&crashed(&device), "at the end");
 }
 
-/// One random change; some fail, since their file does not exist. Returns an inode that stays
+/// Makes one random change; some fail, since their file does not exist. Returns an inode that stays
 /// in use.
 fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
     let name = format!("f{}", random.below(8)).into_bytes();
@@ -225,8 +225,8 @@ fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
     None
 }
 
-/// Whatever happens between clean points and at whatever write a crash strikes: an image that says
-/// it is clean is so, and the others are recovered.
+/// Whatever happens between clean points and whichever write a crash interrupts: an image marked
+/// clean is clean, and the others are recovered.
 #[test]
 fn an_image_that_says_it_is_clean_is_so() {
     let (mut clean, mut recovered) = (0, 0);

@@ -1,5 +1,5 @@
-//! Volumes whose contents are compressed: files come back, take less space, and give it back with the last
-//! file of a cluster.
+//! Volumes with compressed contents: files can be read back, take less space, and free it with the last file
+//! of a cluster.
 
 use std::io::IoSlice;
 use std::ops::ControlFlow;
@@ -37,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
 }
 
-/// Contents that compress about as well as source text.
+/// Contents that compress about as well as source code.
 fn text(seed: u64, len: usize) -> Vec<u8> {
     let words = ["struct ", "return ", "inode", "block ", "{\n", "}\n", "    ", "let ", "= ", "0x"];
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -54,7 +54,7 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The lengths of files: tiny ones in the inode, small ones, and pieces of larger ones.
+/// The lengths of files: tiny ones stored in the inode, small ones, and pieces of larger ones.
 fn len_of(number: u64) -> usize {
     let lens = [300, 700, 1500, 4096, 5000, 9000, 20_000, 65_536, 70_000, 150_000];
     lens[number as usize % lens.len()]
@@ -152,7 +152,7 @@ fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
     is_sound(&device);
 }
 
-/// Makes a compressed volume with some files, closed.
+/// A closed compressed volume with some files.
 fn filled() -> Arc<MemoryDevice> {
     let device = device();
     let volume = open(&device);
@@ -164,7 +164,7 @@ fn filled() -> Arc<MemoryDevice> {
     device
 }
 
-/// The first group's counts of references.
+/// The first group's reference counts.
 fn counts(device: &MemoryDevice) -> (u64, Vec<u8>) {
     let layout = Layout::new(&read_superblock(device).expect("a superblock"));
     let offset = layout.block_offset(layout.cg_counts(CgIndex(0)));
@@ -216,7 +216,7 @@ fn a_damaged_cluster_fails_the_reads_of_its_files_and_fsck_names_them() {
     assert!(report.problems.iter().any(of_file), "{:?}", report.problems);
 }
 
-/// A crash loses what was not synced and nothing else, and clusters that lost their last file are free.
+/// A crash loses only unsynced changes, and clusters without files are free afterwards.
 #[test]
 fn a_crash_after_changes_leaves_the_synced_state() {
     let device = filled();
@@ -240,8 +240,8 @@ fn a_crash_after_changes_leaves_the_synced_state() {
     is_sound(&crashed);
 }
 
-/// `python/cffs_decode.py`, which was written from FORMAT.md alone, reads clusters, and counts the references
-/// to them as the volume does.
+/// `python/cffs_decode.py`, which is written from FORMAT.md alone, reads clusters, and counts their
+/// references as the volume does.
 #[test]
 fn the_decoder_reads_compressed_volumes() {
     let image = filled().snapshot();
@@ -266,7 +266,7 @@ fn the_pieces_of_a_large_file_lie_in_its_order() {
     is_sound(&device);
 }
 
-/// A large file has no checksum of its contents, but its clusters have.
+/// The contents of a large file have no checksum, but its clusters have.
 #[test]
 fn a_scrub_finds_a_damaged_cluster_of_a_large_file() {
     let device = device();

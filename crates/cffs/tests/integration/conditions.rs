@@ -1,4 +1,4 @@
-//! Conditions of changes hold in the moment of the change.
+//! Conditions of changes hold at the moment of the change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn size(size: u64) -> SetAttr {
 /// A change of `name` in the root by a caller with a condition.
 type Change = fn(&Volume, InodeNo, &Caller<'_>) -> Result<()>;
 
-/// Each change, and whether it takes a name of the file.
+/// Each change, and whether it removes a name of the file.
 const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
     ("attributes", NewKind::Regular, false, |v, ino, caller| {
         v.set_attr(caller, ino, &owner(7)).map(drop)
@@ -84,8 +84,8 @@ fn without_its_condition_a_change_is_not_made() {
     }
 }
 
-/// The file keeps what the condition was about until the change is made: another caller who wants to
-/// change that waits, and its own change comes after, if there is a file left.
+/// The condition stays true until the change is made: another caller that would invalidate it waits, and
+/// changes the file afterwards, if it still exists.
 #[test]
 fn no_change_comes_between_a_condition_and_its_change() {
     for (what, kind, takes_name, change) in CHANGES {
@@ -103,7 +103,7 @@ fn no_change_comes_between_a_condition_and_its_change() {
             });
             let may = |_: &Attr, _: Option<&Attr>| {
                 asked.fetch_add(1, Ordering::Release);
-                // Long enough for the other to be there first, if it could.
+                // Long enough for the other caller to be first, if it could.
                 thread::sleep(Duration::from_millis(50));
                 is_over.store(true, Ordering::Release);
                 true

@@ -1,4 +1,4 @@
-//! Copies of ranges between files of a volume: contents, holes, limits, and two at once.
+//! Copies of ranges between files of a volume: contents, holes, limits, and concurrency.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -16,7 +16,7 @@ use crate::setup::{made, make};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
-/// One call copies no more than this, holes aside.
+/// The most bytes that one call copies, without holes.
 const CALL_BYTES_MAX: u64 = 16 * MIB;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -29,7 +29,7 @@ fn file(volume: &Volume, name: &str) -> InodeNo {
     make(volume, ROOT, name, NewKind::Regular)
 }
 
-/// Bytes of which no block equals another, none of them zero.
+/// Bytes without equal blocks or zeros.
 fn pattern(len: u64) -> Vec<u8> {
     (0..len).map(|at| ((at ^ (at >> 8) ^ (at >> 16)) * 31) as u8 | 1).collect()
 }
@@ -45,7 +45,7 @@ fn resize(volume: &Volume, ino: InodeNo, size: u64) {
     volume.set_attr(&Caller::ROOT, ino, &changes).expect("resized");
 }
 
-/// Copies all, as a program does: until nothing comes any more.
+/// Copies everything, as a program does: until a call copies nothing.
 fn copy_all(volume: &Volume, from: (InodeNo, u64), to: (InodeNo, u64), len: u64) -> u64 {
     let mut done = 0;
     loop {
@@ -63,7 +63,8 @@ fn close_and_check(volume: Volume, device: &MemoryDevice) {
     assert_eq!(fsck::check(device, &options, &()).expect("checked").problems, []);
 }
 
-/// Data, a hole of 8 MiB less a bit, data that does not begin with a block, and a hole at the end.
+/// Data, a hole of slightly less than 8 MiB, data that does not begin at a block, and a hole at the
+/// end.
 fn sparse_file(volume: &Volume) -> (InodeNo, Vec<u8>) {
     let source = file(volume, "source");
     let data = pattern(MIB + 1234);
@@ -82,7 +83,7 @@ fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
     let taken = volume.attr(source).expect("there").allocated_bytes;
     for (index, shift) in [0, 100, 4096, 5000, 3 * MIB].into_iter().enumerate() {
         let new = file(&volume, &format!("new {index}"));
-        // Full of data, which has to go, and longer than the copy or ending in the middle of it.
+        // Full of data that must be replaced; longer than the copy or ending in the middle of it.
         let old = file(&volume, &format!("old {index}"));
         let old_bytes = pattern(if index % 2 == 0 { 20 * MIB } else { 5 * MIB + 3 });
         volume.write(&Caller::ROOT, old, 0, &old_bytes).expect("written");
@@ -95,7 +96,7 @@ fn a_sparse_file_stays_sparse_wherever_it_is_copied_to() {
             expected[shift as usize..][..bytes.len()].copy_from_slice(&bytes);
             assert!(read_all(&volume, target) == expected, "shifted by {shift}");
             let other_bytes = kept.min(shift) + kept.saturating_sub(shift + bytes.len() as u64);
-            // Until they are placed, written pages count with the space that was promised to them.
+            // Until they are placed, dirty pages count with the space reserved for them.
             volume.sync().expect("synced");
             let attr = volume.attr(target).expect("there");
             let limit = taken + other_bytes + (64 << 10);
@@ -206,8 +207,8 @@ fn a_copy_moves_the_times_and_takes_the_capabilities_of_its_target() {
     volume.close().expect("closed");
 }
 
-/// Each copy needs both files; one that kept the first while it waits for the second would meet the
-/// other one, which has them the other way round.
+/// Each copy needs both files; one that kept the first locked while it waits for the second would
+/// deadlock with the other copy, which locks them in reverse order.
 #[test]
 fn copies_in_opposite_directions_do_not_wait_for_each_other() {
     let device = made(64 * MIB);

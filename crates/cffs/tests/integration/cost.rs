@@ -1,5 +1,5 @@
-//! Counts the requests and bytes of operations, and checks that they do not grow with the names in a
-//! directory, or the size of the volume.
+//! Counts the requests and bytes of operations, and checks that they do not grow with the number of names in
+//! a directory, or with the size of the volume.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn open(device: &Device) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// The requests of `work`.
+/// The requests made by `work`.
 fn cost<T>(device: &Device, work: impl FnOnce() -> T) -> Counts {
     let before = device.counts();
     work();
@@ -49,8 +49,8 @@ fn directory_of(names: u64) -> Device {
     device
 }
 
-/// The costs of finding a name, of not finding one, of making one and of removing one, each with
-/// nothing in the cache and durable in the end.
+/// The costs of finding a name, of looking up a missing one, of creating one and of removing one, each with a
+/// cold cache and including the sync.
 fn costs_of_names(names: u64) -> [Counts; 4] {
     let device = directory_of(names);
     let cold = |work: &dyn Fn(&Volume)| {
@@ -84,8 +84,8 @@ fn a_name_costs_the_same_among_a_thousand_and_among_a_million() {
         ["find", "miss", "make", "remove"].into_iter().zip(small.iter().zip(&large))
     {
         eprintln!("{what}: {small:?}, among a million {large:?}");
-        // The extents of so large a directory may lie in a tree apart from the inode, and a new name
-        // looks for a hole in up to 64 sectors, which lie in up to five segments.
+        // The extents of such a large directory may be in a tree outside the inode, and the search for space
+        // for a new name examines up to 64 sectors, in up to five segments.
         assert!(large.requests() <= small.requests() + 5, "{what}: {small:?} {large:?}");
         let bytes = |counts: &Counts| counts.read_bytes + counts.written_bytes;
         assert!(bytes(large) <= bytes(small) + (640 << 10), "{what}: {small:?} {large:?}");
@@ -110,7 +110,7 @@ fn a_volume_of_16_tib_is_made_and_mounted_as_one_of_16_gib() {
         ["mkfs", "mount", "statfs", "umount"].into_iter().zip(small.iter().zip(&large))
     {
         eprintln!("{what}: {small:?}, of 16 TiB {large:?}");
-        // Copies of the superblock lie in a few more cylinder groups.
+        // Some more cylinder groups have copies of the superblock.
         assert!(large.requests() <= small.requests() + 16, "{what}: {small:?} {large:?}");
         assert!(large.read_bytes + large.written_bytes <= 1 << 20, "{what}: {large:?}");
     }
@@ -161,7 +161,7 @@ fn overwritten_blocks_are_not_read() {
         }
         volume.sync().expect("synced");
     });
-    // Sectors with their names and inodes are 200 KiB; the contents are 1500.
+    // The sectors with their names and inodes are 200 KiB, the contents 1500.
     assert!(counts.read_bytes < 400 << 10, "{counts:?}");
     volume.close().expect("closed");
 }
@@ -195,14 +195,14 @@ fn files_removed_with_their_directory_are_not_written() {
         }
         volume.sync().expect("synced");
     });
-    // The root directory alone.
+    // Only the root directory.
     assert_eq!(counts.writes, 1, "{counts:?}");
     volume.close().expect("closed");
 }
 
-/// A walk passes a directory's subdirectories before it goes on to the next, and all lie in the order
-/// of the walk. A plan of the directories alone would read all that lies between them, more than the
-/// cache holds, and again for each.
+/// A walk visits a directory's subdirectories before the next directory, and they are on the device in this
+/// order. A plan of only the directories would read everything between them, more than fits into the cache,
+/// and again for each.
 #[test]
 fn a_walk_of_more_directories_than_the_cache_holds_does_not_read_them_for_each_other() {
     let device = device(1 << 30);
@@ -240,7 +240,7 @@ fn a_walk_of_more_directories_than_the_cache_holds_does_not_read_them_for_each_o
     volume.close().expect("closed");
 }
 
-/// The inode of the root directory lies apart from the others, in the system area.
+/// The inode of the root directory is separate from the others, in the system area.
 #[test]
 fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
     let device = device(64 << 20);
@@ -256,12 +256,12 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
         });
         counts.barriers + counts.syncs
     };
-    // The intent log has both directories after the first file of each.
+    // After the first file of each, both directories are in the intent log.
     let [_, root, _, other] =
         [(ROOT, 0), (ROOT, 1), (dir, 2), (dir, 3)].map(|at| waits(at.0, at.1));
     assert_eq!((root, other), (2, 2));
 
-    // The table of external inodes has to be there before names that refer to it.
+    // The table of external inodes must be on the device before names that refer to it.
     volume.make(&Caller::ROOT, ROOT, b"linked", &EMPTY).expect("made");
     let linked = volume.lookup(ROOT, b"linked").expect("there").ino;
     volume.sync().expect("synced");
@@ -269,6 +269,6 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
         volume.link(linked, dir, b"linked").expect("linked");
         volume.sync().expect("synced");
     });
-    // Its first sector, its inode, the new name, the old one: each waits for the one before.
+    // Its first sector, its inode, the new name, the old one: each waits for the previous one.
     assert_eq!((counts.barriers, counts.syncs), (3, 1));
 }

@@ -1,11 +1,11 @@
-//! Crashes amid random changes, and operations on a volume in use between them: on a device that loses
-//! unsynced writes, with a crash at every barrier, recovery, and a check of the result.
+//! Crashes during random changes, and operations on a mounted volume between them: the device loses unsynced
+//! writes, with a crash at every barrier, followed by recovery and a check.
 //!
-//! The history since the last completed epoch is known. After recovery each name stands for an
-//! inode that it stood for in that history, each inode has contents that it had, and every name and
-//! inode that always existed exists; a check finds nothing; and the volume stays in use. A file that is or
-//! was large is overwritten in place, so it may have sectors of several of its states.
-//! `CFFS_CRASH_RANDOM_SEEDS` says how many seeds are tried, `CFFS_CRASH_RANDOM_SEED` replays one.
+//! The history since the last completed epoch is known. After recovery each name refers to an inode that it
+//! referred to in that history, each inode has contents from the history, and every name and inode that
+//! existed throughout exists; a check finds no problem; and the volume remains usable. A file that is or was
+//! large is overwritten in place, so its sectors may be from different states. `CFFS_CRASH_RANDOM_SEEDS` sets
+//! the number of seeds, `CFFS_CRASH_RANDOM_SEED` replays one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,20 +24,20 @@ use cffs::vfs::{
 
 use crate::setup::{Random, new, open, small_cache};
 
-/// Crash images taken at each barrier and sync.
+/// The number of crash images taken at each barrier and sync.
 const IMAGES_PER_BARRIER: usize = 4;
-/// Changes per seed.
+/// The number of changes per seed.
 const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
-/// An operation on the volume in use follows one in this many changes.
+/// One in this many changes is followed by an operation on the volume in use.
 const MAINTENANCE_EVERY: u64 = 6;
-/// The blocks of a cylinder group, of which most are never used, and the bytes of a journal in one of these.
+/// The blocks of a cylinder group, most of which stay unused, and the size of a journal in one of them.
 const CG_BLOCKS: u32 = 512;
 const JOURNAL_BYTES: u64 = 64 * 4096;
-/// A longer file is overwritten in place, and from then on.
+/// The size above which a file is overwritten in place from then on.
 const SMALL_BYTES: usize = 65_536;
 const BLOCK_BYTES: usize = 4096;
-/// The unit that a device writes as a whole.
+/// The size of an atomic write of the device.
 const SECTOR_BYTES: usize = 512;
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -48,7 +48,7 @@ enum Node {
     File(Vec<u8>),
 }
 
-/// All names, each by directory and name, and all inodes.
+/// All names, by directory and name, and all inodes.
 #[derive(Clone, Default)]
 struct Tree {
     names: BTreeMap<(InodeNo, Vec<u8>), InodeNo>,
@@ -83,7 +83,7 @@ fn walk(volume: &Volume) -> Tree {
     tree
 }
 
-/// The states since the last completed epoch, and the files that were large in one of them or before.
+/// The states since the last completed epoch, and the files that were large in one of them or earlier.
 struct History {
     states: Vec<Tree>,
     were_large: BTreeSet<InodeNo>,
@@ -96,7 +96,7 @@ impl History {
         history
     }
 
-    /// Adds the state that a volume has.
+    /// Adds the current state of a volume.
     fn note(&mut self, volume: &Volume) {
         let state = walk(volume);
         let is_large = |node: &Node| matches!(node, Node::File(bytes) if bytes.len() > SMALL_BYTES);
@@ -105,14 +105,14 @@ impl History {
         self.states.push(state);
     }
 
-    /// An epoch ended that began with this state or a later one.
+    /// Records the end of an epoch that began with this state or a later one.
     fn begin_with(&mut self, first: usize) {
         self.states.drain(..first);
         let states = &self.states;
         self.were_large.retain(|ino| states.iter().any(|state| state.inodes.contains_key(ino)));
     }
 
-    /// Whether an inode may be found like this after a crash.
+    /// Whether an inode may have this state after a crash.
     fn allows(&self, ino: InodeNo, found: &Node) -> bool {
         let was: Vec<&Node> =
             self.states.iter().filter_map(|state| state.inodes.get(&ino)).collect();
@@ -123,8 +123,8 @@ impl History {
     }
 }
 
-/// Whether a file has the size of one of its states, and each sector from one of them. The last block of a
-/// state is full of zeros after the end.
+/// Whether a file has the size of one of its states, and each sector is from one of them. The last block of a
+/// state is padded with zeros.
 fn is_of_sectors(was: &[&Node], found: &[u8]) -> bool {
     let states: Vec<&Vec<u8>> = was
         .iter()
@@ -152,7 +152,7 @@ fn find(volume: &Volume, dir: InodeNo, name: &[u8]) -> Option<InodeNo> {
 
 const DIRS: [&[u8]; 3] = [b"d0", b"d1", b"d2"];
 
-/// A directory, made if it is not there, and a name for a file in it.
+/// A directory, created if it does not exist, and a name for a file in it.
 fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (InodeNo, Vec<u8>) {
     let name = format!("f{}", random.below(6)).into_bytes();
     let dir = random.pick(&[&b""[..], DIRS[0], DIRS[1], DIRS[2]]);
@@ -168,7 +168,7 @@ fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (I
     (ino, name)
 }
 
-/// One random change. Some fail, as in reality, since their file does not exist.
+/// Makes one random change. Some fail, since their file does not exist.
 fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     let (dir, name) = pick_place(volume, random, history);
     let (other_dir, other_name) = pick_place(volume, random, history);
@@ -218,8 +218,8 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     }
 }
 
-/// An operation on a volume in use, which changes nothing that a program sees. Returns whether it makes
-/// earlier changes durable.
+/// An operation on a volume in use that changes nothing visible. Returns whether it makes earlier changes
+/// durable.
 fn maintain(volume: &Volume, random: &mut Random) -> bool {
     match random.below(8) {
         0 | 1 => {
@@ -233,7 +233,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
         3 => {
             let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
             let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
-            // Some volumes were made not to group files.
+            // Some volumes do not group files.
             volume.regroup(Scattered::Tree(ROOT), &all, go_on).is_ok()
         }
         4 => {
@@ -267,7 +267,7 @@ fn check(image: &MemoryDevice, repair: Repair, context: &str) -> fsck::Report {
     }
 }
 
-/// Runs the changes of one seed and returns how many states after a crash were tried.
+/// Runs the changes of one seed and returns the number of tried crash states.
 fn run(seed: u64, options: &MkfsOptions) -> usize {
     let blank = MemoryDevice::new(DEVICE_BYTES);
     mkfs::make(&blank, options).expect("mkfs");

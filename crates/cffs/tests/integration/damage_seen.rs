@@ -1,7 +1,7 @@
-//! Damage that was met while a volume was in use is remembered when it is unmounted: the next check
-//! looks at everything, and forgets it only when the volume is sound.
+//! Damage that was found while a volume was in use is recorded at unmount: the next check examines
+//! everything, and clears the record only when the volume is sound.
 //!
-//! Once, a damaged sector gave an error and a finding of a scrub, and after unmounting the check at
+//! Regression: a damaged sector caused an error and a finding of a scrub, but after unmounting, the check at
 //! the next boot said "clean, not checked".
 
 use std::io::IoSlice;
@@ -23,8 +23,8 @@ const ROOT: InodeNo = InodeNo::ROOT;
 const FRAGMENT_BYTES: u64 = 1024;
 const FILE_BYTES: usize = 5000;
 
-/// A volume with a directory of files, closed; and where a byte of the directory's sector and of the
-/// contents of a file lie.
+/// A closed volume with a directory of files; and the device offsets of a byte of the directory's sector and
+/// of a file's contents.
 struct Sample {
     device: Arc<MemoryDevice>,
     sector: u64,
@@ -78,7 +78,7 @@ fn codes(report: &Report) -> Vec<Code> {
     report.problems.iter().map(|problem| problem.code).collect()
 }
 
-/// Meets the damage of a directory's sector; the error that a call gets.
+/// Encounters the damage in a directory's sector; returns the error of a call.
 fn look(volume: &Volume) -> Error {
     let dir = volume.lookup(ROOT, b"dir").expect("the root directory is sound").ino;
     volume.lookup(dir, b"file-7").expect_err("its sector is damaged")
@@ -100,7 +100,7 @@ fn damage_outlives_an_unmount_until_it_is_repaired() {
     assert_eq!((superblock.state, damage.code, damage.ino), (State::Clean, 201, dir));
     assert!(damage.count >= 3, "{damage}");
 
-    // A boot preens: everything is looked at, and what a person must decide is left alone.
+    // Preening, as at boot, examines everything, and leaves decisions to a person.
     let report = check(&device, Repair::Preen);
     assert!(!report.skipped);
     assert_eq!(report.damage_seen, Some(damage));
@@ -127,7 +127,7 @@ fn contents_that_were_damaged_are_read_by_the_check() {
     assert_eq!(codes(&check(&device, Repair::Preen)), [Code::Contents]);
 }
 
-/// A cable that failed for a moment: the check finds nothing, and the volume counts as sound again.
+/// A cable that failed for a moment: the check finds no problem, and the volume counts as sound again.
 #[test]
 fn damage_that_is_gone_is_forgotten_by_a_full_check() {
     let Sample { device, sector, .. } = sample();
@@ -155,7 +155,7 @@ fn metadata_that_the_device_failed_to_read_is_checked_later() {
         let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
         let volume = cffs::open(faulty.clone(), Arc::new(TestClock::default()), options).unwrap();
         if !is_remembered {
-            // What is read for the contents alone.
+            // Data that is read only for the contents.
             let dir = volume.lookup(ROOT, b"dir").unwrap().ino;
             let file = volume.lookup(dir, b"file-7").unwrap().ino;
             faulty.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
@@ -213,8 +213,8 @@ fn a_volume_that_is_open_read_only_is_not_written_to() {
     assert_eq!(device.snapshot(), before);
 }
 
-/// The background writes the record, so that a crash does not take it; and a volume that was in use
-/// is not recovered by its intent log alone.
+/// The background writes the record, so that a crash does not lose it; and a volume with a record is not
+/// recovered by its intent log alone.
 #[test]
 fn a_crash_keeps_the_record() {
     let Sample { device, sector, .. } = sample();
@@ -231,7 +231,7 @@ fn a_crash_keeps_the_record() {
     assert!(error.to_string().contains("damaged beyond what a crash explains"), "{error}");
 }
 
-/// The system area is needed to open the volume at all.
+/// The system area is required to open the volume.
 #[test]
 fn a_volume_that_cannot_be_opened_remembers_why() {
     let Sample { device, .. } = sample();
@@ -243,7 +243,7 @@ fn a_volume_that_cannot_be_opened_remembers_why() {
     open(&device, OpenOptions::default()).unwrap().close().unwrap();
 }
 
-/// Changes from before the damage was met are not lost; later changes are refused.
+/// Changes from before the damage was found are not lost; later changes are refused.
 #[test]
 fn after_damage_changes_are_refused_if_so_asked() {
     let refuse = OpenOptions { errors: ErrorsPolicy::RemountReadOnly, ..OpenOptions::default() };

@@ -1,6 +1,6 @@
-//! Volumes with damage that the checksums do not show. Whatever the bytes say, an operation ends,
-//! with an answer or an error; and where fsck says that it mended a volume, a second run finds
-//! nothing, and the volume can be read and changed.
+//! Volumes with damage that checksums do not detect. Whatever the bytes, every operation ends with a result
+//! or an error; and if fsck reports a repair as complete, a second run finds no problem, and the volume can
+//! be read and changed.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
     sample::kinds().into_iter().map(with_regions).collect()
 });
 
-/// The volume, and the change in it.
+/// The volume, and its changes.
 fn damages() -> impl Strategy<Value = (usize, Vec<damage::Change>)> {
     (0..VOLUMES.len(), prop::collection::vec(any::<damage::Change>(), 1..5))
 }
@@ -42,15 +42,15 @@ fn a_volume_without_damage_is_clean() {
     for (image, regions) in VOLUMES.iter() {
         let report = check(&MemoryDevice::from_image(image.clone()), Repair::No).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
-        // Changes to nothing keep every checksum right, so the damage below is only what it says.
+        // Changes to the same values keep every checksum valid, so the damage below is only the intended one.
         let same = damage::damaged(image, regions, &[]);
         assert_eq!(same, *image);
         assert!(damage::change(image).is_ok());
     }
 }
 
-/// The root directory claims half a TiB: once, every sector of that was looked for when the next
-/// file found its place.
+/// The root directory claims half a TiB. Regression: every sector of that was searched when the next file was
+/// placed.
 #[test]
 fn a_directory_larger_than_its_blocks_is_refused() {
     let (image, regions) = &VOLUMES[1];
@@ -64,8 +64,8 @@ fn a_directory_larger_than_its_blocks_is_refused() {
     damage::read_all(&device.snapshot()).unwrap();
 }
 
-/// An entry of the root directory has the root's own number: once, a rename of it held the directory
-/// while it waited for the file, which was the same.
+/// An entry of the root directory has the root's own number. Regression: a rename of it deadlocked, holding
+/// the directory while waiting for the file, which was the same.
 #[test]
 fn an_entry_that_names_its_own_directory_is_refused() {
     let (image, regions) = &VOLUMES[0];
@@ -98,8 +98,8 @@ fn an_entry_that_names_its_own_directory_is_refused() {
     assert!(volume.unlink(&Caller::ROOT, InodeNo::ROOT, name).is_err());
 }
 
-/// An inode of the external table gets the number of one before it, of another type: once, its name
-/// was given its place and kept the type of the other.
+/// An inode of the external table gets the number of an earlier one, with another type. Regression: its
+/// name got the other's place but kept its type.
 #[test]
 fn a_second_inode_of_a_number_may_be_of_another_type() {
     let (image, regions) = &VOLUMES[1];
@@ -116,7 +116,7 @@ fn a_second_inode_of_a_number_may_be_of_another_type() {
         let holds = |region: &damage::Region, number: u64| {
             let mut bytes = vec![0; region.len];
             image.read(region.start, &mut bytes).unwrap();
-            // The record follows the heads of the sector and of the entry.
+            // The record comes after the heads of the sector and of the entry.
             let mut records = bytes.windows(8).enumerate().skip(40);
             let found = records.find(|(_, bytes)| **bytes == number.to_le_bytes());
             found.filter(|_| bytes.starts_with(b"CFse")).map(|(at, _)| at)
@@ -138,9 +138,9 @@ fn a_second_inode_of_a_number_may_be_of_another_type() {
     }
 }
 
-/// Sectors of 512 bytes, eight to a block, and one of them has another number than that of its
-/// place: once, the whole block was given up for it with a file in one of the others, and what the
-/// search for the block claimed in vain stayed marked as used.
+/// Sectors of 512 bytes, eight to a block, one of which has a wrong sector number. Regression: the whole
+/// block was given up, including a file in another sector, and blocks claimed by the unsuccessful search
+/// stayed marked as used.
 #[test]
 fn a_sector_that_lies_about_its_number_costs_no_file() {
     let (_, volume) = sample::open(&VOLUMES[2].0, true).unwrap();
@@ -148,8 +148,8 @@ fn a_sector_that_lies_about_its_number_costs_no_file() {
     assert!(sectors_that_lie_cost_no_file(2, large) > 8);
 }
 
-/// The same in the external inode table: once, the sector was made empty, and where it had the
-/// inodes of files whose names were intact, these went to lost+found or were gone.
+/// The same in the external inode table. Regression: the sector was emptied, and files whose inodes it
+/// contained went to lost+found or were lost, although their names were intact.
 #[test]
 fn a_sector_of_the_external_table_that_lies_about_its_number_costs_no_file() {
     let tried: Vec<usize> = (0..VOLUMES.len())
@@ -158,10 +158,10 @@ fn a_sector_of_the_external_table_that_lies_about_its_number_costs_no_file() {
     assert!(tried.iter().all(|sectors| *sectors > 0), "{tried:?}");
 }
 
-/// Gives each sector of a container on one of the volumes other numbers, and returns how many
-/// sectors it has.
+/// Gives each sector of a container on one of the volumes other numbers, and returns the number of sectors.
 fn sectors_that_lie_cost_no_file(volume: usize, container: InodeNo) -> usize {
-    /// The magic, the checksum, the number of the file and its generation lie before it.
+    /// The offset of the sector number: after the magic, the checksum, the number of the file and its
+    /// generation.
     const NUMBER_AT: u16 = 20;
     let (image, regions) = &VOLUMES[volume];
     let whole = check(&MemoryDevice::from_image(image.clone()), Repair::No).unwrap();
@@ -173,7 +173,7 @@ fn sectors_that_lie_cost_no_file(volume: usize, container: InodeNo) -> usize {
             continue;
         }
         tried += 1;
-        // The last is in another place of its block, so that the block seems to begin elsewhere.
+        // The last number belongs to another place in its block, so that the block seems to begin elsewhere.
         for number in [3, head[20] ^ 0x80, head[20] ^ 0x82] {
             let change = (index, NUMBER_AT, number);
             let device = MemoryDevice::from_image(damage::damaged(image, regions, &[change]));
@@ -204,7 +204,7 @@ proptest! {
     #[test]
     fn a_repair_is_complete(damages in damages()) {
         let device = MemoryDevice::from_image(damaged(damages));
-        // A volume whose superblock lies about its size, say, cannot be mended.
+        // Some volumes cannot be repaired, for example one whose superblock has a wrong size.
         if !check(&device, Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {
             return Ok(());
         }

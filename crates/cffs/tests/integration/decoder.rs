@@ -1,5 +1,5 @@
-//! The independent decoder, which knows only `docs/FORMAT.md`, against the file system: both must
-//! say the same of every volume, and the decoder must find what is wrong with a damaged one.
+//! Compares the independent decoder, which is written from `docs/FORMAT.md` alone, with the file system: both
+//! must agree on every volume, and the decoder must find damage.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use cffs::vfs::{Caller, NewKind, Volume, XattrMode, read_superblock};
 use crate::golden::{listing, sample};
 
 #[test]
-fn an_empty_volume_is_in_order() {
+fn an_empty_volume_has_no_problem() {
     for (name, options) in sample::kinds() {
         let image = sample::empty(&options).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
@@ -27,7 +27,7 @@ fn an_empty_volume_is_in_order() {
 }
 
 #[test]
-fn both_readers_say_the_same_of_a_volume_with_everything() {
+fn both_readers_agree_on_a_volume_with_everything() {
     for (name, options) in sample::kinds() {
         let image = sample::full(&options).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
@@ -37,7 +37,7 @@ fn both_readers_say_the_same_of_a_volume_with_everything() {
 }
 
 #[test]
-fn other_geometries_are_read_too() {
+fn other_geometries_are_decoded_too() {
     for (block_bytes, fragment_bytes, sector_bytes) in
         [(4096, 512, 1024), (4096, 4096, 4096), (8192, 1024, 2048), (16384, 4096, 512)]
     {
@@ -53,9 +53,9 @@ fn other_geometries_are_read_too() {
     }
 }
 
-/// Enough names for an index of several buckets, and enough pieces for a tree of two levels.
+/// Enough names for an index of several buckets, and enough extents for a tree of two levels.
 #[test]
-fn large_structures_are_read_too() {
+fn large_structures_are_decoded_too() {
     for (name, options) in sample::kinds() {
         let empty = sample::empty_of(&options, 32 << 20).unwrap();
         let (device, volume) = sample::open(&empty, false).unwrap();
@@ -85,10 +85,10 @@ fn fill_large(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// A volume whose UUID was changed after it was filled: its metadata keeps the seed that it was
-/// written with, in the copies of the superblock that still have the old UUID, too.
+/// A volume whose UUID was changed after it was filled: its metadata keeps its original seed, including
+/// copies of the superblock with the old UUID.
 #[test]
-fn a_seed_that_is_not_the_uuid_is_understood() {
+fn a_seed_that_differs_from_the_uuid_is_decoded() {
     let image = sample::full(&sample::kinds().remove(0).1).unwrap();
     let (_, volume) = sample::open(&image, true).unwrap();
     let expected = listing::of(&volume).unwrap();
@@ -106,10 +106,10 @@ fn a_seed_that_is_not_the_uuid_is_understood() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A volume that was small and has grown: its intent log is not as long as its size says, and a copy has
-/// the next size, to which growing was cut short.
+/// A small volume that was enlarged: the length of its intent log does not correspond to its size, and one
+/// copy has the next size, from an interrupted growth.
 #[test]
-fn a_volume_that_has_grown_is_read_too() {
+fn an_enlarged_volume_is_decoded_too() {
     for (name, options) in sample::kinds() {
         let small = sample::full(&options).unwrap();
         let old = read_superblock(&MemoryDevice::from_image(small.clone())).unwrap();
@@ -141,16 +141,16 @@ fn a_volume_that_has_grown_is_read_too() {
     }
 }
 
-/// Only then there may be something in the journal.
+/// Only a volume in use may have blocks in its journal.
 fn mark_in_use(device: &dyn BlockDevice) -> Superblock {
     let superblock = Superblock { state: State::InUse, ..read_superblock(device).unwrap() };
     device.write_at(0, &[IoSlice::new(&superblock.encode())]).unwrap();
     superblock
 }
 
-/// A block in the journal counts, and not the old one at its place.
+/// The block in the journal is used, not the old one at its place.
 #[test]
-fn a_volume_with_a_journal_is_read_too() {
+fn a_volume_with_a_journal_is_decoded_too() {
     for (name, options) in sample::kinds() {
         let journal_bytes = 40 * u64::from(options.block_bytes);
         let image = sample::full(&MkfsOptions { journal_bytes, ..options }).unwrap();
@@ -161,14 +161,14 @@ fn a_volume_with_a_journal_is_read_too() {
         let device = MemoryDevice::from_image(image);
         let superblock = mark_in_use(&device);
         let layout = Layout::new(&superblock);
-        // What every reader needs: the system area and the first bitmap.
+        // The blocks that every reader needs: the system area and the first bitmap.
         for block in [layout.system_area(), layout.cg_bitmap(CgIndex(0))] {
             let at = layout.block_offset(block);
             let mut bytes = vec![0; layout.block_bytes as usize];
             device.read_at(at, &mut bytes).unwrap();
             let (journaled, doubt) = JournaledDevice::open(&device, &superblock);
             assert_eq!(doubt, None);
-            // The last image of a block counts.
+            // The last image of a block is used.
             assert!(journaled.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
             assert!(journaled.commit(&[(at, &bytes)]).unwrap());
             drop(journaled);
@@ -178,7 +178,7 @@ fn a_volume_with_a_journal_is_read_too() {
     }
 }
 
-/// A device on which each record of a journal takes so long that gaps are tried.
+/// A device on which each record of a journal takes so long that gaps are used.
 struct Slow {
     inner: MemoryDevice,
     ticks: AtomicU64,
@@ -215,7 +215,7 @@ impl BlockDevice for Slow {
 }
 
 #[test]
-fn records_behind_gaps_are_read_too() {
+fn records_after_gaps_are_decoded_too() {
     let (name, options) = sample::kinds().remove(0);
     let journal_bytes = 40 * u64::from(options.block_bytes);
     let image = sample::full(&MkfsOptions { journal_bytes, ..options }).unwrap();
@@ -230,7 +230,7 @@ fn records_behind_gaps_are_read_too() {
     device.read_at(at, &mut bytes).unwrap();
     let (journaled, doubt) = JournaledDevice::open(&device, &superblock);
     assert_eq!(doubt, None);
-    // With the first two the device has turned out to be slow; the last ones go between others.
+    // The first two show that the device is slow; the last ones are written between other records.
     for _ in 0..14 {
         assert!(journaled.commit(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
     }
@@ -240,9 +240,9 @@ fn records_behind_gaps_are_read_too() {
     assert_eq!(listing::decoded(&device.inner.snapshot()), expected, "{name}");
 }
 
-/// A decoder that found nothing wrong with anything would be of no use.
+/// A decoder that never reports a problem would be useless.
 #[test]
-fn the_decoder_sees_damage() {
+fn the_decoder_detects_damage() {
     let image = sample::full(&sample::kinds().remove(0).1).unwrap();
     let damaged = |offset: u64, byte: u8| -> Image {
         let device = MemoryDevice::from_image(image.clone());

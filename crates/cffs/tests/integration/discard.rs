@@ -1,5 +1,5 @@
-//! Discards: what a trim and `-o discard` give back to the device, what they cost, and what they leave
-//! alone. That they never take what a crash brings back is shown by the crash explorer, which has both.
+//! Discards: what a trim and `-o discard` return to the device, their cost, and what they spare. The crash
+//! explorer shows that they never discard data that a crash brings back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,8 +98,8 @@ fn a_trim_keeps_to_its_range_and_leaves_short_runs_alone() {
     assert_sound(&*device);
 }
 
-/// A trim once discarded the journal, which lies in a group that was never used: the next crash lost every
-/// change that the journal had, and even a volume that was closed could not be opened without a repair.
+/// Regression: a trim discarded the journal, which is in an unused group: the next crash lost every change
+/// that only the journal had, and even a closed volume could not be opened without a repair.
 #[test]
 fn a_trim_leaves_the_journal_alone() {
     let device = Arc::new(MemoryDevice::new(512 * MIB));
@@ -157,7 +157,7 @@ fn with_the_option_deleted_space_goes_back_by_itself() {
     volume.sync().expect("synced");
     assert!(device.snapshot().resident_bytes() > 40 * MIB);
     remove(&volume, "gone", gone);
-    // Each frees two fragments; the block goes with the last of them.
+    // Each removal frees two fragments; the block is free after the last one.
     for (index, ino) in small.into_iter().enumerate() {
         remove(&volume, &format!("small {index}"), ino);
         if index % 100 == 0 {
@@ -195,7 +195,7 @@ fn closing_discards_what_is_left() {
     }
 }
 
-/// Writers take free space while it is being discarded.
+/// Writers allocate free space while it is being discarded.
 #[test]
 fn blocks_written_meanwhile_are_not_discarded() {
     let device = made(64 * MIB);
@@ -242,7 +242,7 @@ fn blocks_written_meanwhile_are_not_discarded() {
     }
 }
 
-/// A device that fails discards only costs room, and a trim reports that.
+/// A device whose discards fail only wastes space, and a trim reports that.
 #[test]
 fn a_failed_discard_loses_nothing() {
     let inner = MemoryDevice::new(64 * MIB);

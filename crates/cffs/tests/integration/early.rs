@@ -1,4 +1,4 @@
-//! Contents that are written ahead of their epoch: which they are, and that a crash finds them with their
+//! Contents that are written before their epoch: which ones, and that after a crash they are found with their
 //! inodes or not at all.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const MIB: u64 = 1 << 20;
 
 type Device = TraceDevice<MemoryDevice>;
 
-/// An empty volume that has written an epoch; the next one is not due for long.
+/// An empty volume that has completed an epoch; the next one is not due soon.
 fn volume(options: OpenOptions) -> (Volume, Arc<Device>) {
     let inner = MemoryDevice::new(128 * MIB);
     mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
@@ -94,14 +94,14 @@ fn small_files_go_ahead_when_their_neighbours_are_there() {
             make(&volume, dir, &format!("{file}"), 4 * KIB);
         }
     }
-    // The older half ends within the third directory, whose older files make a long piece.
+    // The older half ends within the third directory, whose older files form a long piece.
     assert_eq!(early(&volume), (50 + 200 + 380) * 4 * KIB);
     assert_eq!(early(&volume), 315 * 4 * KIB);
-    // And then it ends there with a piece that is too short.
+    // Now it ends there with a piece that is too short.
     assert_eq!(early(&volume), 0);
 }
 
-/// As a source tree is unpacked.
+/// The pattern of unpacking a source tree.
 #[test]
 fn a_tree_of_small_directories_goes_one_after_the_other() {
     let (volume, device) = volume(OpenOptions::default());
@@ -110,7 +110,7 @@ fn a_tree_of_small_directories_goes_one_after_the_other() {
         (0..14).map(|file| make(&volume, dir, &format!("{file}"), 4 * KIB * (file % 4))).collect()
     };
     let files: Vec<InodeNo> = (0..40).flat_map(fill).collect();
-    // The empty files have nothing to write: 40 directories of 10 files are 400, and the older half of them
+    // Empty files have no contents to write: 40 directories of 10 files make 400 files, and the older half
     // ends with the twentieth directory.
     let bytes = 4 * KIB * (4 + 2 * 3 + 3 * 3);
     assert_eq!(early(&volume), 20 * bytes);
@@ -132,7 +132,7 @@ fn a_tree_of_small_directories_goes_one_after_the_other() {
     is_sound(&volume, &device);
 }
 
-/// As people work, and programs that keep a file in each of many directories.
+/// The pattern of interactive work, and of programs that keep a file in each of many directories.
 #[test]
 fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
     let (volume, device) = volume(OpenOptions::default());
@@ -147,11 +147,12 @@ fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
         (0..19).map(|number| directory(&volume, &format!("{number}"))).collect();
     let (done, by_turns) = dirs.split_at(13);
     done.iter().for_each(|dir| fill(&[*dir], 20));
-    // Six of the nineteen directories of the older half go on in the younger one: the others wait with them.
+    // Six of the nineteen directories of the older half continue in the younger one: the others wait with
+    // them.
     fill(by_turns, 140);
     assert_eq!(early(&volume), 0);
 
-    // One alone is no turn, however often the next directory follows it.
+    // A single directory does not alternate, however often another one follows it.
     volume.sync().expect("sync");
     for dir in done {
         make(&volume, by_turns[0], &format!("second {dir:?}"), 16 * KIB);
@@ -170,7 +171,7 @@ fn the_rest_of_a_directory_follows_it() {
     };
     let first = fill("first directory", 44);
     fill("second directory", 36);
-    // The older half are 40 files of the first, the younger begins with its last four.
+    // The older half consists of 40 files of the first directory; the younger one begins with its last four.
     assert_eq!(early(&volume), 40 * 32 * KIB);
     fill("third directory", 40);
     assert_eq!(early(&volume), (4 + 36) * 32 * KIB);
@@ -193,8 +194,8 @@ fn a_file_that_is_changed_here_and_there_waits_for_its_epoch() {
 #[test]
 fn references_to_contents_wait_for_them() {
     let (volume, device) = volume(OpenOptions { early_bytes: 4 * KIB, ..OpenOptions::default() });
-    // The intent log has listed the place of names and space with the first file, so that nothing but
-    // the contents comes before the names.
+    // With the first file, the intent log has listed the place of names and space, so that only the contents
+    // are written before the names.
     make(&volume, ROOT, "file", 8 * KIB);
     let before = device.counts();
     assert_eq!(early(&volume), 8 * KIB);
@@ -206,7 +207,7 @@ fn references_to_contents_wait_for_them() {
     is_sound(&volume, &device);
 }
 
-/// The device works while an epoch is prepared, and has the contents before anything leads to them.
+/// The device is busy while an epoch is prepared, and has the contents before anything refers to them.
 #[test]
 fn an_epoch_begins_with_contents() {
     let inner = MemoryDevice::new(128 * MIB);
@@ -232,7 +233,7 @@ fn an_epoch_begins_with_contents() {
     thread::scope(|scope| {
         let sync = scope.spawn(|| volume.sync());
         assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
-        // While contents are written, changes go on, and the same epoch takes them.
+        // While contents are written, changes continue, and the same epoch includes them.
         files(600, 1, 4 * KIB);
         drop(held);
         sync.join().expect("no panic").expect("sync");
@@ -246,7 +247,7 @@ fn an_epoch_begins_with_contents() {
     volume.sync().expect("sync");
     assert_eq!(traced.counts().writes, before.writes, "nothing is left");
 
-    // A few go in one sweep with all else that is new, however much that is.
+    // A few files are written in one sweep with all other new data, however large that is.
     let dir = directory(&volume, "few");
     for name in 0..6000 {
         make(&volume, dir, &format!("{name:0200}"), 0);
@@ -282,7 +283,7 @@ fn a_file_that_freed_space_early_is_not_left_behind() {
         volume.sync_file(other, false).expect("fsync");
     };
     let unplaced = |file| volume.admin().explain(file).expect("placed").unplaced_bytes;
-    // The small file moves, the large one is overwritten in place.
+    // The small file is relocated; the large one is overwritten in place.
     write(&volume, small, 0, 8 * KIB);
     assert_eq!(early(&volume), 8 * KIB);
     write(&volume, large, 0, MIB);
@@ -314,9 +315,9 @@ fn the_background_writes_early_when_there_is_enough() {
     is_sound(&volume, &device);
 }
 
-/// A copy reads as much as it writes, and the device would go back and forth for each piece.
+/// A copy reads as much as it writes, and the device would seek back and forth for each piece.
 #[test]
-fn the_background_leaves_a_device_that_is_read_alone() {
+fn the_background_does_not_write_early_while_the_device_is_read() {
     let (volume, device) = volume(OpenOptions::default());
     let cold = make(&volume, ROOT, "cold", 4 * MIB);
     volume.close().expect("closed");
@@ -341,7 +342,7 @@ fn the_background_leaves_a_device_that_is_read_alone() {
     is_sound(&volume, &device);
 }
 
-/// And for each epoch, too.
+/// The same holds for each epoch.
 #[test]
 fn epochs_are_longer_where_as_much_is_read() {
     let (volume, device) = volume(OpenOptions::default());
@@ -395,7 +396,7 @@ fn a_stream_goes_ahead_without_epochs() {
         thread::scope(|scope| {
             let background = scope.spawn(|| volume.writer().background());
             assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
-            // While that is written, as much comes as would ask for an epoch.
+            // While that is written, enough new data arrives to make an epoch due.
             write(&volume, file, round * 14 * MIB, 7 * MIB);
             drop(held);
             background.join().expect("no panic").expect("background");
@@ -406,7 +407,7 @@ fn a_stream_goes_ahead_without_epochs() {
     volume.close().expect("closed");
 }
 
-/// An epoch waits for the device more than once. Right after mounting it would be one of few changes.
+/// An epoch waits for the device several times. Immediately after mounting, it would contain few changes.
 #[test]
 fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
     let (volume, device) = volume(OpenOptions::default());
@@ -422,7 +423,7 @@ fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
     is_sound(&volume, &device);
 }
 
-/// However little it is.
+/// Even a small amount.
 #[test]
 fn changes_after_a_pause_are_written_when_they_have_waited() {
     let interval = Duration::from_millis(20);

@@ -1,6 +1,6 @@
-//! Recovery from the intent log: that it finds what the full check would find, after crashes of a
-//! volume that passes clean points while it is in use; that it knows when it is not enough; and
-//! that it costs the same whatever the size of the volume.
+//! Recovery by the intent log: it finds everything that a full check would find, after crashes of a volume
+//! that reaches clean points while in use; it detects when the log is not enough; and its cost is independent
+//! of the volume's size.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn preen(device: &dyn BlockDevice) -> Report {
     fsck::check(device, &options, &()).expect("recovered")
 }
 
-/// Whatever recovery did, the full check of the volume has nothing to say.
+/// After recovery, a full check of the volume finds no problem.
 fn assert_sound(device: &dyn BlockDevice, context: &str) {
     let options =
         CheckOptions { force: true, contents: true, threads: 1, ..CheckOptions::default() };
@@ -32,7 +32,7 @@ fn assert_sound(device: &dyn BlockDevice, context: &str) {
     assert!(report.recovered.is_empty(), "{context}: {:?}", report.recovered);
 }
 
-/// Recovers, for which looking at what is busy has to be enough.
+/// Recovers a volume for which the intent log must be enough.
 fn recover(image: Image, context: &str) -> Image {
     let device = MemoryDevice::from_image(image);
     let report = preen(&device);
@@ -42,7 +42,7 @@ fn recover(image: Image, context: &str) -> Image {
     device.snapshot()
 }
 
-/// Changes of all kinds in a few directories, with files that lose their names while in use.
+/// Changes of all kinds in a few directories, including files that lose their names while in use.
 struct Workload {
     volume: Volume,
     random: Random,
@@ -146,7 +146,7 @@ impl Workload {
             }
             12 => {
                 let Some(ino) = self.orphans.pop() else { return Ok(()) };
-                // Perhaps it gets a name before.
+                // It may get a name before.
                 let named = match len.is_multiple_of(2) {
                     true => volume.link(ino, dir, &name).map(|attr| released(attr.ino)),
                     false => Ok(()),
@@ -159,7 +159,7 @@ impl Workload {
     }
 }
 
-/// Crashes of a volume that is changed all the time and passes clean points meanwhile.
+/// Crashes of a volume that is continuously changed and reaches clean points.
 fn crashes(embed: bool, seed: u64) -> u64 {
     let blank = MemoryDevice::new(64 << 20);
     let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
@@ -209,15 +209,15 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     assert_eq!(report.fast, None);
     assert_eq!(report.full_because.as_deref(), Some("the intent log is incomplete"));
     assert_sound(&crashed, "full log");
-    // The next epoch is a clean point, from which the log starts again.
+    // The next epoch is a clean point, at which the log restarts.
     volume.make(&Caller::ROOT, ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
     assert!(!volume.admin().intent_log().incomplete);
     recover(device.snapshot(), "restarted log");
 }
 
-/// A torn sector was taken for the end of the log: recovery passed over all that the log lists, said that
-/// all was well, and gave inode numbers and space out again.
+/// Regression: a torn sector was taken for the end of the log: recovery ignored all entries after it,
+/// reported success, and reused allocated inode numbers and space.
 #[test]
 fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     let device = Arc::new(MemoryDevice::new(32 << 20));
@@ -253,7 +253,7 @@ fn a_torn_sector_of_the_log_asks_for_the_full_check() {
     }
 }
 
-/// The bytes of the table of inodes as the device has it, and whether an extent tree maps it.
+/// The size of the inode table on the device, and whether an extent tree maps it.
 fn table_of_inodes(device: &dyn BlockDevice) -> (u64, bool) {
     let layout = Layout::new(&read_superblock(device).expect("a superblock"));
     let place = layout.system_container(InodeNo::LOCATOR);
@@ -265,7 +265,7 @@ fn table_of_inodes(device: &dyn BlockDevice) -> (u64, bool) {
     (record.inode.size.get(), record.inode.map_root.get() != 0)
 }
 
-/// Makes a directory of enough files for their numbers to need one more block of the table.
+/// Creates a directory with enough files to need another block of the inode table.
 fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
     let dir = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
     for index in 0..256 {
@@ -277,8 +277,8 @@ fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
     }
 }
 
-/// A volume whose table of inodes lies in pieces, more than there is room for in the table's inode: it
-/// has grown where no two free blocks lay side by side.
+/// A volume whose inode table has more extents than fit into its inode: it has grown while no two adjacent
+/// blocks were free.
 fn volume_with_a_table_in_pieces() -> Image {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -310,9 +310,9 @@ fn volume_with_a_table_in_pieces() -> Image {
     device.snapshot()
 }
 
-/// Recovery places the blocks of the table that no clean point has placed yet, and maps the table by a new
-/// extent tree. The blocks of the old tree must be free then: the bitmaps have them as used, and no record of
-/// the log lists them.
+/// Recovery allocates the blocks of the table that no clean point has allocated yet, and maps the table by a
+/// new extent tree. The blocks of the old tree must then be free: they are marked as used in the bitmaps, and
+/// no record of the log lists them.
 #[test]
 fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     let mut image = volume_with_a_table_in_pieces();
@@ -338,7 +338,7 @@ fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     }
 }
 
-/// Directories of 100 files, in a tree with ten directories in each.
+/// Directories of 100 files, in a tree with a fan-out of ten.
 fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     let device = Arc::new(TraceDevice::new(MemoryDevice::new(1 << 40)));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -381,7 +381,7 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
     (device, volume)
 }
 
-/// The requests of recovery after a crash: from the intent log, and by the full check.
+/// The requests of recovery after a crash: by the intent log, and by a full check.
 fn costs(files: u64) -> [Counts; 2] {
     let (device, _volume) = tree_of(files);
     let image = device.inner().snapshot();

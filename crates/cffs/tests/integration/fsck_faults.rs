@@ -1,5 +1,5 @@
-//! Checking, repairing and making a volume on a device that fails at each step: whatever was not done,
-//! no report says that all is well, and the next repair on a sound device completes it.
+//! Checking, repairing and making a volume on a device that fails at each step: no report of an incomplete
+//! run claims success, and the next repair on a working device completes it.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     cffs::open(device.clone(), Arc::new(TestClock::default()), options).unwrap()
 }
 
-/// Volumes in the states that a check meets: clean, left by a crash, damaged.
+/// Volumes in the states that a check may find: clean, after a crash, damaged.
 fn volumes() -> Vec<(&'static str, Image)> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).unwrap();
@@ -65,7 +65,7 @@ fn check(device: &dyn BlockDevice, repair: Repair) -> Result<Report, Error> {
     fsck::check(device, &CheckOptions { force, ..options }, &())
 }
 
-/// One row: a volume, a way to check it, requests that fail from the `nth` on (or that one alone).
+/// One case: a volume, a kind of check, and requests that fail from the `nth` on (or only that one).
 fn row(name: &str, image: &Image, repair: Repair, target: &Target, strike: Strike) -> bool {
     let what = format!("{name}, {repair:?}, {:?} {strike:?}", target.kinds);
     let sound = check(&MemoryDevice::from_image(image.clone()), repair).unwrap();
@@ -80,7 +80,7 @@ fn row(name: &str, image: &Image, repair: Repair, target: &Target, strike: Strik
         Ok(report) if was_struck && *target != Target::reads() => {
             panic!("{what}: a request was lost, and the report is {report:?}");
         }
-        // A read that fails is made again, sector by sector.
+        // A failed read is repeated sector by sector.
         Ok(report) if report.unreadable_sectors == 0 => {
             assert_eq!(report.exit_code(), sound.exit_code(), "{what}");
         }

@@ -1,5 +1,5 @@
-//! An fsync of one file: it writes that file and what is small, leaves behind what others stream, and
-//! never leaves behind what something else on the device relies on.
+//! An fsync of one file writes that file and small changes, leaves out data that other programs stream, and
+//! never leaves out changes that other data on the device depends on.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,10 +20,10 @@ use crate::setup::FILE;
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Changed pages of the locator table, which is written at clean points, take less memory than this.
+/// The locator table is written at clean points; its dirty pages take less memory than this.
 const DERIVED: u64 = 64 * KIB;
 
-/// A device that loses what was not synced, and that can be held.
+/// A device that loses unsynced writes, and whose requests can be held.
 type Device = HoldDevice<VolatileDevice>;
 
 fn new_device(size_bytes: u64) -> Arc<Device> {
@@ -36,7 +36,7 @@ fn made_device(size_bytes: u64, options: &MkfsOptions) -> Arc<Device> {
     Arc::new(HoldDevice::new(VolatileDevice::new(blank.snapshot())))
 }
 
-/// The volume that a crash now would leave, recovered and found sound.
+/// The volume that a crash now would leave, recovered and checked.
 fn after_crash(device: &Device) -> Volume {
     let device = MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"));
     let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
@@ -100,7 +100,7 @@ fn written(volume: &Volume, work: impl FnOnce()) -> u64 {
     volume.stats().device_written_bytes - before
 }
 
-/// Makes a small file, syncs it, and returns what that wrote.
+/// Creates and syncs a small file; returns the bytes written.
 fn fsync_another(volume: &Volume) -> u64 {
     let small = make(volume, "small", 4 * KIB, 9);
     written(volume, || fsync(volume, small))
@@ -113,7 +113,7 @@ fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
     let big = make(&volume, "big", 8 * MIB, 1);
     volume.sync().expect("sync");
 
-    // Overwritten in place and grown.
+    // Partly overwritten in place, partly grown.
     write(&volume, big, 0, 10 * MIB, 2);
     let bytes = fsync_another(&volume);
     assert!(bytes < 128 * KIB, "{bytes} bytes for a file of 4 KiB");
@@ -123,7 +123,7 @@ fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
     assert_is(&crashed, "small", 4 * KIB, 9);
     assert_is(&crashed, "big", 8 * MIB, 1);
 
-    // Once more: what was left behind is left behind again, and then taken.
+    // The same again: it is left out again, and then included.
     write(&volume, big, 0, 11 * MIB, 3);
     let again = make(&volume, "again", 300, 4);
     assert!(written(&volume, || fsync(&volume, again)) < 128 * KIB);
@@ -187,8 +187,8 @@ fn a_file_that_the_device_does_not_have_is_not_left_behind() {
     }
 }
 
-/// A program that writes a file and renames it over the old one, without an fsync between, finds one or the
-/// other, whole.
+/// A program that writes a file and renames it over the old one, without an fsync in between, finds the
+/// complete old or new file.
 #[test]
 fn a_file_with_a_new_name_is_not_left_behind() {
     let device = new_device(64 * MIB);
@@ -206,7 +206,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
     let crashed = after_crash(&device);
     assert_is(&crashed, "target", 4 * MIB, 3);
     assert_is(&crashed, "second name", 4 * MIB, 4);
-    // Renamed before it was written, and then left behind.
+    // Renamed before it was written, and then left out.
     write(&volume, temporary, 0, 4 * MIB, 5);
     let again = make(&volume, "again", 300, 4);
     fsync(&volume, again);
@@ -214,7 +214,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
     assert_is(&after_crash(&device), "target", 4 * MIB, 3);
 }
 
-/// Otherwise another file could get the freed space while the inode on the device still refers to it.
+/// Otherwise another file could be given the freed space while the inode on the device still refers to it.
 #[test]
 fn a_file_that_freed_space_is_not_left_behind() {
     let cut = |volume: &Volume, ino, size| {
@@ -235,7 +235,7 @@ fn a_file_that_freed_space_is_not_left_behind() {
         }
         write(&volume, big, 0, 2 * MIB, 2);
         fsync_another(&volume);
-        // Others take what is free now.
+        // Other files allocate the free space.
         for number in 0..40 {
             let other =
                 volume.make(&Caller::ROOT, ROOT, format!("other {number}").as_bytes(), &FILE);
@@ -264,7 +264,7 @@ fn changes_left_behind_are_written_by_the_next_background_epoch() {
     volume.sync().expect("sync");
     let began = Instant::now();
     write(&volume, big, 0, 4 * MIB, 2);
-    // Epochs that leave it behind do not put off the one that takes it.
+    // Epochs that leave it out do not delay the one that includes it.
     for number in 0.. {
         write(&volume, small, 0, KIB, number);
         fsync(&volume, small);
@@ -351,8 +351,8 @@ fn an_fsync_of_an_unchanged_file_writes_nothing() {
     is_free("another name was added");
 }
 
-/// A file in a directory that the device has is its contents and a sector; the directory's own inode,
-/// of which only times and a count changed, waits. After a crash these follow from its names.
+/// For a file in a directory that is on the device, its contents and one sector are written; the directory's
+/// own inode, of which only times and a count have changed, waits. After a crash these follow from the names.
 #[test]
 fn a_directory_does_not_go_with_its_files() {
     let make_in = |volume: &Volume, dir: InodeNo, name: &str| {
@@ -367,7 +367,7 @@ fn a_directory_does_not_go_with_its_files() {
     let dir = volume.make(&Caller::ROOT, ROOT, b"dir", &new).expect("make").ino;
     let gone = make_in(&volume, dir, "gone").ino;
     volume.sync().expect("sync");
-    // The log lists once what is busy.
+    // The log lists busy objects once.
     fsync(&volume, make_in(&volume, dir, "first").ino);
 
     volume.unlink(&Caller::ROOT, dir, b"gone").expect("unlink");
@@ -395,7 +395,7 @@ fn a_directory_does_not_go_with_its_files() {
     assert_eq!((after.ctime, after.change), (now.ctime, now.change), "and so does a sync");
 }
 
-/// Callers that come while an epoch is written share the next one, whatever each waits for.
+/// Callers that arrive while an epoch is written share the next one, whichever files they sync.
 #[test]
 fn fsyncs_of_several_files_share_an_epoch() {
     const FILES: usize = 8;
@@ -433,7 +433,7 @@ fn fsyncs_of_several_files_share_an_epoch() {
     (0..FILES).for_each(|number| assert_is(&crashed, &format!("file {number}"), 2 * MIB, 2));
 }
 
-/// A file that was taken by an epoch is clean in memory from then on. What counts is the device.
+/// A file included in an epoch is clean in memory from then on. Only its state on the device counts.
 #[test]
 fn an_fsync_waits_for_the_epoch_that_has_taken_its_file() {
     for data_only in [false, true] {
@@ -450,7 +450,7 @@ fn an_fsync_waits_for_the_epoch_that_has_taken_its_file() {
                 volume.sync_file(file, data_only).expect("fsync");
                 device.inner().durable()
             });
-            // One that did not wait would have returned by then.
+            // A call that did not wait would have returned by then.
             thread::sleep(Duration::from_millis(100));
             drop(held);
             let durable = waiter.join().expect("no panic");
@@ -462,7 +462,7 @@ fn an_fsync_waits_for_the_epoch_that_has_taken_its_file() {
     }
 }
 
-/// However they interleave: when an fsync returns, the device has what its file was before the call.
+/// However calls interleave: when an fsync returns, the device has the file's state from before the call.
 #[test]
 fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
     let device = new_device(64 * MIB);
@@ -488,8 +488,8 @@ fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
     });
 }
 
-/// Making a file whose name another file had given up wrote an epoch first, with a flush, and the fsync of
-/// that other file left the new one out: its epoch was over.
+/// Regression: creating a file with a vacated name first wrote an epoch, with a flush, and the fsync of the
+/// file that had vacated the name left the new file out, since its epoch had ended.
 #[test]
 fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() {
     for (embed, sector_bytes) in [(true, 4096), (true, 512), (false, 4096), (false, 512)] {
@@ -506,7 +506,7 @@ fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() 
         }
         volume.sync().expect("sync");
         let forced = volume.stats().epochs_forced;
-        // In its directory, where the entry may stay in its sector or not, and to another one.
+        // Within its directory, where the entry may stay in its sector or not, and to another directory.
         rename(&volume, "foo", "bar");
         make(&volume, "foo", 5 * KIB, 3);
         let long = "bar".repeat(60);
@@ -534,8 +534,8 @@ fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() 
     }
 }
 
-/// A directory cannot wait for a vacated name to leave the device, since files may move into it: that takes
-/// an epoch. What is made after that epoch goes with the fsync all the same.
+/// A directory cannot wait until a vacated name has left the device, since files may move into it: it needs
+/// an epoch. Files created after that epoch are still included in the fsync.
 #[test]
 fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
     let device = new_device(16 * MIB);
@@ -552,7 +552,7 @@ fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
     assert!(after.lookup(ROOT, b"foo").is_ok(), "the new directory is missing");
 }
 
-/// A file that replaces one that waits for a vacated name cannot wait itself: it takes an epoch.
+/// A file that replaces one that waits for a vacated name cannot wait itself: it needs an epoch.
 #[test]
 fn a_file_may_replace_one_with_a_vacated_name() {
     let device = new_device(16 * MIB);

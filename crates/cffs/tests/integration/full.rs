@@ -1,5 +1,5 @@
-//! A volume that is nearly full, and whose free space lies in pieces smaller than a block: what a call
-//! accepted reaches the device, and what there is no room for is refused by the call.
+//! A nearly full volume whose free space is in pieces smaller than a block: accepted changes reach the
+//! device, and calls refuse changes for which there is no space.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::setup;
 
 const FRAGMENT: usize = 1024;
 
-/// A volume without a free block but those that are set aside: every other fragment is free.
+/// A volume in which only reserved blocks are free: every other fragment is free.
 fn in_pieces(options: &MkfsOptions) -> (Arc<MemoryDevice>, Volume) {
     let empty = sample::empty_of(options, 8 << 20).unwrap();
     let (device, volume) = sample::open(&empty, false).unwrap();
@@ -47,7 +47,7 @@ fn closes_clean(device: &MemoryDevice, volume: &Volume) {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// Each file comes in more pieces than its inode has room for, and so needs a block for their list.
+/// Each file has more extents than fit into its inode, and so needs a block for their list.
 #[test]
 fn files_in_many_pieces_find_room_for_their_extents() {
     for (_, options) in sample::kinds() {
@@ -76,7 +76,7 @@ fn files_in_many_pieces_find_room_for_their_extents() {
     }
 }
 
-/// A directory takes a whole block. No more are promised than there are.
+/// A directory takes a whole block. No more blocks are reserved than exist.
 #[test]
 fn directories_are_made_as_long_as_there_are_blocks() {
     for (_, options) in sample::kinds() {
@@ -93,7 +93,7 @@ fn directories_are_made_as_long_as_there_are_blocks() {
     }
 }
 
-/// It is overwritten in place, since there is no other room.
+/// It is overwritten in place, since there is no other space.
 #[test]
 fn a_small_file_on_a_full_volume_can_be_overwritten() {
     for (_, options) in sample::kinds() {
@@ -124,19 +124,19 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
     }
 }
 
-/// How the end of a file is changed before it grows.
+/// The change of a file's end before it grows.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Not at all.
+    /// Unchanged.
     Kept,
-    /// It is overwritten in place.
+    /// Overwritten in place.
     Overwritten,
-    /// It is overwritten, and then cut off in the middle of a block.
+    /// Overwritten, and then truncated in the middle of a block.
     CutOff,
 }
 
-/// The last block of a file that grows goes to a new place, since others lie behind it: where there is none,
-/// the call that lets it grow says so, and the epoch does not have to.
+/// The last block of a growing file is relocated, since other files follow it: without space for that, the
+/// write fails, not the epoch.
 #[test]
 fn the_last_block_of_a_file_on_a_full_volume_grows_only_if_there_is_room() {
     const FILES: u64 = 40;
@@ -182,8 +182,8 @@ fn the_last_block_of_a_file_on_a_full_volume_grows_only_if_there_is_room() {
     }
 }
 
-/// A small file with a hole in its middle is overwritten from its beginning to its end: what of the new
-/// contents is refused leaves the old ones, whatever there was room for.
+/// A small file with a hole in its middle is overwritten from beginning to end: a refused part keeps the old
+/// contents, whatever space there was for the rest.
 #[test]
 fn a_refused_part_of_an_overwrite_leaves_the_old_contents() {
     const BLOCK: usize = 4 * FRAGMENT;
@@ -218,7 +218,7 @@ fn a_refused_part_of_an_overwrite_leaves_the_old_contents() {
     assert!(0 < refused && refused < 24, "{refused}");
 }
 
-/// One file in as many pieces as there is room for, then with holes, and reserved in part.
+/// A file with as many extents as possible, then with holes, and partly preallocated.
 #[test]
 fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
     for (_, options) in sample::kinds() {
@@ -253,7 +253,7 @@ fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
     }
 }
 
-/// A file with two names lies in the external table, which grows as long as there are blocks.
+/// The inode of a file with two names is in the external table, which grows while blocks are free.
 #[test]
 fn files_get_further_names_as_long_as_there_are_blocks() {
     for (_, options) in sample::kinds() {
@@ -262,7 +262,7 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
         let mut refused = 0;
         for number in (1..).step_by(2) {
             let Ok(file) = volume.lookup(dir, format!("{number}").as_bytes()) else { break };
-            // Something else to write, since that might settle what the name needs.
+            // Another change to write, since that might fulfil the reservation for the name.
             let mode = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
             volume.set_attr(&Caller::ROOT, InodeNo::ROOT, &mode).unwrap();
             match volume.link(file.ino, dir, format!("{}", number - 1).as_bytes()) {
@@ -279,8 +279,8 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
     }
 }
 
-/// The kernel forgets a removed file by a message without an answer. What finds no space waits for
-/// it, and not for files that a program goes on using.
+/// The kernel forgets a removed file by a message without an answer. An operation that finds no space waits
+/// for that, but not for files that a program keeps using.
 #[test]
 fn space_of_a_file_that_was_just_removed_is_waited_for() {
     let (_, options) = sample::kinds().swap_remove(0);
@@ -313,11 +313,11 @@ fn space_of_a_file_that_was_just_removed_is_waited_for() {
     closes_clean(&device, &volume);
 }
 
-/// A file that was cut off in the middle of a block, emptied, and made longer again was promised space for a
-/// page that it did not have.
+/// Regression: a file that was truncated in the middle of a block, emptied, and enlarged kept a reservation
+/// for a page that no longer existed.
 #[test]
 fn a_file_that_is_emptied_after_a_cut_has_no_promises_left() {
-    // A file of more than a segment is overwritten in place.
+    // A file longer than a segment is overwritten in place.
     let options = MkfsOptions { segment_bytes: 4096, ..MkfsOptions::default() };
     let (_, volume) = sample::open(&sample::empty_of(&options, 8 << 20).unwrap(), false).unwrap();
     let ino = setup::make_with(&volume, "file", &[7; 65_536]);

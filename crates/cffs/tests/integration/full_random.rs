@@ -1,8 +1,8 @@
-//! Random operations on volumes that stay nearly full: a refused operation leaves nothing behind, and a
-//! granted one finds its space in the epoch and at recovery. Debug builds check the invariants of the
-//! allocator and of inodes after each step.
+//! Random operations on volumes that stay nearly full: a refused operation has no effect, and an accepted one
+//! finds its space in the epoch and at recovery. Debug builds check the invariants of the allocator and of
+//! inodes after each step.
 //!
-//! `CFFS_FULL_SEEDS=FIRST-END` tries other seeds.
+//! `CFFS_FULL_SEEDS=FIRST-END` sets other seeds.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn acl(users: u32) -> Vec<u8> {
 }
 
 impl Full {
-    /// A new volume whose space is taken but for a few blocks, in whole or in pieces.
+    /// A new volume with only a few free blocks, whole or in pieces.
     fn new(options_of_volume: &MkfsOptions, seed: u64) -> Full {
         let mut random = Random(seed);
         let size = (2 + random.below(6)) << 20;
@@ -118,7 +118,7 @@ impl Full {
         Ok(())
     }
 
-    /// Many names in one directory, so that it needs blocks for sectors and an index.
+    /// Creates many names in one directory, so that it needs blocks for sectors and an index.
     fn make_many(&mut self) -> Result<()> {
         let (dir, from) = (self.dir(), self.random.below(1000));
         for number in from..from + 60 {
@@ -189,7 +189,7 @@ impl Full {
         }
     }
 
-    /// Forgets an inode, so that it may leave memory, or be deleted.
+    /// Forgets an inode, so that it may be evicted or deleted.
     fn release(&mut self) {
         let list = if self.random.below(3) == 0 { &mut self.dirs } else { &mut self.files };
         if list.len() > 1 {
@@ -217,7 +217,7 @@ impl Full {
         }
     }
 
-    /// A crash now is recovered from.
+    /// Checks that a crash now can be recovered from.
     fn check_crash(&self, what: &str) {
         let crashed = MemoryDevice::from_image(self.device.snapshot());
         let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
@@ -243,8 +243,8 @@ fn run(what: &str, options_of_volume: &MkfsOptions, seed: u64) {
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
 }
 
-// A change that was refused left promises with a directory that had not changed: the volume lost the space,
-// and builds with assertions panicked when the directory left memory.
+// Regression: a refused change left reservations with an unchanged directory: the volume lost that space, and
+// builds with assertions panicked when the directory was evicted.
 #[test]
 fn a_refused_operation_on_a_full_volume_leaves_nothing_behind() {
     let seeds = std::env::var("CFFS_FULL_SEEDS").unwrap_or_default();

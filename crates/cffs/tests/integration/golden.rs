@@ -1,9 +1,9 @@
-//! Volumes that were made when their version of the format was new. Every later program must read their
+//! Volumes made by the first programs with their version of the format. Every later program must read their
 //! contents and be able to write to them.
 //!
 //! `tests/golden/v2-NAME.image` is an image as text, `tests/golden/v2-NAME.listing` lists its files. They
-//! never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes those of a
-//! version of the format that has none yet.
+//! never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes those of a new
+//! version of the format.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,7 +21,7 @@ pub mod listing;
 #[path = "../golden/sample.rs"]
 pub mod sample;
 
-/// The unit of the text form: a line has the bytes of one chunk and how often it is repeated.
+/// The unit of the text form: a line has the bytes of one chunk and its repeat count.
 const CHUNK_BYTES: usize = 32;
 
 fn path(name: &str, extension: &str) -> PathBuf {
@@ -29,8 +29,8 @@ fn path(name: &str, extension: &str) -> PathBuf {
     dir.join(format!("v2-{name}.{extension}"))
 }
 
-/// The text form of an image: its size and sector, then each chunk that is not all zeros, with its
-/// offset and how often it follows itself.
+/// The text form of an image: its size and sector size, then each chunk that is not all zeros, with its
+/// offset and repeat count.
 fn to_text(image: &Image) -> String {
     let Geometry { size_bytes, sector_bytes } = image.geometry();
     let mut bytes = vec![0; size_bytes as usize];
@@ -67,7 +67,7 @@ fn from_text(text: &str) -> Image {
 
 type Golden = (&'static str, Image, String);
 
-/// The golden images with their names and listings.
+/// The golden images, with names and listings.
 static GOLDENS: LazyLock<Vec<Golden>> = LazyLock::new(|| {
     let write = std::env::var_os("CFFS_GOLDEN_WRITE").is_some();
     let read = |(name, options)| {
@@ -92,8 +92,8 @@ fn golden_volumes_read_as_they_were_meant() {
     }
 }
 
-/// Reading must not change the device, and a volume that was opened for writing and closed must
-/// have the same names and contents.
+/// Reading must not change the device, and a volume that was opened for writing and closed must have the same
+/// names and contents.
 #[test]
 fn golden_volumes_survive_being_opened() {
     for (name, image, expected) in GOLDENS.iter() {
@@ -117,7 +117,7 @@ fn golden_volumes_are_clean() {
     }
 }
 
-/// A later program writes what an earlier one, here the decoder, still reads.
+/// Earlier programs, here represented by the decoder, can read what a later program writes.
 #[test]
 fn golden_volumes_can_be_written_to() {
     for (name, image, _) in GOLDENS.iter() {

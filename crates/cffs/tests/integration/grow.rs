@@ -1,5 +1,4 @@
-//! Growing: from any size to any other, while the volume is used, with a crash at every barrier, and on
-//! devices that fail.
+//! Growing: from any size to any other, during use, with a crash at every barrier, and on failing devices.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: u64 = 4096;
-/// Blocks of a cylinder group, so few that small volumes have many.
+/// The blocks of a cylinder group: few, so that small volumes have many groups.
 const CG_BLOCKS: u32 = 128;
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, Error> {
@@ -42,7 +41,7 @@ fn small_on_large(blocks: u64, device_blocks: u64, files: u64) -> Image {
     volume.close().expect("closed");
     let sector_bytes = small.geometry().sector_bytes;
     let geometry = Geometry { size_bytes: device_blocks * BLOCK, sector_bytes };
-    // What lies beyond is left from something else.
+    // The rest contains old data of other programs.
     let large = MemoryDevice::with_geometry(geometry);
     let garbage = vec![0x5a; BLOCK as usize];
     for block in blocks..device_blocks {
@@ -100,8 +99,7 @@ fn blocks_of(device: &dyn BlockDevice) -> u64 {
     read_superblock(device).expect("a superblock").blocks
 }
 
-/// Sizes with every kind of last group: full, short, as short as it may be; one group and many; never
-/// used and in use.
+/// Sizes with every kind of last group: full, short, minimal; one group and many; unused and in use.
 #[test]
 fn a_volume_grows_from_any_size_to_any_other() {
     let cg = u64::from(CG_BLOCKS);
@@ -125,7 +123,7 @@ fn a_volume_grows_from_any_size_to_any_other() {
             volume.close().expect("closed");
             assert_sound(&*device, &format!("{from} to {to}"));
             assert_eq!(blocks_of(&*device) * BLOCK, size);
-            // All of it can be used.
+            // All of it is usable.
             let volume = open(device.clone()).expect("open again");
             assert_filled(&volume, 0..files + 4);
             let ino = volume.make(&Caller::ROOT, ROOT, b"all", &FILE).expect("made").ino;
@@ -142,7 +140,7 @@ fn a_volume_grows_from_any_size_to_any_other() {
     }
 }
 
-/// Every barrier and sync of it is one at which images are kept.
+/// Images are kept at every barrier and sync.
 #[test]
 fn a_crash_leaves_the_old_size_or_the_new_one() {
     let cg = u64::from(CG_BLOCKS);
@@ -157,7 +155,7 @@ fn a_crash_leaves_the_old_size_or_the_new_one() {
             let image = small_on_large(from, to, files);
             let device = Arc::new(CrashingDevice::new(image, 8, seed));
             let volume = open(device.clone()).expect("open");
-            // Something is changed, and something is in motion; or nothing at all.
+            // Either there are changed and pending files, or none.
             let made = if seed % 3 == 0 { 0 } else { 3 };
             fill(&volume, files..files + made);
             if seed % 3 == 1 {
@@ -186,7 +184,7 @@ fn a_crash_leaves_the_old_size_or_the_new_one() {
     assert!(seen[0] > 100 && seen[1] > 100, "{seen:?}");
 }
 
-/// Recovers, checks, grows what has not grown, and uses it. Returns the size after the crash.
+/// Recovers, checks, completes the growth, and uses the volume. Returns the size after the crash.
 fn try_crash(image: Image, durable: u64) -> u64 {
     let device = Arc::new(MemoryDevice::from_image(image));
     if read_superblock(&*device).expect("a superblock").state != State::Clean {
@@ -224,7 +222,7 @@ fn a_volume_grows_while_it_is_used() {
                         if done.load(Ordering::Acquire) || file == writer * 1000 + 200 {
                             break;
                         }
-                        // Growing may come later than the first volume is full.
+                        // The volume may be full before it grows for the first time.
                         if available_bytes(volume) < 128 << 10 {
                             thread::sleep(Duration::from_millis(1));
                             continue;
@@ -241,7 +239,7 @@ fn a_volume_grows_while_it_is_used() {
             })
             .collect();
         for (step, groups) in (1..).zip([4, 5, 9, 17, 40, 60]) {
-            // Some files were written before each step, and so during some.
+            // Some files were written before each step, and so some during it.
             let has_some = || written.load(Ordering::Relaxed) >= step * 4;
             for _ in (0..5000).take_while(|_| !has_some()) {
                 thread::sleep(Duration::from_millis(1));
@@ -278,7 +276,7 @@ fn an_impossible_size_is_refused_and_changes_nothing() {
     assert_sound(&*device, "refused");
 }
 
-/// The intent log lies before the first files, so it cannot grow with the volume.
+/// The intent log is followed by the first files, so it cannot grow with the volume.
 #[test]
 fn the_intent_log_keeps_its_size_when_a_volume_grows() {
     let device = Arc::new(MemoryDevice::new(1 << 30));
@@ -302,7 +300,7 @@ fn the_intent_log_keeps_its_size_when_a_volume_grows() {
     assert_sound(&*device, "grown");
 }
 
-/// The copies have the new size: one at the new end, and those that were there before.
+/// The copies have the new size: the one at the new end, and the earlier ones.
 #[test]
 fn a_lost_superblock_comes_back_with_the_new_size() {
     let cg = u64::from(CG_BLOCKS);
@@ -330,7 +328,7 @@ fn a_lost_superblock_comes_back_with_the_new_size() {
     }
 }
 
-/// Whatever request fails, the call says so, and the volume is whole afterwards.
+/// Whichever request fails, the call returns an error, and the volume is consistent afterwards.
 #[test]
 fn a_device_that_fails_leaves_the_old_size_or_the_new_one() {
     let image = small_on_large(300, 1500, 12);

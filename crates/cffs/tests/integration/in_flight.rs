@@ -1,4 +1,4 @@
-//! Readers and the evictor while an epoch is being written. What is not yet on the device is found in
+//! Readers and the evictor while an epoch is being written: data that is not yet on the device is found in
 //! memory, however little memory there is.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, OpenOptions, Volume, Xat
 const ROOT: InodeNo = InodeNo::ROOT;
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &[u8] = b"user.large";
-/// Each list of attributes has a block run of its own, and a few of them take more than all inodes may.
+/// Each list of attributes has a separate block run, and a few of them exceed the limit for all inodes.
 const ATTRIBUTE_BYTES: usize = 60_000;
 const FILES: u8 = 40;
 const BLOCK_BYTES: u64 = 4096;
@@ -32,7 +32,7 @@ fn set(volume: &Volume, ino: InodeNo, fill: u8) {
     volume.set_xattr(&Caller::ROOT, ino, NAME, &value, XattrMode::Any).expect("set");
 }
 
-/// Makes room for inodes again and again: their attributes go, or the inodes themselves.
+/// Repeatedly makes room for inodes: evicts their attributes, or the inodes themselves.
 fn evict(volume: &Volume) {
     let ino = make(volume, "large");
     for fill in 0..FILES {
@@ -42,7 +42,7 @@ fn evict(volume: &Volume) {
     }
 }
 
-/// Runs `meanwhile` while an epoch that has changes of `change` is at the device.
+/// Runs `meanwhile` while an epoch with the changes of `change` is in flight.
 fn with_epoch_in_flight(change: impl FnOnce(&Volume), meanwhile: impl FnOnce(&Volume)) {
     let device = Arc::new(Device::new(MemoryDevice::new(64 << 20)));
     mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
@@ -64,8 +64,8 @@ fn with_epoch_in_flight(change: impl FnOnce(&Volume), meanwhile: impl FnOnce(&Vo
     assert_eq!(report.problems, []);
 }
 
-/// Attributes in a block of their own were dropped from memory as soon as an epoch had encoded them. A reader
-/// that came before the epoch was on the device read what lay there before, and reported damage.
+/// Regression: attributes in separate blocks were dropped from memory as soon as an epoch had encoded them.
+/// A reader that came before the epoch was on the device read the old data there, and reported damage.
 #[test]
 fn attributes_that_an_epoch_writes_are_found_in_memory() {
     let files = |volume: &Volume| -> Vec<InodeNo> {
@@ -84,8 +84,8 @@ fn attributes_that_an_epoch_writes_are_found_in_memory() {
     });
 }
 
-/// The same with the extents of a file: after a hole was punched, the epoch writes nodes of the extent tree
-/// and no page of the file, so the inode could be forgotten while its tree was being written.
+/// The same for the extents of a file: after a hole was punched, the epoch writes nodes of the extent tree
+/// and no page of the file, so the inode could be evicted while its tree was being written.
 #[test]
 fn extents_that_an_epoch_writes_are_found_in_memory() {
     const PIECES: u64 = 600;
@@ -116,8 +116,8 @@ fn extents_that_an_epoch_writes_are_found_in_memory() {
     });
 }
 
-/// The step of an epoch was noted until the next epoch, also when a clean point had ended it: on an idle
-/// volume the log said that the device hangs.
+/// Regression: the step of an epoch stayed recorded until the next epoch, even after a clean point had ended
+/// it: on an idle volume the log reported that the device hangs.
 #[test]
 fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
     let device = Arc::new(Device::new(MemoryDevice::new(64 << 20)));
@@ -145,8 +145,9 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
     }
 }
 
-/// A page that was changed and then dropped by a hole kept its promises, and so did one that was
-/// cut off while others of its file were in flight: the volume had less and less space until it was closed.
+/// Regression: a page that was changed and then dropped by a hole kept its reservations, and so did a page
+/// truncated while others of its file were in flight: the volume lost more and more space until it was
+/// closed.
 #[test]
 fn promises_of_dropped_pages_are_released() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -1,5 +1,5 @@
-//! Volumes with a journal: what an fsync costs, what goes past the journal, and that everything which
-//! uses a volume knows what is in it.
+//! Volumes with a journal: the cost of an fsync, the writes that bypass the journal, and that everything that
+//! uses a volume takes its contents into account.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn is_there(volume: &Volume, name: &str, len: usize) -> bool {
     read == len && bytes[..len].iter().all(|byte| *byte == 7)
 }
 
-/// The device as after the death of the program that had the volume open.
+/// The device after the death of the program that had the volume open.
 fn as_it_is(device: &Device) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(device.inner().snapshot()))
 }
@@ -118,7 +118,7 @@ fn without_a_journal_an_fsync_of_a_new_file_is_two_writes_and_two_flushes() {
     assert_eq!(volume.stats().journal, None);
 }
 
-/// A volume that a crash left with a full journal is opened without it, and with it again.
+/// A volume with a full journal after a crash is opened without it, and with it again.
 #[test]
 fn a_journal_that_is_not_wanted_is_made_empty_and_not_written() {
     let device = device(4 * MIB);
@@ -170,7 +170,7 @@ fn large_epochs_bypass_the_journal() {
     assert!(is_there(&found, "large", bytes as usize));
 }
 
-/// Changes that an fsync made durable are only in the journal, and every reader of a volume finds them.
+/// Changes made durable by an fsync are only in the journal, and every reader of the volume finds them.
 #[test]
 fn every_reader_of_the_volume_finds_changes_in_the_journal() {
     let device = device(4 * MIB);
@@ -242,7 +242,7 @@ fn a_journal_that_is_damaged_in_use_is_not_passed_over() {
     }
     let left = as_it_is(&device);
     let superblock = read_superblock(&*left).expect("there");
-    // The second record: behind two headers and the first, which has at least two images.
+    // The second record: after two headers and the first record, which has at least two images.
     let second = (5..).find(|block| is_record(&left, &superblock, *block)).expect("there");
     damage(&left, &superblock, second);
     let error = open_with(left.clone(), OpenOptions::default()).map(drop).expect_err("refused");
@@ -258,7 +258,7 @@ fn a_journal_that_is_damaged_in_use_is_not_passed_over() {
     let crashing = CrashingDevice::new(left.snapshot(), 2, 1);
     check_without_journal(&crashing, Repair::Yes);
     for image in crashing.take_images() {
-        // A repair that was cut short is made again, by a person.
+        // A person repeats an interrupted repair.
         let device = Arc::new(MemoryDevice::from_image(image));
         if read_superblock(&*device).expect("there").state == State::Clean {
             continue;
@@ -295,7 +295,7 @@ fn a_journal_that_the_volume_has_no_room_for_is_refused() {
 
 type Memory = Arc<MemoryDevice>;
 
-/// A volume with its journal on a device of its own.
+/// A volume whose journal is on a separate device.
 fn made_external() -> (Memory, Memory) {
     let (home, journal) =
         (Arc::new(MemoryDevice::new(64 * MIB)), Arc::new(MemoryDevice::new(4 * MIB)));
@@ -311,7 +311,7 @@ fn copy(device: &Memory) -> Memory {
     Arc::new(MemoryDevice::from_image(device.snapshot()))
 }
 
-/// A volume that a crash left, with "journaled" in its journal on another device.
+/// A volume after a crash, with "journaled" in its journal on another device.
 fn crashed_external() -> (Memory, Memory) {
     let (home, journal) = made_external();
     let volume = open(Arc::new(paired(&home, &journal)));
@@ -384,7 +384,7 @@ fn a_volume_whose_journal_is_missing_foreign_or_cut_off_is_refused() {
     assert!(is_there(&volume, "journaled", 4096), "nothing of this has touched it");
 }
 
-/// Each of two volumes gets the journal of the other: neither is opened, and both are as they were.
+/// Each of two volumes gets the other's journal: neither is opened, and both are unchanged.
 #[test]
 fn swapped_journals_are_refused_and_nothing_is_lost() {
     let (first, second) = (crashed_external(), crashed_external());
@@ -411,7 +411,7 @@ fn a_journal_on_another_device_with_a_torn_header_is_used_and_a_damaged_one_is_n
     open(Arc::new(paired(&home, &journal))).close().expect("closed");
 }
 
-/// The way out when the journal is lost; should it turn up again, what it has no longer counts.
+/// The remedy when the journal is lost; if it turns up again, its contents are ignored.
 #[test]
 fn a_check_without_the_journal_leaves_it_out_for_good() {
     let (home, journal) = crashed_external();
@@ -426,7 +426,7 @@ fn a_check_without_the_journal_leaves_it_out_for_good() {
     let ino = make(&volume, "after", 4096);
     volume.sync_file(ino, false).expect("durable");
     let left = copy(&home);
-    // A crash while the journal was away needs no journal either.
+    // A crash while the journal was missing does not need one either.
     let volume = open(Arc::new(paired(&left, &stale)));
     assert!(is_there(&volume, "after", 4096) && !is_there(&volume, "journaled", 4096));
     let ino = make(&volume, "again", 4096);
@@ -451,7 +451,7 @@ fn a_journal_device_that_fails_is_given_up_and_nothing_is_lost() {
         volume.sync_file(ino, false).expect("durable");
         let stats = volume.stats().journal.expect("it has a journal");
         assert_eq!((stats.state, stats.failures, stats.live_bytes), (JournalState::Off, 1, 0));
-        // A crash now: the journal is not needed, and is not believed when it is back.
+        // A crash now: the journal is not needed, and ignored when it is back.
         let left = copy(&home);
         let none = OpenOptions { journal: JournalMode::None, ..OpenOptions::default() };
         let volume = open_with(copy(&left), none).expect("opened");
@@ -499,7 +499,7 @@ fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
     let filler = make(&volume, "filler", 40 << 20);
     volume.sync_file(filler, false).expect("durable");
     assert_eq!(volume.admin().grow(None).expect("grown"), 256 * MIB);
-    // More than the old part has room for.
+    // More than fits into the old part.
     let filler = make(&volume, "more", 40 << 20);
     volume.sync().expect("durable");
     let old_fragments = 64 * MIB / 1024;
@@ -539,7 +539,7 @@ fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
     assert_eq!(codes(&check(&*left, Repair::No)), []);
 }
 
-/// Each file that had room is there after a crash, and no other harm is done.
+/// Each file that fitted survives a crash, without other damage.
 #[test]
 fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
     let device = Arc::new(TraceDevice::new(MemoryDevice::new(8 * MIB)));
@@ -558,7 +558,7 @@ fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
     }
     assert!(durable > 50 && volume.writer().latched().is_none(), "{durable}");
     let journal = volume.stats().journal.expect("it has a journal");
-    // A clean point may come first and empty the journal, so the records do not always find it full.
+    // A clean point may empty the journal first, so the records do not always find it full.
     assert!(journal.drains > 3 && journal.state == JournalState::On, "{journal:?}");
     let left = as_it_is(&device);
     let volume = open(left.clone());

@@ -1,4 +1,4 @@
-//! The limits of `docs/SEMANTICS.md`: what lies within is kept, what lies beyond is refused.
+//! The limits of `docs/SEMANTICS.md`: values within are accepted and kept, values beyond are refused.
 
 use cffs::clock::Timestamp;
 use cffs::error::Error;
@@ -10,7 +10,7 @@ use crate::golden::sample;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// Runs a test on a volume of each kind, and then a check after it was opened again.
+/// Runs a test on a volume of each kind, and a check after reopening it.
 fn on_each_kind(test: impl Fn(&Volume), after: impl Fn(&Volume)) {
     for (_, options) in sample::kinds() {
         let empty = sample::empty_of(&options, 16 << 20).unwrap();
@@ -85,11 +85,12 @@ const ACL_ENTRIES: [[u8; 8]; 5] = [
     [32, 0, 4, 0, 255, 255, 255, 255],
 ];
 
-/// More names than Linux can list used to be taken: then listxattr(2) failed, and cp and rsync with it.
+/// Regression: more names than Linux can list were accepted: then listxattr(2) failed, and so did cp and
+/// rsync.
 #[test]
 fn names_of_attributes_are_taken_as_long_as_they_can_be_listed() {
     let name = |number: usize| format!("user.{number:03}{}", "n".repeat(247)).into_bytes();
-    // Each is listed with a zero byte, and the names of the ACLs have 49 bytes.
+    // Each is listed with a zero byte, and the names of the ACLs take 49 bytes.
     let most = (65_536 - 49) / 256;
     let acl = [&2_u32.to_le_bytes()[..], &ACL_ENTRIES.concat()].concat();
     let set = |volume: &Volume| {

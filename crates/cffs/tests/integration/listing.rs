@@ -1,4 +1,4 @@
-//! Reading a directory, an entry at a time, while others rename, make and remove files in it.
+//! Reading a directory entry by entry, while other threads rename, create and remove files in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn rename(volume: &Volume, from: &str, to: &str) {
         .expect("rename");
 }
 
-/// Reads to the end, one entry after the other, with a change after each; returns the count of each name.
+/// Reads to the end, entry by entry, with a change after each; returns the count of each name.
 fn read_while(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeNo, usize> {
     let mut seen = BTreeMap::new();
     let mut at = 0;
@@ -56,7 +56,7 @@ fn read_while(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeN
     seen
 }
 
-/// With inodes in the directory and elsewhere, and enough files to fill several sectors.
+/// Volumes with embedded and external inodes, and enough files to fill several sectors.
 fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
     for (embed, count) in [(true, 10), (true, 200), (false, 10), (false, 500)] {
         let volume = volume(&MkfsOptions { embed, ..MkfsOptions::default() });
@@ -67,8 +67,8 @@ fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
     }
 }
 
-/// A reader that continued after the last entry used to find the files again under their new names, for as
-/// long as other threads renamed them.
+/// Regression: a reader that continued after the last entry found the files again under their new names, for
+/// as long as other threads renamed them.
 #[test]
 fn each_file_comes_once_while_all_are_renamed() {
     on_volumes_with_files(|volume, files| {
@@ -85,7 +85,7 @@ fn each_file_comes_once_while_all_are_renamed() {
     });
 }
 
-/// A file that is written under another name and renamed over the old one takes its slot.
+/// A file that is written under another name and renamed over the old one gets its slot.
 #[test]
 fn a_name_that_is_replaced_comes_once() {
     on_volumes_with_files(|volume, files| {
@@ -115,7 +115,8 @@ fn a_name_that_is_replaced_comes_once() {
     });
 }
 
-/// A writer that makes and removes files does not keep a reader busy for ever, nor one that makes ever more.
+/// A writer that creates and removes files cannot keep a reader busy forever, nor one that only creates
+/// files.
 #[test]
 fn a_reader_reaches_the_end_while_others_make_files() {
     on_volumes_with_files(|volume, files| {
@@ -134,7 +135,7 @@ fn a_reader_reaches_the_end_while_others_make_files() {
     });
 }
 
-/// Names that have no room where they are move, behind what the reader is to see.
+/// Names that do not fit in their place move behind the reader's position.
 #[test]
 fn names_that_grow_do_not_keep_a_reader_busy() {
     on_volumes_with_files(|volume, files| {
@@ -155,7 +156,7 @@ fn names_that_grow_do_not_keep_a_reader_busy() {
     });
 }
 
-/// The cookies of a directory, in the order of its entries.
+/// The cookies of a directory, in entry order.
 fn cookies(volume: &Volume) -> Vec<u64> {
     let mut cookies = Vec::new();
     let visit = &mut |entry: &cffs::vfs::DirEntry<'_>| {
@@ -166,23 +167,24 @@ fn cookies(volume: &Volume) -> Vec<u64> {
     cookies
 }
 
-/// Programs of 32 bits could not list a directory of more than one sector: its cookies were above 2^31.
+/// Regression: 32-bit programs could not list a directory of more than one sector: its cookies were above
+/// 2^31.
 #[test]
 fn cookies_rise_and_fit_programs_of_32_bits() {
     on_volumes_with_files(|volume, files| {
         let cookies = cookies(volume);
         assert_eq!(cookies.len(), files.len());
         assert!(cookies.is_sorted_by(|a, b| a < b), "{cookies:x?}");
-        // Front ends add 2, for the entries `.` and `..`.
+        // Front ends add 2 for the entries `.` and `..`.
         assert!(cookies.iter().all(|cookie| *cookie <= i32::MAX as u64 - 2), "{cookies:x?}");
     });
 }
 
-/// A seek to a position that no listing has returned used to read as the end of the directory.
+/// Regression: seeking to a position that no listing has returned read as the end of the directory.
 #[test]
 fn a_position_that_was_made_up_leads_to_an_entry() {
     on_volumes_with_files(|volume, files| {
-        // Of a directory as it was read, and of one that has grown since.
+        // In a directory before and after it has grown.
         for round in 0..2 {
             let cookies = cookies(volume);
             let [.., before_last, _] = cookies[..] else { panic!("two files") };
@@ -204,7 +206,7 @@ fn a_position_that_was_made_up_leads_to_an_entry() {
     });
 }
 
-/// `O_NOATIME` was ignored.
+/// Regression: `O_NOATIME` was ignored.
 #[test]
 fn an_access_is_noted_unless_the_reader_asks_otherwise() {
     let device = MemoryDevice::new(64 << 20);

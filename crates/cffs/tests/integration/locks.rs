@@ -1,6 +1,5 @@
-//! Concurrent calls that take the locks of several files at once. In builds with debug assertions a lock that
-//! is taken out of order fails, whether or not another thread holds one (`cffs::lock`); in others these calls
-//! would wait for each other forever.
+//! Concurrent calls that lock several files at once. In builds with debug assertions, taking a lock out of
+//! order fails, whether or not another thread holds one (`cffs::lock`); in others these calls would deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +26,7 @@ fn open(embed: bool) -> Volume {
     Volume::open(Arc::new(device), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// Other threads may have taken the name away, or given it.
+/// Ignores errors that occur if another thread has removed or created the name.
 fn allow_races<T>(result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -44,8 +43,8 @@ fn with<T>(volume: &Volume, found: Result<Attr>, work: impl FnOnce(InodeNo) -> T
     Some(result)
 }
 
-/// Tiny files get names and lose them, so that their inodes go to the external table and come back,
-/// while others write to them, list them with their attributes, and make everything durable.
+/// Tiny files get and lose names, so that their inodes move to the external table and back, while other
+/// threads write to them, list them with their attributes, and make everything durable.
 fn disturb(volume: &Volume) {
     let root = InodeNo::ROOT;
     let dir = volume.make(&Caller::ROOT, root, b"dir", &new(NewKind::Directory)).expect("made").ino;

@@ -1,5 +1,5 @@
-//! A journal and a volume of different times, as a backup or half of a mirror that came back leaves them:
-//! refused, and changed by nothing but the explicit option to go on.
+//! A journal and a volume from different times, as from a backup or a stale half of a mirror: they are
+//! refused, and changed only with the explicit option to continue.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -19,7 +19,7 @@ use cffs::vfs::{Caller, OpenOptions, Volume, read_superblock};
 use crate::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
-/// So few that a dozen files fill the journal.
+/// The journal is so small that a dozen files fill it.
 const JOURNAL_BYTES: u64 = 32 * 4096;
 
 type Memory = Arc<MemoryDevice>;
@@ -43,13 +43,13 @@ impl Disks {
         Arc::new(PairedDevice::new(self.home.clone(), self.journal.clone() as Arc<dyn BlockDevice>))
     }
 
-    /// A copy that draws nonces from this one on.
+    /// A copy whose nonces begin with this one.
     fn with_nonces(&self, first: u64) -> Disks {
         let home = MemoryDevice::from_image(self.home.snapshot()).with_nonces(first);
         Disks { home: Arc::new(home), journal: copy(&self.journal) }
     }
 
-    /// As a power cut leaves them.
+    /// A copy as after a power cut.
     fn copied(&self) -> Disks {
         Disks { home: copy(&self.home), journal: copy(&self.journal) }
     }
@@ -73,7 +73,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume> {
     cffs::open(device, Arc::new(TestClock::default()), OpenOptions::default())
 }
 
-/// Makes durable files, enough of them that the journal is emptied in between.
+/// Creates durable files, enough that the journal is emptied in between.
 fn put(volume: &Volume, name: &str) {
     let drains = || volume.stats().journal.expect("it has a journal").drains;
     let before = drains();
@@ -110,7 +110,7 @@ fn assert_says(error: &Error, why: &str) {
     }
 }
 
-/// Nothing opens the volume, or repairs it and changes it, until that is asked for.
+/// No operation opens, repairs or changes the volume unless this is requested.
 fn assert_refused(disks: &Disks, why: &str) {
     let before = disks.bytes();
     assert_says(&open(disks.joined()).map(drop).expect_err("refused"), why);
@@ -126,7 +126,7 @@ fn assert_refused(disks: &Disks, why: &str) {
     assert!(disks.bytes() == before, "a refused change has no effect");
 }
 
-/// The explicit option makes a sound volume of what is left, and says no more once that is done.
+/// The explicit option turns the remains into a sound volume, which no longer reports the problem afterwards.
 fn assert_goes_on(disks: &Disks) {
     let report = check(&*disks.joined(), Repair::Yes, true).expect("checked");
     assert_eq!((report.problems[0].code, report.exit_code()), (Code::JournalLost, 1));
@@ -140,8 +140,8 @@ fn assert_goes_on(disks: &Disks) {
     assert_has(&crashed, "after");
 }
 
-/// Half of a mirror that came back once was taken for the journal: changes that fsync had reported as durable
-/// were gone, and old images were written over newer blocks.
+/// Regression: a stale half of a mirror was accepted as the journal: changes that fsync had reported as
+/// durable were lost, and old images were written over newer blocks.
 #[test]
 fn an_older_copy_of_the_journal_is_refused() {
     let disks = Disks::made();
@@ -152,13 +152,13 @@ fn an_older_copy_of_the_journal_is_refused() {
     let Disks { home, journal } = disks.copied();
     let mixed = Disks { home: home.clone(), journal: old };
     assert_refused(&mixed, "an older copy of the volume's journal");
-    // Nothing was lost by trying.
+    // The attempt has lost nothing.
     let volume = open(Disks { home: copy(&home), journal }.joined()).expect("opened");
     ["one", "two"].iter().for_each(|name| assert_has(&volume, name));
     assert_goes_on(&mixed);
 }
 
-/// Such a copy was even written over the volume that had been closed and used again since.
+/// Regression: such a copy was even written over a volume that had been closed and used again since.
 #[test]
 fn a_copy_of_the_journal_from_before_a_clean_close_is_refused() {
     let disks = Disks::made();
@@ -185,7 +185,7 @@ fn an_older_copy_of_the_volume_is_refused() {
     assert_goes_on(&mixed);
 }
 
-/// On the volume itself, only a device that lost writes, or restored some, can leave an older journal.
+/// For an internal journal, only a device that lost or restored writes can have an older one.
 #[test]
 fn an_older_journal_on_the_volume_itself_is_refused() {
     let home = Arc::new(MemoryDevice::new(16 << 20));
@@ -206,8 +206,8 @@ fn an_older_journal_on_the_volume_itself_is_refused() {
     put(&open(left).expect("opened"), "after");
 }
 
-/// Nothing was in the journal when a volume was closed, so any copy will do; what comes then is in no era
-/// that one of the copies has.
+/// The journal was empty when the volume was closed, so any copy can be used; later records belong to an era
+/// that no copy has.
 #[test]
 fn a_volume_that_was_closed_is_opened_with_an_older_copy_of_its_journal() {
     let disks = Disks::made();
@@ -218,7 +218,7 @@ fn a_volume_that_was_closed_is_opened_with_an_older_copy_of_its_journal() {
     volume.close().expect("closed");
     let mixed = Disks { home: copy(&disks.home), journal: old };
     let volume = open(mixed.joined()).expect("opened");
-    // A crash before anything is journaled finds a journal of the volume's time.
+    // After a crash before anything is journaled, the journal and the volume belong together.
     open(mixed.copied().joined()).expect("opened").close().expect("closed");
     put(&volume, "three");
     assert_eq!(volume.stats().journal.expect("it has a journal").state, JournalState::On);
@@ -229,7 +229,7 @@ fn a_volume_that_was_closed_is_opened_with_an_older_copy_of_its_journal() {
     ["one", "two", "three"].iter().for_each(|name| assert_has(&volume, name));
 }
 
-/// Both have the same UUID, and headers of the same number.
+/// Both have the same UUID, and headers with the same number.
 #[test]
 fn the_journal_of_a_copy_that_was_used_as_well_is_refused() {
     let put_one = |disks: &Disks, name: &str| {
@@ -255,7 +255,8 @@ fn the_journal_of_a_copy_that_was_used_as_well_is_refused() {
     }
 }
 
-/// The volume was marked as this program's, and so written, before the check found that it could not be made.
+/// Regression: the volume was marked as this program's, and so written, before the check was found to be
+/// impossible.
 #[test]
 fn a_check_that_is_refused_does_not_claim_the_volume() {
     let disks = Disks::made();
@@ -278,7 +279,7 @@ fn a_check_that_is_refused_does_not_claim_the_volume() {
     assert_eq!(claims.get(), 1);
 }
 
-/// Each header that is durable is noted before the next one comes.
+/// Each durable header is recorded before the next one is written.
 #[test]
 fn the_superblock_knows_the_header_of_the_journal() {
     let disks = Disks::made();

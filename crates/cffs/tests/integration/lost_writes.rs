@@ -1,6 +1,6 @@
-//! A device that acknowledges a flush and loses what it was to keep is noticed where the rest of the
-//! volume shows it: each case puts back what one place had before, as such a device does, and
-//! opens the volume. Nothing is written then, and the message says what to do.
+//! A device that acknowledges a flush and loses the data is detected if the rest of the volume reveals it:
+//! each case restores the old contents of one place, as such a device might, and opens the volume. Nothing is
+//! written then, and the message says what to do.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -29,7 +29,7 @@ impl Run {
         Run { device, volume }
     }
 
-    /// Makes files, and an epoch of each.
+    /// Creates files, with an epoch for each.
     fn make(&self, names: Range<u32>) {
         for name in names {
             let name = format!("a file with the number {name}");
@@ -43,7 +43,7 @@ impl Run {
         }
     }
 
-    /// Makes directories, and an epoch of each: each adds something new to the intent log.
+    /// Creates directories, with an epoch for each: each adds an entry to the intent log.
     fn make_directories(&self, count: u32) {
         let kind = NewFile { kind: NewKind::Directory, ..FILE };
         for dir in 0..count {
@@ -82,7 +82,7 @@ fn open(device: &Arc<MemoryDevice>) -> Result<Volume, cffs::error::Error> {
     cffs::open(device.clone(), Arc::new(TestClock::default()), OpenOptions::default())
 }
 
-/// The device as it is, but for a range that has what it had `before`.
+/// The current device, except for a range that has its old contents from `before`.
 fn lose(device: &MemoryDevice, before: Image, range: Range<u64>) -> Arc<MemoryDevice> {
     let lost = Arc::new(MemoryDevice::from_image(device.snapshot()));
     let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -149,7 +149,7 @@ fn a_mark_that_did_not_stay() {
     run.make_directories(3);
     let lost = lose(&run.device, before.clone(), 0..512);
     assert_noticed(&lost, "several epochs are in the intent log");
-    // Without the log, the system area shows it.
+    // Without the log, the system area reveals it.
     let lost = lose(&lose(&run.device, before.clone(), 0..512), before, run.log());
     assert_noticed(&lost, "the system area is of epoch");
 }
@@ -179,9 +179,9 @@ fn a_bitmap_that_a_clean_point_wrote() {
     assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last clean point");
 }
 
-/// The copies of a superblock are older than the intent log; a repair that counted on from one of them met
-/// the generation of a log with several epochs, and the next check took its superblock for one that had
-/// stayed behind.
+/// Regression: the copies of a superblock are older than the intent log; a repair that continued counting
+/// from a copy reached the generation of a log with several epochs, and the next check considered its
+/// superblock stale.
 #[test]
 fn a_repair_by_a_copy_of_the_superblock_comes_after_the_log() {
     for clean_points in 0..6 {

@@ -1,6 +1,6 @@
-//! Tests of the core by its public interface, on devices in memory. They are one program, because each test
-//! program links the whole core. Tests that replace the allocator, and the long searches for faults, are
-//! programs of their own.
+//! Tests of the core's public interface, on devices in memory. They form one program, because each test
+//! program links the whole core. Tests that replace the allocator, and long searches for faults, are separate
+//! programs.
 
 mod blocks_shown;
 mod bulk;

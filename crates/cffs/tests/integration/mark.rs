@@ -16,8 +16,8 @@ use cffs::vfs::{Caller, Volume, mark, read_superblock};
 
 use crate::setup::{made, recover};
 
-/// A host by its number, with one process that opens volumes. It takes every other process of the same
-/// host for what the test set.
+/// A host with a number, and one process that opens volumes. It regards every other process of the same host
+/// as the test has set.
 #[derive(Clone, Copy, Debug)]
 struct TestHost {
     number: u8,
@@ -100,7 +100,7 @@ fn one_host_at_a_time_opens_a_volume_for_writing() {
     second.close().expect("closed");
 }
 
-/// An idle volume is marked as clean while it is open, and is in use even so.
+/// An idle volume is marked clean while it is open, but is still marked as in use.
 #[test]
 fn a_clean_volume_that_is_open_keeps_its_mark() {
     let device = made(16 << 20);
@@ -129,7 +129,7 @@ fn a_process_that_is_gone_left_a_crash_and_one_that_is_alive_is_in_the_way() {
     next.close().expect("closed");
 }
 
-/// A device that other programs of the host may have open by a path that cannot be locked.
+/// A device that other programs of the host may open by a path that cannot be locked.
 struct Shared(Arc<MemoryDevice>);
 
 impl BlockDevice for Shared {
@@ -156,8 +156,8 @@ impl BlockDevice for Shared {
     }
 }
 
-/// A container that was killed and started again has a new process namespace, and cannot see whether the
-/// old one still has processes. The locks show it, where they cover everything.
+/// A killed and restarted container has a new PID namespace, and cannot see whether processes of the old one
+/// still exist. Locks show this where they cover all openings.
 #[test]
 fn a_process_that_cannot_be_seen_counts_where_locks_do_not() {
     let device = made(16 << 20);
@@ -243,7 +243,7 @@ fn a_volume_that_does_not_open_keeps_no_mark() {
     assert_eq!(mark_on(&device), None);
 }
 
-/// Another host writes its mark at the same moment.
+/// Another host writes its mark at the same time.
 struct Raced {
     device: Arc<MemoryDevice>,
     is_over: AtomicBool,
@@ -296,7 +296,7 @@ fn a_process_releases_only_its_own_mark() {
     assert_eq!(mark_on(&device), None);
 }
 
-/// Without a host, as in a test, volumes are as they were before there were marks.
+/// Without a host, as in most tests, volumes have no marks.
 #[test]
 fn without_a_host_there_is_no_mark() {
     let device = made(16 << 20);

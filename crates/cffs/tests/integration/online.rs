@@ -1,4 +1,4 @@
-//! Checking a volume while it is in use: nothing is found on a sound one, whatever goes on.
+//! Checking a volume in use: no problem is found on a sound one, whatever changes are made.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn look(volume: &Volume) -> Report {
 
 /// One round of all kinds of changes in a directory.
 fn change(volume: &Volume, dir: InodeNo, round: u64) {
-    // What an earlier round with this number left.
+    // Removes the remains of an earlier round with this number.
     for (dir, end) in [(dir, ""), (dir, "-link"), (ROOT, "-renamed")] {
         for index in 0..40 {
             let _ = volume.unlink(&Caller::ROOT, dir, format!("{round}-{index}{end}").as_bytes());
@@ -79,7 +79,7 @@ fn a_volume_in_use_is_sound_at_every_moment() {
         })
     };
     let mut inodes = Vec::new();
-    // As often as it takes to see different states.
+    // Repeated until different states were seen.
     while inodes.len() < 15 {
         let report = look(&volume);
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
@@ -90,7 +90,7 @@ fn a_volume_in_use_is_sound_at_every_moment() {
     worker.join().expect("ended");
     let quiet = look(&volume);
     assert!(quiet.problems.is_empty() && quiet.recovered.is_empty(), "{quiet:#?}");
-    // It is still in use: a crash now is one that has to be recovered from.
+    // It is still in use: a crash now would require recovery.
     assert_eq!(read_superblock(&*device).expect("read").state, State::InUse);
     let crashed = MemoryDevice::from_image(device.snapshot());
     let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
@@ -120,7 +120,7 @@ fn damage_is_found_and_left_alone() {
     let ino = make(&volume, ROOT, "file", NewKind::Regular);
     volume.write(&Caller::ROOT, ino, 0, &[1; 5000]).expect("written");
     assert!(look(&volume).problems.is_empty());
-    // The bitmap of the first group, behind the back of the volume.
+    // The bitmap of the first group, changed without the volume's knowledge.
     let superblock = volume.writer().superblock();
     let layout = cffs::format::Layout::new(&superblock);
     let offset = layout.block_offset(layout.cg_bitmap(cffs::units::CgIndex(0))) + 2000;

@@ -1,4 +1,4 @@
-//! Where files go that are written again.
+//! The placement of rewritten files.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const DIRECTORIES: usize = 12;
 const FILES: usize = 10;
 const FILE_BYTES: usize = 32 << 10;
 
-/// A volume with directories of files, all made in one epoch.
+/// A volume with directories of files, all created in one epoch.
 fn tree() -> (Volume, Vec<Vec<InodeNo>>) {
     let device = Arc::new(MemoryDevice::new(256 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -39,7 +39,7 @@ fn write<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) {
     volume.sync().expect("durable");
 }
 
-/// In how many places these files lie.
+/// The number of places of these files.
 fn places<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) -> usize {
     let pieces = files.flat_map(|file| volume.admin().explain(*file).expect("placed").pieces);
     let mut runs: Vec<FragRun> = pieces.map(|piece| piece.run).collect();
@@ -65,7 +65,7 @@ fn directories_of_which_little_is_rewritten_have_a_place_each() {
     assert_eq!(places(&volume, tree.iter().map(|files| &files[0])), DIRECTORIES);
 }
 
-/// An fsync rewrites few files, and the next one finds the holes of their old places: no run is reserved for
+/// An fsync rewrites few files, and the next one uses the holes at their old places: no run is reserved for
 /// them.
 #[test]
 fn files_rewritten_by_an_fsync_are_adjacent_and_leave_their_holes_to_the_next() {

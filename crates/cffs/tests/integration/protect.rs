@@ -36,7 +36,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
     assert!(matches!(result, Err(Error::NotPermitted)), "{what}: {result:?}");
 }
 
-/// Everything that changes a file, but what may append to it; and its names.
+/// All changes of a file except appending, and of its names, are refused.
 fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
     refused(volume.write(&Caller::ROOT, ino, 1, b"x"), "overwriting");
     refused(volume.allocate(&Caller::ROOT, ino, 0, 10, AllocateMode::PunchHole), "a hole");
@@ -113,8 +113,8 @@ fn protected_files_stay_as_they_are() {
     assert_sound(&*device);
 }
 
-/// touch(1) of an append-only file used to be refused, and so was an append by a user to one that has a
-/// set-id bit. Linux refuses only given times.
+/// Regression: touch(1) of an append-only file was refused, and so was an append by a user to one with a
+/// set-id bit. Linux refuses only explicit times.
 #[test]
 fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
     let device = made(32 << 20);
@@ -181,7 +181,7 @@ fn a_protected_directory_keeps_its_names() {
             "its own name",
         );
         refused(volume.remove_dir(&Caller::ROOT, ROOT, b"dir"), "itself");
-        // The files in it are another matter.
+        // The files in it are not protected.
         assert_eq!(volume.write(&Caller::ROOT, file, 0, b"contents").expect("written"), 8);
     }
     volume.protect(dir, IMMUTABLE).expect("protected");
@@ -201,7 +201,7 @@ fn a_protected_directory_keeps_its_names() {
     assert_sound(&*device);
 }
 
-/// The flags last, and with the first of them a program that does not know them refuses the volume.
+/// The flags are permanent, and from the first one on, programs without support for them refuse the volume.
 #[test]
 fn protection_lasts() {
     let device = made(32 << 20);
@@ -224,7 +224,7 @@ fn protection_lasts() {
     volume.close().expect("closed");
 }
 
-/// No inode has a flag on a volume that does not have the feature.
+/// Without the feature, no inode of the volume has a flag.
 #[test]
 fn a_crash_leaves_no_flag_without_the_feature() {
     let device = made(32 << 20);

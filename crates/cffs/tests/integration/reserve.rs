@@ -40,7 +40,7 @@ fn close(volume: &Volume, device: &Arc<MemoryDevice>) {
     assert!(report.problems.is_empty() && report.recovered.is_empty(), "{report:?}");
 }
 
-/// Writes a file until there is no space; returns how many bytes it has then.
+/// Writes a file until there is no space; returns its size.
 fn fill(volume: &Volume, user: &Caller<'_>, name: &str) -> u64 {
     let ino = match volume.make(user, ROOT, name.as_bytes(), &FILE) {
         Ok(attr) => attr.ino,
@@ -75,7 +75,7 @@ fn users_leave_the_reserve_and_root_uses_it() {
     assert!(bytes(full.available_fragments) < 256 << 10, "{full:?}");
     assert!(bytes(full.free_fragments) >= 16 * MIB, "{full:?}");
 
-    // Nothing that takes space.
+    // All operations that take space.
     is_refused(volume.make(user, ROOT, b"more", &FILE), "a file");
     is_refused(volume.make_unnamed(user, ROOT, &FILE), "a file without a name");
     let long = NewFile { kind: NewKind::Symlink(&[b'x'; 3000]), ..FILE };
@@ -91,7 +91,7 @@ fn users_leave_the_reserve_and_root_uses_it() {
     }
     is_refused(set, "attributes");
 
-    // What lies where it stays can be changed, and what is there can go.
+    // Data can be overwritten in place, and removed.
     assert_eq!(volume.write(user, ino, 5 * MIB, b"overwritten").expect("in place"), 11);
     let taken = fill(&volume, &Caller::ROOT, "root");
     assert!(taken > 14 * MIB, "{taken}");
@@ -134,7 +134,7 @@ fn a_user_and_a_group_may_have_it_too() {
     close(&volume, &device);
 }
 
-/// It holds from the moment it is set, and after the volume was opened again.
+/// It applies as soon as it is set, and after the volume is reopened.
 #[test]
 fn it_can_be_set_later_and_stays() {
     let (volume, device) = volume(0);

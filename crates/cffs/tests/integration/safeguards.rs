@@ -1,4 +1,4 @@
-//! Safeguards that matter only after a crash or on a bad device, each with the case that it is for.
+//! Safeguards that matter only after a crash or on a failing device, each with its case.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ fn contents_that_the_device_changed_are_not_read() {
     assert_eq!(bytes, [8; 100]);
 }
 
-/// When space has run out, a small file is overwritten in place. Its checksum has to be off the
-/// device before, or a crash in between leaves contents that cannot be read.
+/// When space has run out, a small file is overwritten in place. Its checksum must be removed from the device
+/// before, or a crash in between leaves contents that cannot be read.
 #[test]
 fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     let device = Arc::new(CrashingDevice::new(blank(8 << 20).snapshot(), 12, 3));
@@ -66,7 +66,7 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     let small = make_with(&volume, "small", &[1; 9000]);
     let large = make_with(&volume, "large", &[]);
     let mut size = 0;
-    // What an epoch has placed takes less than was promised, so there may be room again.
+    // An epoch's allocations take less than was reserved, so there may be space again.
     loop {
         let before = size;
         while let Ok(len) = volume.write(&Caller::ROOT, large, size, &[3; 1024]) {
@@ -101,8 +101,8 @@ fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
     }
 }
 
-/// Until an epoch has freed it on the device, a number is that of the file that was: given again at once, a
-/// crash could leave two files of one number.
+/// Until an epoch has freed it on the device, a number belongs to the removed file: if it were reused at
+/// once, a crash could leave two files with one number.
 #[test]
 fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
     let volume = open(Arc::new(blank(64 << 20)));
@@ -115,7 +115,7 @@ fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
     volume.sync().expect("sync");
     volume.unlink(&Caller::ROOT, ROOT, b"kept").expect("unlink");
     let mut seen = HashSet::from([kept]);
-    // More than a block of the table has, so that the search comes by again.
+    // More than one block of the table, so that the search reaches the number again.
     for _ in 0..2000 {
         let ino = make_and_remove();
         assert!(seen.insert(ino), "{ino} twice in an epoch");
@@ -125,8 +125,8 @@ fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
     assert!(again, "numbers are given again at last");
 }
 
-/// Epochs stamp what they write. An epoch that a crash took has left some of it behind, perhaps where
-/// nothing leads any more: the same number must not stand for another state.
+/// Epochs stamp what they write. An epoch interrupted by a crash has left some of its blocks, perhaps
+/// unreferenced: the same number must not identify another state.
 #[test]
 fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
@@ -142,8 +142,8 @@ fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     assert!(second >= first + (1 << 32), "{second:#x} after {first:#x}");
 }
 
-/// A linktag has one place that an inode came from, so an inode moves once in an epoch: before it moves again
-/// the device has the first move, with the name that it took from another file.
+/// A linktag has room for one previous place of an inode, so an inode moves once in an epoch: before it moves
+/// again, the first move must be on the device, together with the name that it took from another file.
 #[test]
 fn an_inode_moves_once_in_an_epoch() {
     let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));

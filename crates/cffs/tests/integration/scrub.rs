@@ -1,4 +1,4 @@
-//! Scrubbing a volume in use: it finds what the device has lost, and nothing else.
+//! Scrubbing a volume in use: it finds all losses on the device, and nothing else.
 
 use std::io::IoSlice;
 use std::ops::ControlFlow;
@@ -32,7 +32,7 @@ fn scrub(volume: &Volume) -> ScrubProgress {
     volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed")
 }
 
-/// Changes one byte on the device, behind the back of the volume.
+/// Changes one byte on the device, without the volume's knowledge.
 fn flip(device: &MemoryDevice, offset: u64) {
     let mut byte = [0];
     device.read_at(offset, &mut byte).expect("read");
@@ -62,7 +62,7 @@ fn each_kind_of_loss_is_found_where_it_is() {
     let clean = scrub(&volume);
     assert_eq!(clean.problems, Vec::<String>::new());
     assert_eq!(clean.inodes, clean.inodes_total);
-    // Files lie together: far fewer bytes are read than a segment for each.
+    // Files are adjacent: far fewer bytes are read than a segment for each.
     assert!(clean.read_bytes < 16 << 20, "{}", clean.read_bytes);
 
     let block_of =
@@ -95,8 +95,7 @@ fn each_kind_of_loss_is_found_where_it_is() {
 
 #[test]
 fn attributes_outside_the_inode_are_scrubbed() {
-    // The extent tree and the attribute block: whichever bytes are flipped in the blocks that the
-    // two files took, each flip is found.
+    // The extent tree and the attribute block: flipping any byte in the blocks of the two files is detected.
     let (device, volume) = volume();
     let before = device.snapshot();
     let pieces = make(&volume, ROOT, "pieces", NewKind::Regular);
@@ -166,8 +165,8 @@ fn a_volume_in_use_is_not_taken_for_a_damaged_one() {
     volume.close().expect("closed");
 }
 
-/// Tables such as the locator's are written at checkpoints, so a scrub by them found no file at all, or
-/// damage.
+/// Regression: tables such as the locator's are written at clean points, so a scrub by them found no file at
+/// all, or reported damage.
 #[test]
 fn a_volume_that_was_not_left_clean_is_not_scrubbed_by_its_old_tables() {
     let (device, volume) = volume();

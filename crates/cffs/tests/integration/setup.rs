@@ -1,4 +1,4 @@
-//! Set-up that tests share: devices with a new volume, volumes and files, and repeatable random numbers.
+//! Setup code shared by tests: devices with a new volume, volumes and files, and repeatable random numbers.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
-/// A regular file of root's.
+/// A regular file that belongs to root.
 pub const FILE: NewFile<'static> = new(NewKind::Regular);
-/// A directory of root's.
+/// A directory that belongs to root.
 pub const DIRECTORY: NewFile<'static> = NewFile { permissions: 0o755, ..new(NewKind::Directory) };
 
-/// A file of root's.
+/// A file that belongs to root.
 pub const fn new(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }
 }
@@ -35,7 +35,7 @@ pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
     Volume::open(device, Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// Opens a volume, after recovery if it needs that.
+/// Opens a volume, after recovery if necessary.
 pub fn recover(device: Arc<dyn BlockDevice>, options: OpenOptions) -> cffs::error::Result<Volume> {
     cffs::open(device, Arc::new(TestClock::default()), options)
 }
@@ -45,7 +45,7 @@ pub fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> Ino
     volume.make(&Caller::ROOT, dir, name.as_bytes(), &new(kind)).expect("made").ino
 }
 
-/// Makes a regular file in the root directory with these contents, and gives up the reference to it.
+/// Creates a regular file in the root directory with these contents, and releases it.
 pub fn make_with(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
     let attr = volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
     assert_eq!(
@@ -56,7 +56,7 @@ pub fn make_with(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
     attr.ino
 }
 
-/// SplitMix64: numbers that look random and are the same for each seed.
+/// SplitMix64: pseudorandom numbers, the same for each seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -69,7 +69,7 @@ impl Random {
         (z ^ (z >> 31)) % limit
     }
 
-    /// One of these.
+    /// One of these values.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! A writer goes on while an epoch is written, up to the memory that changes may take.
+//! A writer continues while an epoch is written, up to the memory limit for changes.
 
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,7 @@ fn a_writer_waits_at_the_limit_and_not_before() {
         let held = device.hold(RequestKind::Write);
         (0..6).for_each(write);
         assert!(device.wait_for_request(Duration::from_secs(60)), "no epoch was written");
-        // The epoch has at least four of these, and waits; seven more fit into memory.
+        // The epoch has at least four of these, and is held; seven more fit into memory.
         (6..11).for_each(write);
         assert!(volume.stats().dirty_bytes <= LIMIT);
 

@@ -1,4 +1,4 @@
-//! Changing the properties of a volume: with a crash at every barrier, and on a device that fails.
+//! Changing properties of a volume: with a crash at every barrier, and on a failing device.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ fn a_device_that_fails_is_told_of_and_nothing_is_changed_by_half() {
     }
 }
 
-/// The fragments that are free, by the bitmaps.
+/// The number of free fragments according to the bitmaps.
 fn free_fragments(device: &MemoryDevice) -> u64 {
     let options = CheckOptions { force: true, ..CheckOptions::default() };
     let report = fsck::check(device, &options, &()).expect("checked");
@@ -194,7 +194,7 @@ fn a_volume_without_room_for_a_journal_gets_none() {
     assert_eq!(read_superblock(&*device).expect("a superblock"), before);
 }
 
-/// A volume that needs recovery has changes that are not in its bitmaps.
+/// A volume that needs recovery has changes that are not in its bitmaps yet.
 #[test]
 fn a_volume_in_use_gets_no_journal() {
     let device = Arc::new(MemoryDevice::from_image(made()));

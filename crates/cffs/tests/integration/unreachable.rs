@@ -1,7 +1,7 @@
-//! A device that cannot be asked, as a store is during an outage, is not damaged.
+//! An unreachable device, such as a store during an outage, is not damaged.
 //!
-//! Once, a read of metadata that got no answer was recorded as damage, and with `errors=remount-ro` all
-//! changes failed from then on. A repair during a short outage took what it could not read for lost.
+//! Regression: a read of metadata without an answer was recorded as damage, and with `errors=remount-ro` all
+//! later changes failed. A repair during a short outage treated unreadable data as lost.
 
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
@@ -23,11 +23,11 @@ const FILES: u8 = 60;
 /// More requests than a read takes that is repeated sector by sector.
 const OUTAGE: i64 = 400;
 
-/// A device that gives no answer to some reads. Those of a patient thread wait for the end of the outage:
-/// they succeed here, and are counted.
+/// A device that does not answer some reads. Reads by a patient thread wait for the end of the outage: here
+/// they succeed, and are counted.
 struct Away {
     inner: Arc<MemoryDevice>,
-    /// Reads until the outage begins; below zero, it has begun.
+    /// The number of reads until the outage begins; negative once it has begun.
     begins_after: AtomicI64,
     patient: AtomicU64,
     failed: AtomicU64,
@@ -93,13 +93,13 @@ fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> Result<
 }
 
 fn open(device: &Arc<Away>, errors: ErrorsPolicy) -> Volume {
-    // With a host, each epoch reads whose mark is in the superblock.
+    // With a host, each epoch reads the superblock to check its mark.
     let host: Option<Arc<dyn cffs::host::Host>> = Some(Arc::new(SystemHost));
     let options = OpenOptions { cache_bytes: 1 << 20, errors, host, ..OpenOptions::default() };
     cffs::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// A volume with directories of files, closed.
+/// A closed volume with directories of files.
 fn sample() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
@@ -143,7 +143,8 @@ fn a_read_that_gets_no_answer_is_no_damage() {
     volume.close().expect("closed");
 }
 
-/// A scrub listed each file that it could not read as a problem, and did not end with the outage.
+/// Regression: a scrub listed each file that it could not read as a problem, and continued throughout the
+/// outage.
 #[test]
 fn a_scrub_ends_when_there_is_no_answer() {
     let device = Away::new(sample());
@@ -156,8 +157,7 @@ fn a_scrub_ends_when_there_is_no_answer() {
     volume.close().expect("closed");
 }
 
-/// A check, whenever an outage begins, and though it is over before the check is: it fails and changes
-/// nothing.
+/// A check fails and changes nothing, whenever an outage begins, even if it is over before the check ends.
 #[test]
 fn a_repair_takes_nothing_for_lost_that_it_could_not_read() {
     let healthy = sample();
@@ -181,8 +181,8 @@ fn a_repair_takes_nothing_for_lost_that_it_could_not_read() {
     assert!(outages > 3, "{outages}");
 }
 
-/// An epoch that could not read a bitmap failed, and with it the changes of all callers; a write would have
-/// waited for the end of the outage.
+/// Regression: an epoch that could not read a bitmap failed, and with it the changes of all callers, although
+/// a write would have waited for the end of the outage.
 #[test]
 fn reads_for_an_epoch_are_patient() {
     let device = Away::new(sample());

@@ -1,7 +1,7 @@
-//! Walks over a tree whose directories have grown by turns, each in a few places: a plan includes the files
-//! of the next directories that are near it; with threads that read ahead, the next directory is requested
-//! while one is read; and the metadata that listings need is read in one sweep. Reading the files of many
-//! directories that a hint brought together is no walk.
+//! Walks over a tree whose directories have grown alternately, each in a few places: a plan includes nearby
+//! files of the next directories; with read-ahead threads, the next directory is requested while one is read;
+//! and the metadata needed for listings is read in one sweep. Reading files of many directories that share a
+//! hint is no walk.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -42,7 +42,7 @@ fn make_directories(volume: &Volume) -> Vec<InodeNo> {
         .collect()
 }
 
-/// A tree whose directories get four files each by turns, made durable after each turn.
+/// A tree whose directories alternately get four files each, with a sync after each round.
 fn grown_by_turns() -> Device {
     let device = formatted();
     let volume = open(&device);
@@ -62,7 +62,7 @@ fn grown_by_turns() -> Device {
     device
 }
 
-/// Reads the first files of a directory, in the order in which it lists them.
+/// Reads the first files of a directory, in listing order.
 fn read(volume: &Volume, dir: &str, files: usize) {
     let dir = volume.lookup(InodeNo::ROOT, dir.as_bytes()).expect("there").ino;
     let mut names = Vec::new();
@@ -81,7 +81,7 @@ fn read(volume: &Volume, dir: &str, files: usize) {
     volume.release(dir, 1);
 }
 
-/// The blocks of 4 KiB that the files of a directory lie in.
+/// The 4 KiB blocks of the files of a directory.
 fn blocks_of(volume: &Volume, dir: &str) -> Vec<u64> {
     let dir = volume.lookup(InodeNo::ROOT, dir.as_bytes()).expect("there").ino;
     let files =
@@ -119,7 +119,7 @@ fn a_plan_includes_near_files_of_the_next_directories() {
 const DOCUMENTS: usize = 160;
 const PART_BYTES: usize = 16 << 10;
 
-/// Documents of eight files with a hint in common, each file in another directory.
+/// Documents of eight files with a common hint, each file in another directory.
 fn documents() -> (Device, Vec<InodeNo>) {
     let device = formatted();
     let volume = open(&device);
@@ -150,7 +150,7 @@ fn document_name(document: usize) -> String {
     format!("p{document:03}")
 }
 
-/// The requests that reading these files takes, from a cache that does not hold all of them.
+/// The requests for reading these files, with a cache that does not fit all of them.
 fn reads_of_parts(
     device: &Device,
     volume: &Volume,
@@ -171,7 +171,7 @@ fn open_with_cache(device: &Device, cache_bytes: u64) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// To read ahead what these directories list next would be to read of eight other documents.
+/// Reading ahead the next files listed in these directories would read from eight other documents.
 #[test]
 fn a_reader_of_documents_reads_nothing_of_others() {
     let (device, dirs) = documents();
@@ -183,8 +183,9 @@ fn a_reader_of_documents_reads_nothing_of_others() {
     volume.close().expect("closed");
 }
 
-/// But for a reader in order a plan goes further with each one, and the next directory begins with as much;
-/// never further than the cache has room for, or each plan would drop what the one before has read.
+/// For a sequential reader, however, each plan is longer than the previous one, and the next directory begins
+/// with the same length; never longer than the cache allows, or each plan would evict the data of the
+/// previous one.
 #[test]
 fn a_scan_of_scattered_files_goes_as_far_as_the_cache_has_room() {
     let (device, dirs) = documents();
@@ -202,7 +203,7 @@ fn a_scan_of_scattered_files_goes_as_far_as_the_cache_has_room() {
 }
 
 #[test]
-fn the_next_directory_is_on_its_way_while_one_is_read() {
+fn the_next_directory_is_requested_while_one_is_read() {
     let device = grown_by_turns();
     let volume = open(&device);
     let next = blocks_of(&volume, "d09");
@@ -226,16 +227,16 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
     volume.close().expect("closed");
 }
 
-/// A directory that has grown has an extent tree, which lies where there was room, and a reader that lists
-/// the directory above with attributes needs all of them. From then on it is known where the
-/// directories lie, and they are read in a few sweeps as well.
+/// A directory that has grown has an extent tree, placed where there was space, and a reader that lists its
+/// parent with attributes needs all of them. From then on the places of the directories are known, and they
+/// are read in a few sweeps as well.
 #[test]
 fn the_trees_of_directories_are_read_in_one_sweep() {
     let device = formatted();
     let volume = open(&device);
     let mut dirs = make_directories(&volume);
     for turn in 0..8 {
-        // Never in the order in which they are listed.
+        // In another order than they are listed.
         dirs.reverse();
         dirs.rotate_left(DIRECTORIES / 3);
         for dir in &dirs {
@@ -265,7 +266,7 @@ fn the_trees_of_directories_are_read_in_one_sweep() {
     volume.close().expect("closed");
 }
 
-/// How many entries a directory has, listed with attributes.
+/// The number of entries of a directory, listed with attributes.
 fn list(volume: &Volume, dir: InodeNo) -> usize {
     let mut entries = 0;
     let mut count = |_: &DirEntry<'_>| {
@@ -276,7 +277,7 @@ fn list(volume: &Volume, dir: InodeNo) -> usize {
     entries
 }
 
-/// The offsets and lengths of what was read since recording began.
+/// The offsets and lengths of reads since recording began.
 fn reads(device: &Device) -> Vec<(u64, u64)> {
     let events = device.stop_recording().into_iter();
     let reads = events.filter_map(|event| match event {
@@ -286,7 +287,7 @@ fn reads(device: &Device) -> Vec<(u64, u64)> {
     reads.collect()
 }
 
-/// Takes from `blocks` those that were read since the last call.
+/// Removes from `blocks` those that were read since the last call.
 fn forget_what_was_read(blocks: &mut Vec<u64>, device: &Device) {
     let read = reads(device);
     device.start_recording();

@@ -1,4 +1,4 @@
-//! A device that fails: what the volume then refuses, and what it still serves.
+//! A failing device: the operations that the volume then refuses, and those that still succeed.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn name(number: u8) -> Vec<u8> {
     format!("file {number}").into_bytes()
 }
 
-/// A volume with files of different sizes, which are on the device.
+/// A volume with files of different sizes, all on the device.
 fn filled() -> (Arc<Device>, Volume) {
     let device = Arc::new(FaultDevice::new(MemoryDevice::new(32 << 20), 1));
     mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
@@ -66,7 +66,7 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
             assert!(matches!(synced, Err(Error::Io(_))), "request {nth}: {synced:?}");
             device.disarm();
             assert!(volume.writer().latched().is_some());
-            // The device is sound again, but how much of the epoch it has is unknown.
+            // The device works again, but how much of the epoch it has is unknown.
             assert!(matches!(
                 volume.make(&Caller::ROOT, ROOT, b"more", &NEW),
                 Err(Error::Latched(_))

@@ -1,6 +1,6 @@
 //! The core against a reference: random operations on a volume in memory and on plain maps.
 //!
-//! `PROPTEST_CASES` says how many runs each test makes. Runs that failed once are kept beside the
+//! `PROPTEST_CASES` sets the number of runs of each test. Runs that failed once are kept beside the
 //! test and run first.
 
 mod faults;

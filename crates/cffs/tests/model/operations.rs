@@ -1,19 +1,19 @@
 //! The operations of a random run: small values, so that a failing run shrinks to few and simple
-//! ones. Files, names and directories are picked by a number that is taken modulo what is there.
+//! ones. Files, names and directories are chosen by a number modulo the number of existing ones.
 
 use cffs::vfs::{AllocateMode, RenameMode, SeekFor, XattrMode};
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-/// A number that picks one of what is there.
+/// A number that chooses one of the existing objects.
 pub type Pick = u16;
 
-/// A name in a directory: mostly one that exists, so that operations find something.
+/// A name in a directory: usually an existing one, so that operations succeed.
 #[derive(Clone, Debug)]
 pub enum Name {
     /// One of all names of the tree, with its directory.
     Existing(Pick),
-    /// A directory, and one of a few names that may exist or not.
+    /// A directory, and one of a few names, which may exist.
     Any(Pick, u8),
 }
 
@@ -66,8 +66,8 @@ fn name() -> impl Strategy<Value = Name> {
     ]
 }
 
-/// Sizes and offsets at which something changes: the end of an inode, of a fragment, of a block,
-/// of a segment, of what one write takes; and far out.
+/// Sizes and offsets at which behaviour changes: the capacity of an inode, of a fragment, of a
+/// block, of a segment, of one write; and very large ones.
 fn edge(far: bool) -> BoxedStrategy<u64> {
     let near = [0u64, 100, 450, 512, 1024, 2048, 4096, 8192, 16384, 65536, 131_072, 262_144];
     let mut edges: Vec<(u32, BoxedStrategy<u64>)> = near

@@ -1,6 +1,6 @@
-//! The reference: what a UNIX file system is, in plain maps, and what each operation does to it.
+//! The reference: a UNIX file system in plain maps, and the effect of each operation on it.
 //!
-//! Functions return the error that the volume has to return too, by its kind.
+//! Functions return the kind of error that the volume must return as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::sparse::Sparse;
 
 pub const ROOT: InodeNo = InodeNo::ROOT;
 
-/// An error without its particulars.
+/// An error without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     NoSpace,
@@ -33,7 +33,7 @@ pub enum Kind {
     NoData,
 }
 
-/// The kind of an error that an operation may return; others are failures of the volume.
+/// The kind of an error that an operation may return; other errors are failures of the volume.
 pub fn kind(error: &Error) -> Option<Kind> {
     Some(match error {
         Error::NoSpace => Kind::NoSpace,
@@ -127,8 +127,8 @@ impl Node {
     }
 }
 
-/// A reading of a directory that has begun: the names that have been there since, and those that
-/// were seen.
+/// A directory listing in progress: the names that have existed throughout, and those that were
+/// returned.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     pub dir: InodeNo,
@@ -168,7 +168,7 @@ impl Reference {
         }
     }
 
-    /// The entries of a directory that can be changed.
+    /// The entries of a modifiable directory.
     fn entries(&self, dir: InodeNo) -> Result<&BTreeMap<Vec<u8>, InodeNo>, Kind> {
         let node = self.node(dir)?;
         let names = node.names().ok_or(Kind::NotDirectory)?;
@@ -201,7 +201,7 @@ impl Reference {
         }
     }
 
-    /// Whether a file of this name can be made.
+    /// Whether a file with this name can be created.
     pub fn may_make(&self, dir: InodeNo, name: &[u8]) -> Result<(), Kind> {
         self.node(dir)?;
         Reference::check_name(name)?;
@@ -281,7 +281,7 @@ impl Reference {
         count
     }
 
-    /// The volume was closed: no inode is referenced.
+    /// Records that the volume was closed: no inode is referenced.
     pub fn close(&mut self) {
         self.cursor = None;
         self.inodes.values_mut().for_each(|node| node.references = 0);
@@ -301,8 +301,8 @@ impl Reference {
         }
     }
 
-    /// Renames; a whiteout that it leaves gets its number by [`Reference::make`].
-    /// `Ok(false)` if there was nothing to do, as both names are of one file.
+    /// Renames; the caller numbers a whiteout left behind, by [`Reference::make`]. `Ok(false)` if
+    /// nothing changes because both names belong to one file.
     pub fn rename(
         &mut self,
         (dir, name): (InodeNo, &[u8]),

@@ -20,7 +20,7 @@ use super::operations::{MakeKind, Name, Op, Pick};
 use super::reference::{Contents, Cursor, Kind, Node, Reference, kind};
 use super::sparse::Sparse;
 
-/// The volume on which a run takes place.
+/// The volume of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub mkfs: MkfsOptions,
@@ -30,7 +30,7 @@ pub struct Setup {
 
 /// The medium of the volume.
 pub trait Medium {
-    /// The device as the next opening finds it.
+    /// The device for the next opening.
     fn open(&self) -> Arc<dyn BlockDevice>;
 }
 
@@ -42,7 +42,7 @@ pub struct Runner<M> {
     reference: Reference,
 }
 
-/// Bytes of which no aligned piece equals another, none of them zero.
+/// Bytes without equal aligned pieces or zeros.
 pub fn pattern(seed: u8, offset: u64, len: usize) -> Vec<u8> {
     let mix = |at: u64| (at ^ (at >> 8) ^ (at >> 16)).wrapping_mul(31).wrapping_add(seed.into());
     (0..len as u64).map(|i| mix(offset + i) as u8 | 1).collect()
@@ -84,7 +84,7 @@ impl<M: Medium> Runner<M> {
         Runner { setup: setup.clone(), medium, clock, volume, reference: Reference::new() }
     }
 
-    /// Runs all operations, then closes, opens, compares and checks.
+    /// Runs all operations, then closes, reopens, compares and checks.
     pub fn run(mut self, ops: &[Op]) {
         for op in ops {
             self.apply(op);
@@ -105,7 +105,7 @@ impl<M: Medium> Runner<M> {
     fn chosen(&self, pick: Pick, wanted: impl Fn(&Node) -> bool) -> InodeNo {
         let fitting = self.reference.inodes.iter().filter(|(_, node)| wanted(node));
         let fitting: Vec<InodeNo> = fitting.map(|(ino, _)| *ino).collect();
-        // One in eight is any inode, for the errors.
+        // One in eight is an arbitrary inode, to provoke errors.
         match fitting.len() {
             0 => self.inode(pick),
             _ if pick % 8 == 7 => self.inode(pick / 8),
@@ -133,8 +133,8 @@ impl<M: Medium> Runner<M> {
         }
     }
 
-    /// Compares what an operation returned. `None` if the volume found no space where the reference
-    /// knows no such limit.
+    /// Compares the results of an operation. `None` if the volume ran out of space, which the
+    /// reference does not model.
     fn same<T: Debug, U: Debug>(
         &self,
         what: &dyn Debug,
@@ -383,7 +383,7 @@ impl<M: Medium> Runner<M> {
     fn write(&mut self, ino: InodeNo, offset: u64, data: &[u8]) {
         let got = self.volume.write(&Caller::ROOT, ino, offset, data);
         if data.is_empty() {
-            // Nothing is written, whatever the file is.
+            // Nothing is written, whatever the file.
             assert_eq!(got.ok(), Some(0));
             return;
         }
@@ -459,7 +459,7 @@ impl<M: Medium> Runner<M> {
                 node.contents = Contents::Bytes(after);
             }
             Some(Err(_)) => {}
-            // Without space a range may be zeroed and not reserved.
+            // Without space, a range may be zeroed but not allocated.
             None => {
                 let node = self.reference.node_mut(ino).expect("it is there");
                 let zeroed = matches!(mode, AllocateMode::ZeroRange { .. })
@@ -554,13 +554,13 @@ impl<M: Medium> Runner<M> {
         }
     }
 
-    /// Closes the volume and opens it; the known state of each file must be known after that.
+    /// Closes the volume and reopens it; files must have their expected state afterwards.
     fn reopen(&mut self) {
         let named: Vec<InodeNo> =
             self.reference.inodes.iter().filter(|(_, n)| n.nlink > 0).map(|(i, _)| *i).collect();
         let attrs = |volume: &Volume| -> Vec<Attr> {
             let attr = |ino: &InodeNo| match volume.attr(*ino) {
-                // Promises may differ.
+                // Reservations may differ.
                 Ok(attr) => Attr { allocated_bytes: 0, ..attr },
                 Err(error) => panic!("attributes of {ino}: {error}"),
             };
@@ -664,7 +664,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Kind> {
     }
 }
 
-/// Where the contents of a file are not what they should be.
+/// The first difference between the contents of a file and the expected ones.
 fn contents_differ(volume: &Volume, ino: InodeNo, bytes: &Sparse) -> Option<String> {
     for (offset, len) in bytes.probes() {
         let mut out = vec![0x55; len];

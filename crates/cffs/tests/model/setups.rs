@@ -1,4 +1,4 @@
-//! The volumes of random runs: how they are made and opened, and how many runs there are.
+//! The volumes of random runs: options for making and opening them, and the number of runs.
 
 use cffs::format::superblock::{Compression, Policy};
 use cffs::mkfs::MkfsOptions;
@@ -8,7 +8,7 @@ use proptest::test_runner::FileFailurePersistence;
 
 use super::runner::Setup;
 
-/// As many cases as are asked for, or as are usual.
+/// The requested number of cases, or the default.
 pub fn config(cases: u32, regressions: &'static str) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig {

@@ -1,11 +1,11 @@
-//! The contents of a file that may be mostly hole: the pages that were written, by position.
+//! The contents of a mostly sparse file: its written pages, by position.
 
 use std::collections::BTreeMap;
 
-/// The bytes of a page of the model; it has nothing to do with the volume's blocks.
+/// The size of a page of the model, which is unrelated to the volume's blocks.
 const PAGE_BYTES: u64 = 4096;
 
-/// Bytes by offset; what was never written is zero.
+/// Bytes by offset; unwritten ones are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sparse {
     size: u64,
@@ -33,7 +33,7 @@ impl Sparse {
         self.size = self.size.max(at);
     }
 
-    /// Copies a range of another file, or of what this one was.
+    /// Copies a range of another file, or of an earlier state of this one.
     pub fn copy(&mut self, source: &Sparse, from: u64, to: u64, len: u64) {
         self.zero(to, to + len);
         let pages = source.pages.range(from / PAGE_BYTES..(from + len).div_ceil(PAGE_BYTES));
@@ -47,7 +47,7 @@ impl Sparse {
         self.size = self.size.max(to + len);
     }
 
-    /// Makes a range read as zeros; the size stays.
+    /// Makes a range read as zeros; the size does not change.
     pub fn zero(&mut self, from: u64, to: u64) {
         for (position, page) in self.pages.range_mut(from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)) {
             let start = position * PAGE_BYTES;
@@ -94,8 +94,8 @@ impl Sparse {
         )
     }
 
-    /// Ranges that together are worth a look: all of a small file; of a large one, what lies around
-    /// pages that were written, and the end.
+    /// Ranges to compare: all of a small file; for a large one, the surroundings of written pages,
+    /// and the end.
     pub fn probes(&self) -> Vec<(u64, usize)> {
         const WHOLE_BYTES_MAX: u64 = 2 << 20;
         if self.size <= WHOLE_BYTES_MAX {

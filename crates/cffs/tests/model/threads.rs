@@ -1,5 +1,5 @@
-//! Several threads on one volume: each has a directory of its own, of which it knows everything,
-//! and all of them change a shared one, while others commit.
+//! Several threads on one volume: each has its own directory, whose state it knows completely, and all of
+//! them change a shared one, while others commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
 }
 
-/// Changes of one thread: in its own directory, where every outcome is known, and in the shared
-/// one, where another thread may have been first.
+/// Changes of one thread: in its own directory, where every outcome is known, and in the shared one, where
+/// another thread may have been faster.
 fn change(volume: &Volume, own: InodeNo, shared: InodeNo, seed: u64) -> Files {
     let mut random = Random(seed);
     let mut files = Files::new();
@@ -205,10 +205,10 @@ fn threads_do_not_disturb_each_other() {
     }
 }
 
-/// A thread that gives a file its first name may have it taken away by another thread at once: the file
-/// is then gone with its last reference, not lost.
+/// When a thread gives a file its first name, another thread may remove the name at once: the file is then
+/// deleted with its last reference, not leaked.
 #[test]
-fn a_name_that_is_taken_as_soon_as_it_is_given_takes_its_file_along() {
+fn a_file_whose_first_name_is_removed_at_once_is_deleted() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
     let volume = open(&device);

@@ -1,4 +1,4 @@
-//! A device in memory that takes its time: before each block of a request another thread may run.
+//! A slow device in memory: before each block of a request another thread may run.
 
 use std::io::{self, IoSlice};
 

@@ -1,4 +1,4 @@
-//! The model: what a thread knows of a directory in which it alone changes anything.
+//! The model: a thread's knowledge of a directory that only it changes.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Takes a name away, and the file with its last one.
+    /// Removes a name, and the file with its last name.
     pub fn unlink(&mut self, name: &[u8]) {
         let Some(ino) = self.names.remove(name) else { return };
         if !self.names.values().any(|other| *other == ino) {
@@ -61,12 +61,12 @@ impl File {
     }
 }
 
-/// Whether all bytes are the same: those of a file that several threads write whole.
+/// Whether all bytes are equal, as in a file that several threads overwrite as a whole.
 pub fn is_uniform(bytes: &[u8]) -> bool {
     bytes.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Allows the errors that occur if other threads change the same names.
+/// Ignores errors that occur if other threads change the same names.
 pub fn allow_races<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),

@@ -1,17 +1,17 @@
-//! The schedule explorer: a few threads on one volume, by thousands of interleavings.
+//! The schedule explorer: a few threads on one volume, with thousands of interleavings.
 //!
-//! Threads change files of their own, of which they know everything, and files that they share; one brings
-//! changes to the device meanwhile. Memory is so short that nothing stays that may go, and the device is
-//! slow. Each seed has an interleaving of its own (`cffs::lock::schedule`). After it a check finds nothing,
-//! and the volume, opened again, has what the threads know.
+//! Threads change their own files, whose state they know completely, and shared files; meanwhile one thread
+//! commits changes. Memory is so short that everything evictable is evicted, and the device is slow. Each
+//! seed determines an interleaving (`cffs::lock::schedule`). Afterwards a check finds no problem, and the
+//! reopened volume has the state that the threads know.
 //!
-//! A failure prints its seed, and repeats it by that:
+//! A failure prints its seed, which repeats it:
 //!
 //! ```text
 //! CFFS_SCHEDULE_SEED=17 cargo test -p cffs --features schedules --test schedules one -- --nocapture
 //! ```
 //!
-//! `CFFS_SCHEDULES` says how many seeds are tried, `CFFS_SCHEDULE_FROM` which is the first one.
+//! `CFFS_SCHEDULES` sets the number of seeds, `CFFS_SCHEDULE_FROM` the first one.
 
 mod device;
 mod files;
@@ -32,11 +32,11 @@ use cffs::vfs::{Caller, NewKind, OpenOptions, Volume};
 use device::SlowDevice;
 use files::Files;
 
-/// Seeds to try if nothing else is asked for.
+/// The default number of seeds.
 const SCHEDULES: u64 = 1200;
-/// Seeds by which each broken rule has to be found.
+/// The number of seeds within which each broken rule must be found.
 const BROKEN_SCHEDULES: u64 = 6000;
-/// Threads that change files.
+/// The number of threads that change files.
 const CHANGERS: usize = 3;
 const DEVICE_BYTES: u64 = 16 << 20;
 const JOURNAL_BYTES: u64 = 40 * 4096;
@@ -45,8 +45,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
 }
 
-/// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without files
-/// that lie together, with a journal that is full again and again.
+/// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without
+/// grouping of files, with a journal that is repeatedly full.
 fn kinds() -> Vec<MkfsOptions> {
     let mut kinds = Vec::new();
     for (embed, sector_bytes, policy, journal_bytes) in [
@@ -62,7 +62,7 @@ fn kinds() -> Vec<MkfsOptions> {
     kinds
 }
 
-/// The directories of a volume: those that are shared, and those of single threads.
+/// The directories of a volume: shared ones, and those of single threads.
 #[derive(Clone)]
 struct Start {
     image: Image,
@@ -102,12 +102,13 @@ fn open(device: &Arc<SlowDevice>, cache_bytes: u64) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// Runs the schedule of a seed. An error says what is wrong.
+/// Runs the schedule of a seed. An error describes the fault.
 fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     let kinds = starts().len() as u64;
     let start = &starts()[(seed % kinds) as usize];
     let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
-    // With very little memory, nearly all that may go goes at once; with a little more, some of it stays.
+    // With very little memory, nearly everything evictable is evicted at once; with a little more, some of it
+    // stays.
     let volume = open(&device, if seed / kinds / 2 % 2 == 1 { 1 << 20 } else { 64 << 10 });
     let known: Vec<Mutex<Files>> = start.own.iter().map(|_| Mutex::default()).collect();
     let with_prefetch = seed / kinds % 2 == 1;
@@ -151,7 +152,7 @@ fn check(device: &Arc<SlowDevice>, start: &Start, known: &[Mutex<Files>]) {
     volume.close().expect("closed");
 }
 
-/// A schedule that fails ends its threads by panics, of which the first one alone says anything.
+/// A failing schedule ends its threads by panics, of which only the first one is informative.
 fn be_quiet() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -189,7 +190,7 @@ fn every_schedule_ends_as_the_threads_know_it() {
     println!("{schedules} schedules from seed {from}, {choices} choices");
 }
 
-/// Each rule of the lock table that can be broken by itself, and that of what is in flight, is needed.
+/// Each rule of the lock table that can be broken separately, and the rule about data in flight, is needed.
 #[test]
 fn every_rule_is_missed() {
     be_quiet();
@@ -197,7 +198,7 @@ fn every_rule_is_missed() {
     for rule in Rule::ALL {
         let caught = (0..BROKEN_SCHEDULES).find_map(|seed| {
             let why = run(seed, Some(rule)).err()?;
-            // What fails without that proves nothing.
+            // A seed that fails without a broken rule proves nothing.
             run(seed, None).is_ok().then_some((seed, why))
         });
         match caught {

@@ -11,15 +11,15 @@ use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, RenameMode, SetAttr, Vol
 use crate::files::{File, Files, allow_races, is_uniform};
 
 const NAMES: u64 = 6;
-/// In shared directories there are few names, for threads to meet.
+/// The number of names in shared directories: few, so that threads meet.
 const SHARED_NAMES: u64 = 3;
 const CHANGES: u64 = 14;
 const CARES: u64 = 8;
-/// Attributes fit next to an inode, or take a part of a block, or several blocks.
+/// Attributes that fit next to an inode, into a part of a block, or into several blocks.
 const ATTRIBUTE_BYTES: [usize; 4] = [20, 900, 5000, 9000];
-/// Contents lie in the inode, or in a part of a block, or in several.
+/// Contents that fit into the inode, into a part of a block, or into several blocks.
 const CONTENT_BYTES: [usize; 5] = [0, 30, 700, 5000, 13_000];
-/// Those of files that several threads write, whole.
+/// The size of files that several threads overwrite as a whole.
 const SHARED_BYTES: usize = 9000;
 
 pub fn new(kind: NewKind<'_>) -> NewFile<'_> {
@@ -34,12 +34,12 @@ fn name() -> Vec<u8> {
     name_of(random(NAMES))
 }
 
-/// Some names are long, so that an entry does not fit where the one before it lay.
+/// Some names are long, so that an entry does not fit in the place of the previous one.
 fn name_of(number: u64) -> Vec<u8> {
     format!("{number}{}", "x".repeat(number as usize % 3 * 60)).into_bytes()
 }
 
-/// Changes of a thread in its own directory, of which it knows everything, and in shared ones.
+/// Changes of a thread in its own directory, whose state it knows completely, and in shared ones.
 pub fn change(volume: &Volume, own: InodeNo, shared: [InodeNo; 2], files: &mut Files) {
     for step in 0..CHANGES {
         if random(3) == 0 {
@@ -140,7 +140,7 @@ fn look_at_own(volume: &Volume, own: InodeNo, files: &Files) {
     assert!(File::of(volume, *ino) == files.files[ino], "a file is not as its thread left it");
 }
 
-/// Changes where another thread may have been first. Each file there is written whole with one byte.
+/// Changes where another thread may be faster. Each file there is overwritten as a whole with one byte value.
 fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
     let (shared, other_dir) = (pick(&dirs), pick(&dirs));
     let name = || name_of(random(SHARED_NAMES));
@@ -155,7 +155,7 @@ fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
         3 | 4 => {
             let mode = pick(&[RenameMode::Replace, RenameMode::Exchange]);
             let renamed = volume.rename(&Caller::ROOT, shared, &name, other_dir, &other, mode);
-            // A file that was found stays where it is while its name is changed.
+            // A file that was found stays valid while its name is changed.
             assert!(!matches!(renamed, Err(Error::Stale)), "a file that was found is gone");
             renamed.map(drop)
         }
@@ -203,7 +203,7 @@ fn look_at_shared(volume: &Volume, shared: InodeNo) -> cffs::error::Result<()> {
     Ok(())
 }
 
-/// When no thread changes anything, a lookup finds what a listing has.
+/// When no thread makes changes, lookups agree with listings.
 pub fn compare_names(volume: &Volume, dir: InodeNo) {
     let listed = Files::of(volume, dir).names;
     for name in (0..NAMES).map(name_of) {
@@ -213,7 +213,7 @@ pub fn compare_names(volume: &Volume, dir: InodeNo) {
     }
 }
 
-/// A thread that brings changes to the device, in each way there is.
+/// A thread that makes changes durable, in each possible way.
 pub fn take_care(volume: &Volume) {
     for _ in 0..CARES {
         match random(8) {
