@@ -1,7 +1,6 @@
 """Clusters: contents of several files that are compressed together (FORMAT chapter 8).
 
-The standard library has a decompressor of Zstandard from Python 3.14 on; before that, the program zstd(1) is
-used.
+The standard library decompresses Zstandard from Python 3.14 on; before that, the program zstd(1) is used.
 """
 
 import shutil
@@ -20,7 +19,7 @@ Cluster = table("Cluster", "4sIB3sII12s", "magic checksum codec reserved stored_
 
 
 def decompress(data):
-    """The bytes of one frame of Zstandard."""
+    """The contents of one Zstandard frame."""
     try:
         from compression import zstd
         return zstd.decompress(data)
@@ -35,7 +34,7 @@ def decompress(data):
 
 
 def expand(run, seed, what):
-    """The contents of the cluster that takes this run."""
+    """The contents of the cluster in this run."""
     header = Cluster(run)
     if header.magic != b"CFcl" or header.codec != 1:
         raise Bad(f"{what}: no cluster, or of an unknown codec")
@@ -90,7 +89,7 @@ class Clusters:
         return self.references[run] == 1
 
     def check_group(self, header, first, length):
-        """The problems of the counts of references of the group with these fragments."""
+        """Problems of the reference counts of the group with these fragments."""
         volume = self.volume
         sb, what = volume.superblock, f"group {header.cg}"
         block = header.cg * sb.cg_blocks + 3 + volume.bitmap_blocks

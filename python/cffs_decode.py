@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Reads a C-FFS volume by docs/FORMAT.md alone.
 
-This is a second opinion: it shares no code with the file system, so where both agree on a volume,
-the document gave them the same. It reads an image file or a device, checks every checksum and
+This is an independent implementation: it shares no code with the file system, so if both agree on
+a volume, the document is unambiguous there. It reads an image file or a device, checks every checksum and
 every invariant of FORMAT chapter 13, and prints the tree:
 
     cffs_decode.py IMAGE              a tree for people, with extents and SHA-256 of contents
     cffs_decode.py --listing IMAGE    one line for each name, to compare with other programs
 
-Exit status: 0 if the volume is as it should be, 1 if there are problems (on standard error), 2 if
+Exit status: 0 if the volume is valid, 1 if there are problems (on standard error), 2 if
 it could not be read at all. Only the standard library is used, and zstd(1) for compressed contents.
 """
 
@@ -89,7 +89,7 @@ class File:
 
 
 class Volume:
-    """A volume, read from a file object. Problems that do not end the reading are collected."""
+    """A volume, read from a file object. Problems that do not prevent further reading are collected."""
 
     def __init__(self, device):
         self.device = device
@@ -172,7 +172,7 @@ class Volume:
         yield self.superblock.blocks - 2
 
     def claim(self, ino, start, count, what):
-        """Notes that fragments belong to an inode; each may belong to one only."""
+        """Records that fragments belong to an inode; each may belong to only one."""
         for fragment in range(start, start + count):
             if fragment in self.used:
                 self.problem(f"inode {ino}: {what} has fragment {fragment}, which inode "
@@ -619,7 +619,7 @@ def zeros(count):
 
 
 def listing_line(volume, path, file):
-    """A name with all that does not depend on where things lie."""
+    """A name with all properties that do not depend on placement."""
     inode = file.inode
     has_contents = file.type in (REGULAR, SYMLINK)
     times = " ".join(

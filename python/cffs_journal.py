@@ -10,7 +10,7 @@ EXTERNAL_JOURNAL, UNUSED_JOURNAL = 1, 2
 
 
 def with_journal(file, sb, seed, is_clean):
-    """The file with a volume as its journal has it, if anything there counts."""
+    """The file of a volume, with the contents of its journal if they count."""
     if sb.journal_flags & UNUSED_JOURNAL or sb.journal_flags & EXTERNAL_JOURNAL and is_clean:
         return file
     if sb.journal_flags & EXTERNAL_JOURNAL:
@@ -19,7 +19,7 @@ def with_journal(file, sb, seed, is_clean):
 
 
 class JournaledFile:
-    """The file with a volume, on which each block reads as the journal has it."""
+    """The file of a volume; blocks in the journal are read from there."""
 
     def __init__(self, file, sb, seed, is_clean):
         self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
@@ -66,7 +66,7 @@ class JournaledFile:
         return header.era
 
     def load(self):
-        """The last image of each block that a record has."""
+        """Loads the last image of each block that is in a record."""
         found, previous = {}, 0
         records = self.records(self.era())
         for sequence in range(len(records)):
@@ -79,7 +79,7 @@ class JournaledFile:
         return found
 
     def records(self, era):
-        """Where each record of an era begins, with its first block, by number. They may lie in any order."""
+        """The position and first block of each record of an era, by number. They may be in any order."""
         records = {}
         for at in range(2, self.blocks):
             data = self.block(at)
@@ -89,7 +89,7 @@ class JournaledFile:
         return records
 
     def images_of(self, record, data, at):
-        """The images of a record; None if one is not whole."""
+        """The images of a record; None if one is incomplete."""
         images = {}
         if at + record.count >= self.blocks:
             return None

@@ -1,11 +1,11 @@
-"""What the structures of a volume have in common: checksums, and fields in tables (FORMAT chapter 1)."""
+"""Common parts of a volume's structures: checksums, and fields in tables (FORMAT chapter 1)."""
 
 import struct
 from collections import namedtuple
 
 
 class Bad(Exception):
-    """A structure that is not what it should be."""
+    """An invalid structure."""
 
 
 def crc_table():
@@ -22,7 +22,7 @@ CRC_TABLE = crc_table()
 
 
 def crc32c(data, crc=0):
-    """The CRC-32C of `data`, continuing from that of what stands before it."""
+    """The CRC-32C of `data`, continuing from that of the preceding bytes."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]

@@ -2,19 +2,19 @@
 
     make bench-python      (as root; builds all of it, and runs scripts/bench-python.sh)
 
-Everything lies on an ext4 file system on an emulated disk of 7200 rpm: the files themselves, an image, a
+Everything is on an ext4 file system on an emulated disk of 7200 rpm: the files themselves, an image, a
 tar archive with an index, a database of SQLite, one of LMDB, and a zip archive. Reads all files in batches,
 in an order that is the same for each: hot, when everything is in memory, the best of three; and cold, with
 the requests that the disk saw.
 
-Then an epoch of a set that is twice as large as the memory of the process that reads it, which a memory
-cgroup limits, compared with ext4 only, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches
-as above and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which
-`epoch` in examples/dataset.py is; where 256 files are more than that, in those alone.
+Then reads an epoch of a set twice as large as the memory of the reading process, which a memory cgroup
+limits, compared with ext4 only, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches as above
+and in batches of a quarter of the memory, as by a loader that knows its order far ahead, such as `epoch` in
+examples/dataset.py; if 256 files exceed a quarter of the memory, only in the latter.
 
-What the disk has not given after some seconds is not waited for: the rate and the requests are those until
-then, marked with a star. The first files also fetch what later ones need, as inodes and what was read ahead,
-so such a rate is the lower end of what a whole epoch reaches.
+Reading from the disk stops after some seconds: the rate and the requests are those until then, marked with a
+star. The first files also fetch data for later ones, such as inodes and read-ahead, so such a rate is a lower
+bound for a whole epoch.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class OneByOne:
         return list(self.pool.map(self.read, names))
 
     def handle(self):
-        """What one thread reads from."""
+        """The handle from which one thread reads."""
         if not hasattr(self.own, "handle"):
             self.own.handle = self.open()
         return self.own.handle
@@ -187,7 +187,7 @@ class Cffs:
                 volume.write(name, contents(name))
 
     def __init__(self, at, threads, cache=6 << 30):
-        # As much memory as the system has for the others' pages.
+        # The same amount of memory as the system has for the others' pages.
         self.volume, self.threads = pycffs.Volume(at, read_only=True, cache=cache), threads
 
     def batch(self, names):
@@ -203,7 +203,7 @@ if importlib.util.find_spec("lmdb") is None:
 
 
 def epoch(reader, names, size, seed=EPOCH_SEED, batch=BATCH, seconds_max=math.inf):
-    """Reads all files in a shuffled order, or what a time allows; returns how many, and the seconds taken."""
+    """Reads all files in a shuffled order, or until a time limit; returns their number and the seconds."""
     names = names.copy()
     random.Random(seed).shuffle(names)
     read, start = 0, time.perf_counter()
@@ -288,7 +288,7 @@ def hot(disk, form, files, size):
 
 
 def cold(disk, form, files, size, seconds_max):
-    """What one thread reads from the disk, and what four read."""
+    """Measures cold reads by one thread, and by four."""
     names = write(disk, form, disk.at / "cold", files, size)
     found = []
     for threads in (1, 4):
@@ -315,7 +315,7 @@ def measure(disk, size, hot_files, cold_files, seconds_max):
 
 
 class Memory:
-    """A cgroup whose processes have this much memory, their pages of files among it."""
+    """A cgroup that limits the memory of its processes, including the page cache."""
 
     def __init__(self, limit_bytes, cleanup):
         root = Path("/sys/fs/cgroup")
@@ -333,7 +333,7 @@ class Memory:
 
 
 def read_epoch(kind, at, files, size, threads, batch, cache, seconds_max):
-    """What the process does that the cgroup limits; it prints how many files it read, and its seconds."""
+    """The task of the limited process; prints the number of files read, and the seconds taken."""
     form = FORMATS[kind]
     reader = form(Path(at), threads, cache) if form is Cffs else form(Path(at), threads)
     print(*epoch(reader, names_of(files), size, batch=batch, seconds_max=seconds_max))
@@ -341,15 +341,15 @@ def read_epoch(kind, at, files, size, threads, batch, cache, seconds_max):
 
 
 def limited_epoch(disk, memory_bytes, kind, at, files, size, threads, batch, seconds_max):
-    """What a process with so much memory reads from the disk."""
+    """Measures cold reads by a process with limited memory."""
     disk.become("hdd7200")
     disk.empty_caches()
     before = disk.requests()
-    # The interpreter, a batch and its reads, and what the kernel needs have the rest of the memory.
+    # The rest of the memory is for the interpreter, a batch and its reads, and the kernel.
     counts = (files, size, threads, batch, memory_bytes // 4, seconds_max)
     task = ["--epoch", kind, str(at), *map(str, counts)]
     command = [sys.executable, __file__, str(disk.bench.parent), *task]
-    # By default malloc gives each thread a pool of its own, and none returns what it has had.
+    # By default malloc gives each thread a pool, and pools do not return memory.
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     with ExitStack() as cleanup:
         enter = Memory(memory_bytes, cleanup).enter
@@ -407,7 +407,7 @@ def main():
         if not arguments.only_epochs:
             measure(disk, 4 << 10, 100_000 // part, 10_000 // part, seconds_max)
             measure(disk, 100 << 10, 20_000 // part, 4_000 // part, seconds_max)
-        # To write the small ones as single files takes longer than all else of a quick run.
+        # Writing the small ones as single files takes longer than the rest of a quick run.
         for size in [100 << 10] if arguments.quick else [4 << 10, 100 << 10]:
             measure_epochs(disk, size, 128 << 20, seconds_max)
 

@@ -3,7 +3,7 @@
     python3 benchmark.py DIRECTORY [--options 300] [--rounds 200]
 
 Everything is warm. Prints the median time in microseconds of reading 5 of the options, of setting 5, and of
-reading all of them, each with a parser that has just been made, as a program that starts would.
+reading all of them, each with a new parser, as in a program that has just started.
 """
 
 import argparse

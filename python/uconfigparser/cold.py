@@ -2,9 +2,9 @@
 
     python3 cold.py BINARIES [--options 300] [--seed 1]        (as root)
 
-BINARIES is the directory with cffs and cffs-bench. Each file system lies on an emulated disk of its own.
-Prints how many requests it takes to read 5 of the options, and all of them, from one INI file and from a
-directory of files, and to set 5, until they are on the device. The caches are emptied and the volume is
+BINARIES is the directory with cffs and cffs-bench. Each file system is on a separate emulated disk. Prints
+the number of requests for reading 5 of the options, and all of them, from one INI file and from a directory
+of files, and for setting 5 durably. The caches are emptied and the volume is
 mounted again before each; requests of mounting are not counted.
 """
 
@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parent / "src"
 TOUCHED = 5
 SIZE = "512M"
 
-# Each runs as a program of its own, in the volume; `names` are the options that it is about.
+# Each runs as a separate program, in the volume; `names` are the options that it uses.
 PREPARE = """
 config = UConfigParser("config")
 config["section"] = {name: f"value of {name}" for name in names}
@@ -109,7 +109,7 @@ class Volume:
             run(self.cffs, "sync", self.at)
 
     def requests(self, program, names):
-        """How many a program takes, with what it leaves in the caches."""
+        """The number of requests of a program, including its writes left in the caches."""
         with self:
             os.listdir(self.at)
             before = self.disk.requests()
@@ -119,7 +119,7 @@ class Volume:
 
 
 def run_in(directory, program, names):
-    # The program goes on in a process whose imports are done: they are on another device.
+    # The program continues in a process whose imports are done, since they are on another device.
     child = os.fork()
     if child == 0:
         code = 1

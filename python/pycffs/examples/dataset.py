@@ -1,9 +1,9 @@
-"""A data set of small files in an image, as torch.utils.data.DataLoader takes it.
+"""A data set of small files in an image, for torch.utils.data.DataLoader.
 
     python3 dataset.py tree.cffs /set
 
 An epoch goes over all samples in a new random order. The loader asks for a batch at a time by
-`__getitems__`, as PyTorch 2 does, so that the batch's files are read in the order in which they lie.
+`__getitems__`, as PyTorch 2 does, so that the batch's files are read in device order.
 """
 
 import random
@@ -30,7 +30,7 @@ class ImageFiles:
 
     def __getitems__(self, numbers: list[int]) -> list[bytes]:
         if self._volume is None:
-            # Here and not above: each of the loader's processes opens the image for itself.
+            # Here and not above: each of the loader's processes opens the image itself.
             self._volume = pycffs.Volume(self.image, read_only=True)
         return self._volume.read_many([self.paths[number] for number in numbers], threads=2)
 
@@ -39,10 +39,10 @@ class ImageFiles:
 
 
 def epoch(files: ImageFiles, batch: int, seed: int, ahead: int = 16) -> Iterator[list[bytes]]:
-    """The batches of an epoch, as a loader with shuffle=True and batch_size=batch makes them.
+    """The batches of an epoch, like those of a loader with shuffle=True and batch_size=batch.
 
     Its order is known from the beginning, so `ahead` batches are read at once: the more files a sweep of the
-    device looks for, the nearer to each other they lie. They take memory until they were given out.
+    device reads, the nearer to each other they are. They stay in memory until they are returned.
     """
     numbers = list(range(len(files)))
     random.Random(seed).shuffle(numbers)

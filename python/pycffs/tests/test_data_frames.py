@@ -1,6 +1,6 @@
-"""pandas, pyarrow and zarr read and write images by fsspec. Each is skipped where it is missing.
+"""pandas, pyarrow and zarr read and write images through fsspec. Each is skipped if it is missing.
 
-They are imported in the tests: that takes longer than all else here.
+They are imported in the tests, since importing takes longer than everything else here.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ class DataFrames(unittest.TestCase):
         self.addCleanup(self.written.close)
 
     def read_only(self):
-        """The image as another program opens it, when the writes are durable."""
+        """The image as another program opens it, after the writes are durable."""
         from pycffs.fsspec import CffsFileSystem
 
         self.written.close()

@@ -1,4 +1,4 @@
-"""What the documents and the examples show works as they show it."""
+"""The code in documents and examples works as shown."""
 
 import contextlib
 import doctest
@@ -42,7 +42,7 @@ class Documents(unittest.TestCase):
         self.assertEqual([each.name for each in examples], ["dataset.py"])
 
     def test_a_loader_with_processes_takes_the_example(self):
-        """Each process opens the image for itself; a loader sends the data set to them by pickle."""
+        """Each process opens the image itself; a loader sends the data set to them by pickle."""
         pycffs.mkfs("tree.cffs", 64 << 20)
         with pycffs.Volume("tree.cffs") as volume:
             for number in range(10):

@@ -1,4 +1,4 @@
-"""Images as a file system of fsspec. Skipped where fsspec or pytest is missing."""
+"""Images as a file system of fsspec. Skipped if fsspec or pytest is missing."""
 
 import importlib.util
 import os
@@ -103,7 +103,7 @@ class Fsspec(unittest.TestCase):
             self.assertEqual(volume.read("/a/one"), b"1")
 
     def test_what_is_moved_is_renamed(self):
-        """And not copied, as file systems of fsspec do that cannot rename."""
+        """It is not copied, as in fsspec's file systems that cannot rename."""
         self.filled()
         files = self.files(read_only=False)
         inodes = {path: files.info(path)["ino"] for path in ("/data", "/data/7", "/data/8")}
@@ -121,7 +121,7 @@ class Fsspec(unittest.TestCase):
             files.mv("/missing", "/other")
 
     def linked(self):
-        """A tree with a link out of it, one in a circle, and one to nowhere."""
+        """A tree with a link to a directory outside, one that forms a loop, and a dangling one."""
         files = self.files(read_only=False)
         files.pipe({"/tree/a": b"1", "/tree/sub/b": b"22", "/outside/precious": b"333"})
         files.volume.symlink("/outside", "/tree/out")
@@ -130,7 +130,7 @@ class Fsspec(unittest.TestCase):
         return files
 
     def test_rm_removes_links_and_not_what_they_lead_to(self):
-        """rm of a tree emptied the directory that a link in the tree led to."""
+        """Regression: rm of a tree emptied the target directory of a link in the tree."""
         files = self.linked()
         files.rm("/tree", recursive=True)
         self.assertFalse(files.exists("/tree"))
@@ -154,7 +154,7 @@ class Fsspec(unittest.TestCase):
         self.assertFalse(files.exists("/deep/x"))
 
     def test_links_are_followed_where_they_are_named_alone(self):
-        """find, du, walk, glob, get and cp went through links: out of the tree, and in circles for ever."""
+        """Regression: find, du, walk, glob, get and cp followed links, out of the tree and in loops."""
         files = self.linked()
         found = ["/tree/a", "/tree/dangling", "/tree/out", "/tree/sub/b", "/tree/sub/up"]
         self.assertEqual(sorted(files.find("/tree")), found)
@@ -167,7 +167,7 @@ class Fsspec(unittest.TestCase):
         files.cp("/tree", "/copy", recursive=True)
         self.assertEqual(sorted(files.find("/copy")), [path.replace("tree", "copy") for path in found])
         self.assertEqual(files.volume.readlink("/copy/out"), "/outside")
-        # A link that is named is as good as what it leads to.
+        # A link that the caller names is equivalent to its target.
         self.assertTrue(files.isdir("/tree/out") and files.islink("/tree/out"))
         self.assertEqual(files.ls("/tree/out", detail=False), ["/tree/out/precious"])
         self.assertEqual(files.find("/tree/out"), ["/tree/out/precious"])
@@ -187,7 +187,7 @@ class Fsspec(unittest.TestCase):
         self.assertFalse(files.lexists("/missing"))
 
     def test_a_name_that_exists_is_no_pattern(self):
-        """rm of x[1] removed x1."""
+        """Regression: rm of x[1] removed x1."""
         files = self.files(read_only=False)
         files.pipe({"/x[1]": b"right", "/x1": b"wrong", "/d[1]/f": b"", "/d1/f": b""})
         self.assertEqual(files.cat("/x[1]"), b"right")
@@ -198,7 +198,7 @@ class Fsspec(unittest.TestCase):
         self.assertEqual(sorted(files.find("/")), ["/d1/f", "/moved"])
 
     def test_files_have_what_fsspec_wants_of_them(self):
-        """Without a size, tail, read_block and ranges from the end raised AttributeError."""
+        """Regression: without a size, tail, read_block and ranges from the end raised AttributeError."""
         files = self.files(read_only=False)
         files.pipe("/f", b"0123456789\n" * 10)
         with files.open("/f") as file:
@@ -250,7 +250,7 @@ class Fsspec(unittest.TestCase):
         ended = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout[-4000:] + ended.stderr)
         self.assertGreater(int(re.search(r"(\d+) passed", ended.stdout)[1]), 100)
-        # One is for file systems that have no empty directories.
+        # One test is for file systems without empty directories.
         skipped = re.findall(r"^SKIPPED \[(\d+)\] .*?: (.*)$", ended.stdout, re.MULTILINE)
         self.assertEqual(skipped, [])
 
@@ -265,7 +265,7 @@ class Fsspec(unittest.TestCase):
 
 
 class Types(unittest.TestCase):
-    """The types are those of the package, and those that a program that is checked strictly can use."""
+    """The type annotations match the package, and suffice for a strictly checked program."""
 
     def mypy(self, *arguments):
         command = [sys.executable, "-m", *map(str, arguments)]
@@ -277,7 +277,7 @@ class Types(unittest.TestCase):
     def test_a_program_is_checked_and_runs(self):
         program = Path(__file__).with_name("typed_program.py")
         package = Path(pycffs.__file__).parent
-        # What it imports has no errors either, where a checker looks into it.
+        # Its imports have no errors either, if a checker examines them.
         self.mypy("mypy", "--strict", "--cache-dir", os.devnull, program)
         with tempfile.TemporaryDirectory() as scratch:
             command = [sys.executable, program, Path(scratch) / "tree.cffs"]

@@ -1,4 +1,4 @@
-"""Volumes in object stores, which URLs name: a directory, and S3 as versitygw serves it on loopback."""
+"""Volumes in object stores, named by URLs: a directory, and S3 served by versitygw on loopback."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ GATEWAY = shutil.which("versitygw", path=f"{REPOSITORY}/target/tools/bin:{os.env
 
 
 class InStore:
-    """The tests of every store; what is there lies below `self.base`."""
+    """The tests of every store, whose objects are below `self.base`."""
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -57,7 +57,7 @@ class InStore:
             first.sync()
         with contextlib.suppress(OSError):
             first.close()
-        # The second has closed it, so that nothing has to be taken over.
+        # The second process has closed it, so no takeover is needed.
         with pycffs.Volume(self.url) as third:
             self.assertEqual(sorted(third.listdir()), ["after", "before"])
 

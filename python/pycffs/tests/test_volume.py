@@ -1,4 +1,4 @@
-"""The package against an image: what each function does, and how it fails."""
+"""The functions of the package on an image, including their errors."""
 
 import array
 import contextlib
@@ -69,7 +69,7 @@ class Volumes(WithVolume):
             self.assertEqual(volume.read("/f"), b"contents")
         volume.close()
         self.assertTrue(volume.closed)
-        # As for a file that is closed; it was an OSError with ESTALE.
+        # As for a closed file. Regression: it was an OSError with ESTALE.
         with self.assertRaisesRegex(ValueError, "the volume is closed"):
             volume.read("/f")
         with self.assertRaisesRegex(ValueError, "the volume is closed"), volume:
@@ -122,7 +122,7 @@ class Names(WithVolume):
         self.assertEqual(self.volume.read("/h"), b"123")
 
     def test_what_leads_nowhere_does_not_exist(self):
-        """exists raised an error for a loop of links, and for a name that is too long."""
+        """Regression: exists raised an error for a loop of links, and for a name that is too long."""
         self.volume.symlink("loop", "/loop")
         self.volume.symlink("nowhere", "/dangling")
         self.volume.write("/f", b"")
@@ -197,7 +197,7 @@ class Names(WithVolume):
 
 
 class Errors(WithVolume):
-    """Every error that a caller can cause: its class, its number, its words, and its paths."""
+    """Every error that a caller can cause: its class, number, message and paths."""
 
     def assert_raises(self, expected, words, paths, function, *arguments, **options):
         with self.assertRaises(OSError) as caught:
@@ -290,7 +290,7 @@ class Errors(WithVolume):
         for name in ("a", "b", "c"):
             (source / name).write_bytes(b"1")
             self.volume.makedirs(f"/tree/{name}")
-        # A directory is there in the place of each file.
+        # Each file name is taken by a directory.
         words = "is a directory (and 2 more could not be copied)"
         with self.assertRaises(IsADirectoryError) as caught:
             self.volume.import_tree(source, "/tree", threads=1)
@@ -334,7 +334,7 @@ class Contents(WithVolume):
                 open_file("rb", encoding="utf-8")
 
     def test_what_threads_append_is_not_overwritten(self):
-        """Appends asked for the size first and wrote there after: threads overwrote each other."""
+        """Regression: appends queried the size and then wrote there: threads overwrote each other."""
         lines = 60
         self.volume.write("/log", b"")
         switched = sys.getswitchinterval()
@@ -360,7 +360,7 @@ class Contents(WithVolume):
             self.assertTrue(sorted(found) == expected, f"lines of {size} bytes are mixed")
 
     def test_a_file_is_read_by_few_calls(self):
-        """All of a file was read by 8 KiB, several times slower than Volume.read."""
+        """Regression: whole files were read in pieces of 8 KiB, several times slower than by Volume.read."""
         contents = os.urandom(3 << 20)
         self.volume.write("/f", contents)
         calls = []
@@ -455,8 +455,8 @@ class Contents(WithVolume):
             self.assertTrue(found == list(contents.values()) * 20, f"other bytes, by {threads} threads")
 
     def test_a_file_that_changes_meanwhile_is_read_as_it_was_at_one_time(self):
-        """Another thread makes files longer and shorter: each comes, in a batch and alone, as it was after
-        one of the writes, or empty, as it is before a write; never with other bytes at its end."""
+        """Another thread changes the length of files: each is read, in a batch and alone, in its state after
+        one of the writes, or empty, as before a write; never with other bytes at its end."""
         sizes = [1, 3_000, 70_000, 400_000, 900_000]
         contents = {bytes([number + 1]) * size for number, size in enumerate(sizes)} | {b""}
         paths, ended = [f"/{number}" for number in range(8)], threading.Event()
@@ -513,8 +513,8 @@ class Contents(WithVolume):
             self.volume.import_tree(source, "/tree", progress=lambda files, bytes: files / 0)
 
     def test_ctrl_c_ends_a_copy(self):
-        """The whole tree was copied first. Here most attempts are interrupted in the middle, as soon as a
-        file is copied; one is enough, since none was before."""
+        """Regression: the whole tree was copied first. Here most attempts are interrupted in the middle, as
+        soon as a file is copied; one is enough, since none was interrupted before."""
         source = self.scratch / "source"
         for number in range(2_000):
             directory = source / str(number % 20)
@@ -560,7 +560,7 @@ class Contents(WithVolume):
         self.assertEqual(ended_early, (True, True))
 
     def test_other_threads_run_during_a_call(self):
-        """A thread that counts goes on while one long call of the volume is made."""
+        """A counting thread continues while one long call of the volume runs."""
         data = os.urandom(1 << 20) * 48
         steps, ended = 0, threading.Event()
 

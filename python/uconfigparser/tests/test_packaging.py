@@ -40,7 +40,7 @@ class Place(unittest.TestCase):
 @unittest.skipUnless(has("mypy"), "mypy is not installed")
 class Types(Place):
     def check(self, program):
-        """What mypy says of a program that uses the package as users have it: with py.typed."""
+        """The output of mypy for a program that uses the installed package, with py.typed."""
         shutil.copytree(PROJECT / "src" / "uconfigparser", self.at / "installed" / "uconfigparser")
         (self.at / "program.py").write_text(textwrap.dedent(program))
         return subprocess.run(
@@ -75,7 +75,7 @@ class Types(Place):
 @unittest.skipUnless(has("setuptools", (70, 1)), "setuptools 70.1 or newer is not installed")
 class Distributions(Place):
     def build(self, kind, source):
-        """Builds by the hook that pip and build call, and returns the file."""
+        """Builds with the hook that pip and build call, and returns the file."""
         call = f"from setuptools.build_meta import build_{kind} as b; print(b({str(self.at)!r}))"
         return self.at / run(sys.executable, "-c", call, cwd=source).splitlines()[-1]
 

@@ -16,7 +16,7 @@ from uconfigparser import UConfigParser
 
 
 class InDirectories:
-    """Makes the parsers of a test in directories of their own."""
+    """Creates the parsers of a test in separate directories."""
 
     def newconfig(self, defaults=None):
         directory = tempfile.mkdtemp()

@@ -1,4 +1,4 @@
-"""What a configuration in a directory does beyond the standard library's interface."""
+"""The behaviour of a configuration in a directory beyond the standard library's interface."""
 
 import io
 import os

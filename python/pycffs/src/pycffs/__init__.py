@@ -10,7 +10,7 @@
 Paths are str, bytes or path-like, with / between names, and begin at the volume's root. No permissions are
 checked: a program that may open an image may do anything in it. Changes are in memory until
 Volume.sync, Volume.close or, for one file, fsync has returned. Calls release the interpreter's lock, and a
-volume may be used by many threads. Ctrl-C ends long calls, but Volume.close.
+volume may be used by many threads. Ctrl-C ends long calls, except Volume.close.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pycffs._native import Stat, __version__, mkfs
 
 __all__ = ["Entry", "Stat", "Volume", "__version__", "fsync", "mkfs"]
 
-# Bytes of a file that are read ahead, or kept to be written together.
+# Bytes of a file that are read ahead, or buffered for a single write.
 _BUFFER_BYTES = 64 << 10
-# Why a path leads to nothing; other errors say nothing about that.
+# Errors which mean that a path does not exist; others leave that open.
 _LEADS_NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -44,9 +44,8 @@ _Text = Literal[
 
 
 class Entry:
-    """A name in a directory, as os.DirEntry. The attributes have come with the name, so all that is said
-    here of a symbolic link is about the link itself. It can be given wherever a path of the volume is
-    taken."""
+    """A name in a directory, like os.DirEntry. The attributes were read with the name, so those of a
+    symbolic link are the link's own. An entry can be used wherever a path of the volume is accepted."""
 
     __slots__ = ("_stat", "name", "path")
 
@@ -81,14 +80,14 @@ class Entry:
 class Volume(_native.Volume):
     """A volume in an image file, on a block device, or in an object store: its files by path.
 
-    A store is named by a URL, file:///directory or s3://bucket/prefix, with @NAME behind it for a version;
-    credentials come from the environment, as docs/object-stores.md says. read_only: refuse changes; other
+    A store is named by a URL, file:///directory or s3://bucket/prefix, followed by @NAME for a version;
+    credentials come from the environment (docs/object-stores.md). read_only: refuse changes; other
     programs may read at the same time. atime: whether reading sets times of access. cache: bytes of memory
-    for what was read (256 MiB). dirty: bytes of memory for changes (64 MiB). take_over: open it for writing
-    though the program that had it open has not closed it; of a store, that program writes no more.
+    for cached contents (256 MiB). dirty: bytes of memory for changes (64 MiB). take_over: open it for
+    writing though another program has not closed it; if it is in a store, that program can no longer write.
 
-    One that is read-only can be pickled: the process that unpickles it opens it there. After close, each call
-    raises ValueError, as those of a file do.
+    A read-only volume can be pickled: the process that unpickles it opens it. After close, calls raise
+    ValueError, like those of a file.
     """
 
     def __enter__(self) -> Volume:
@@ -100,27 +99,27 @@ class Volume(_native.Volume):
         self.close()
 
     def scandir(self, path: Path = "/") -> Iterator[Entry]:
-        """The entries of a directory with their attributes, in the order in which they were made."""
+        """The entries of a directory with their attributes, in the order of their creation."""
         directory = os.fsdecode(path)
         return (Entry(directory, name, stat) for name, stat in self._entries(path))
 
     def listdir(self, path: Path = "/") -> list[str]:
-        """The names in a directory, in the order in which they were made."""
+        """The names in a directory, in the order of their creation."""
         return [name for name, _ in self._entries(path)]
 
     def walk(self, path: Path = "/") -> Iterator[Entry]:
-        """Everything below a directory, each directory before what is in it. Links are not followed."""
+        """Everything below a directory, each directory before its entries. Links are not followed."""
         for entry in self.scandir(path):
             yield entry
             if entry.is_dir():
                 yield from self.walk(entry.path)
 
     def exists(self, path: Path) -> bool:
-        """Whether a path leads to something, as os.path.exists."""
+        """Whether a path exists, like os.path.exists."""
         return self._finds(path, follow_symlinks=True)
 
     def lexists(self, path: Path) -> bool:
-        """Whether a name exists, as os.path.lexists: also that of a symbolic link that leads nowhere."""
+        """Whether a name exists, like os.path.lexists: true for a dangling symbolic link as well."""
         return self._finds(path, follow_symlinks=False)
 
     def _finds(self, path: Path, *, follow_symlinks: bool) -> bool:
@@ -133,11 +132,11 @@ class Volume(_native.Volume):
         return True
 
     def lstat(self, path: Path) -> Stat:
-        """The attributes of what a path names, of a symbolic link its own."""
+        """The attributes of a file; those of the link itself for a symbolic link."""
         return self.stat(path, follow_symlinks=False)
 
     def makedirs(self, path: Path, *, exist_ok: bool = True) -> None:
-        """Makes a directory and those above it, as far as they are missing."""
+        """Makes a directory and its missing ancestors."""
         if self.lexists(path):
             if exist_ok and self.exists(path) and modes.S_ISDIR(self.stat(path).mode):
                 return
@@ -149,11 +148,11 @@ class Volume(_native.Volume):
         self.unlink(path)
 
     def replace(self, path: Path, new_path: Path) -> None:
-        """Another name of rename, which replaces what had the new name."""
+        """Another name of rename, which replaces an existing file."""
         self.rename(path, new_path)
 
     def rmtree(self, path: Path) -> None:
-        """Removes a name and, of a directory, everything below it. Never follows symbolic links."""
+        """Removes a file, or a directory with everything below it. Never follows symbolic links."""
         if not modes.S_ISDIR(self.lstat(path).mode):
             self.unlink(path)
             return
@@ -185,9 +184,8 @@ class Volume(_native.Volume):
     ) -> list[bytes] | list[bytes | OSError]:
         """The contents of many files, in the order of the paths.
 
-        The files are read in the order in which they lie on the device, which for many files in another order
-        is many times as fast as one by one. With errors="return" an OSError takes the place of the contents
-        of a file that cannot be read.
+        The files are read in device order, which for many files in another order is many times as fast as one
+        by one. With errors="return", an OSError replaces the contents of a file that cannot be read.
         """
         if errors not in ("raise", "return"):
             raise ValueError(f"errors is 'raise' or 'return', not {errors!r}")
@@ -238,11 +236,11 @@ class Volume(_native.Volume):
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """Opens a file as the built-in open does: r, w, a or x, with b or t, and +. But without a mode a
-        file is read as bytes, as fsspec does.
+        """Opens a file like the built-in open: r, w, a or x, with b or t, and +. Without a mode, however, a
+        file is read as bytes, as in fsspec.
 
-        Encoding, errors and newline are for text. What several files append, in any thread, is kept: each
-        buffer that is flushed is appended in one piece.
+        Encoding, errors and newline are for text. Concurrent appends by several file objects, in any threads,
+        are all kept: each flushed buffer is appended in one piece.
         """
         kinds = set(mode) & set("rwax")
         is_known = set(mode) <= set("rwaxbt+") and len(set(mode)) == len(mode)
@@ -268,7 +266,7 @@ class Volume(_native.Volume):
 
 
 def fsync(file: IO[Any]) -> None:
-    """Makes the writes to a file of a volume durable, as os.fsync does for one of the host."""
+    """Makes the writes to a file of a volume durable, like os.fsync for a file of the host."""
     raw = getattr(getattr(file, "buffer", file), "raw", None)
     if not isinstance(raw, _Raw):
         raise TypeError(f"Volume.open has not opened this: {file!r}")
@@ -293,7 +291,7 @@ class _Raw(io.RawIOBase):
 
     def close(self) -> None:
         super().close()
-        # The inode is in use no longer.
+        # The inode is no longer in use.
         self._native = None
 
     def readable(self) -> bool:
@@ -355,9 +353,9 @@ class _Raw(io.RawIOBase):
         return size
 
     def size(self) -> int:
-        """Of the writes through to here."""
+        """The size of the file, without data in the buffer above."""
         return self._file.stat().size
 
     def fsync(self) -> None:
-        """Makes the writes through to here durable; flush the buffer above first."""
+        """Makes writes durable, except data in the buffer above, which must be flushed first."""
         self._file.fsync()

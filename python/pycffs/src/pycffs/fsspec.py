@@ -10,12 +10,12 @@
     b'1,2'
 
 An image is opened once for all URLs that name it, with the options of pycffs.Volume; it is read-only unless
-read_only=False is given. A volume in a store is one, too: `cffs://s3://bucket/tree!/path`. `cat` of many
-paths reads in the order of the device.
+read_only=False is given. A volume in a store can be used as well: `cffs://s3://bucket/tree!/path`. `cat`
+of many paths reads in device order.
 
-A symbolic link is followed where it is named, and never where it is found: in a listing, a link to a
-directory has the type "link", so that `walk`, `find`, `du`, `get` and `cp` do not go through it, and `rm`
-removes links, not what they lead to. A name that exists is meant, also if it looks like a pattern.
+A symbolic link is followed if the caller names it, and never during a traversal: in a listing, a link to a
+directory has the type "link", so that `walk`, `find`, `du`, `get` and `cp` do not follow it, and `rm`
+removes links, not their targets. An existing name is taken literally, even if it looks like a pattern.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CffsFileSystem(AbstractFileSystem):
         path = stringify_path(path)
         if path.startswith("cffs://"):
             path = path.removeprefix("cffs://")
-            # Without an image in front it is a path of the image that is open.
+            # Without the name of an image, it is a path in the open image.
             path = path.partition("!")[2] if "!" in path else path
         return "/" + path.strip("/")
 
@@ -86,7 +86,7 @@ class CffsFileSystem(AbstractFileSystem):
         if kind == "link":
             information["destination"] = self.volume.readlink(path)
             target = self._target(path)
-            # A link to a file can be read as one; what is below a directory is not below a link to it.
+            # A link to a file can be read like a file; a link to a directory is not traversed.
             if target is not None and modes.S_ISREG(target.mode):
                 information["size"] = target.size
                 information["type"] = "file"
@@ -136,7 +136,7 @@ class CffsFileSystem(AbstractFileSystem):
                 with contextlib.suppress(FileNotFoundError):
                     found |= set(super().expand_path([each], recursive, maxdepth, **options))
                 continue
-            # A name that exists is no pattern.
+            # An existing name is not a pattern.
             found.add(name)
             if recursive:
                 found |= set(self.find(name, maxdepth=maxdepth, withdirs=True))
@@ -191,7 +191,7 @@ class CffsFileSystem(AbstractFileSystem):
     def mv(
         self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
     ) -> None:
-        # Several paths are copied and removed, as for any file system; one is renamed, whatever it is.
+        # Several paths are copied and removed, as in other file systems; a single one is renamed.
         is_one = isinstance(path1, str) and (not has_magic(path1) or self.lexists(path1))
         if not is_one or not isinstance(path2, str):
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
@@ -209,7 +209,7 @@ class CffsFileSystem(AbstractFileSystem):
         if modes.S_ISDIR(stat.mode):
             self.volume.makedirs(path2)
         elif modes.S_ISLNK(stat.mode) and not self.isfile(path1):
-            # It would be followed out of the tree that is copied; its copy leads to the same.
+            # Following it would leave the copied tree; the copy has the same target.
             self.volume.symlink(self.volume.readlink(path1), path2)
         else:
             self.volume.write(path2, self.volume.read(path1))
@@ -245,7 +245,7 @@ class CffsFileSystem(AbstractFileSystem):
             return super().cat(path, recursive=recursive, on_error=on_error, **options)
         contents: dict[str, Any] = {}
         for each, found in zip(paths, self.volume.read_many(paths, errors="return"), strict=True):
-            # A directory has no contents, and is in the list only because what is in it was asked for.
+            # A directory has no contents; it is in the list only because of its entries.
             if isinstance(found, IsADirectoryError) and recursive:
                 continue
             if isinstance(found, OSError) and on_error == "raise":
@@ -268,7 +268,7 @@ class CffsFileSystem(AbstractFileSystem):
         self.volume.sync()
 
     def close(self) -> None:
-        """Closes the image; all changes are durable then. URLs that name it open it again."""
+        """Closes the image, which makes all changes durable. Later uses of its URLs open it again."""
         for token, each in list(self._cache.items()):
             if each is self:
                 del self._cache[token]
@@ -276,14 +276,14 @@ class CffsFileSystem(AbstractFileSystem):
 
 
 class _File:
-    """What fsspec wants of a file, in addition to what io has."""
+    """A file with the methods that fsspec needs in addition to those of io."""
 
     def __init__(self, fs: CffsFileSystem, path: str, mode: str, autocommit: bool) -> None:
         self.fs = fs
         self.path = path
         self.autocommit = autocommit or ("w" not in mode and "x" not in mode)
         self.blocksize = _BUFFER_BYTES
-        # Until it is committed, a file that is written has another name in its directory.
+        # Until it is committed, a file being written has another name in the same directory.
         self._written_to = path
         if not self.autocommit:
             if "x" in mode and fs.volume.lexists(path):
@@ -295,7 +295,7 @@ class _File:
 
     @property
     def size(self) -> int:
-        """Bytes of the file, without what is still in the buffer."""
+        """The size of the file in bytes, without buffered data."""
         return self._unbuffered.size()
 
     def commit(self) -> None:

@@ -6,13 +6,13 @@
 8080
 
 The interface is that of ``configparser.ConfigParser``, but there is no text to parse. An option is
-read when it is asked for, and written when it is set: no call reads or rewrites the others. Each is
+read when it is requested, and written when it is set: no call reads or rewrites the others. Each is
 replaced atomically by a rename, so that a reader sees the old value or the new one, and two writers
 of different options do not overwrite each other. An option has the owner and the permissions of its
 file. INI files can be imported and exported.
 
-A file holds the value in UTF-8 and a line end; a file without any byte is an option without a value.
-Names that no file can have are percent-encoded. Files whose names begin with a dot are left alone.
+A file contains the value in UTF-8 and a line end; an empty file is an option without a value. Names
+that no file can have are percent-encoded. Files whose names begin with a dot are ignored.
 
 After Kooburat and Liu, "Extµ: Using the Inode to Store File Content", section 6.3.
 """
@@ -71,7 +71,7 @@ def _unquote(file_name: str) -> str:
 
 
 def _load(path: str) -> str | None:
-    """The value in a file; ``None`` if it has no byte."""
+    """The value in a file; ``None`` if the file is empty."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, _READ_BYTES)
@@ -97,11 +97,11 @@ def _entries(directory: str, is_directory: bool) -> list[str]:
 
 
 class UConfigParser(MutableMapping[str, "SectionProxy"]):
-    """A configuration in a directory, which is made if it is not there.
+    """A configuration in a directory, which is created if it does not exist.
 
     ``defaults``, ``default_section``, ``interpolation``, ``allow_no_value`` and ``converters`` are
-    those of ``ConfigParser``. New files get the permissions ``mode``, new directories those and the
-    right to enter them, less the umask in both cases; a file that is replaced keeps what it had.
+    those of ``ConfigParser``. New files get the permissions ``mode``, new directories also search
+    permission, minus the umask in both cases; a replaced file keeps its permissions.
     With ``durable``, an option is on the device when ``set`` returns. ``ini`` has further arguments
     of ``ConfigParser``, such as ``delimiters``, for INI files that are imported and exported.
     """
@@ -217,7 +217,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
         return self.BOOLEAN_STATES[value.lower()]
 
     def set(self, section: str, option: str, value: str | None = None) -> None:
-        """Sets an option of a section that is there."""
+        """Sets an option of an existing section."""
         if not isinstance(option, str):
             raise TypeError("option keys must be strings")
         if not isinstance(value, str) and (value is not None or not self._allow_no_value):
@@ -308,7 +308,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
             raise NoSectionError(section) from None
 
     def remove_option(self, section: str, option: str) -> bool:
-        """Removes an option; false if it was not there."""
+        """Removes an option; false if it did not exist."""
         try:
             os.unlink(self._path(section, self.optionxform(option)))
         except (FileNotFoundError, NotADirectoryError):
@@ -325,7 +325,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
         return [section for section in found if section != self.default_section]
 
     def has_section(self, section: str) -> bool:
-        """Whether there is a section; the default section does not count."""
+        """Whether a section exists; the default section does not count."""
         return section != self.default_section and os.path.isdir(self._path(section))
 
     def add_section(self, section: str) -> None:
@@ -342,7 +342,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
             self._sync(self.directory)
 
     def remove_section(self, section: str) -> bool:
-        """Removes a section with its options; false if it was not there."""
+        """Removes a section with its options; false if it did not exist."""
         if not self.has_section(section):
             return False
         self._clear(section)
@@ -413,7 +413,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
         return {section: self._all_of(section) for section in places}
 
     def read_dict(self, dictionary: Mapping[str, Mapping[str, Any]], source: str = "<dict>") -> None:
-        """Sets what a dictionary of sections has."""
+        """Sets all options in a dictionary of sections."""
         strict = self._ini.get("strict", True)
         sections: dict[str, dict[str, Any]] = {}
         for section, options in dictionary.items():
@@ -446,7 +446,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
         self.read_file(string.splitlines(keepends=True), source)
 
     def read(self, filenames: Any, encoding: str | None = None) -> list[str]:
-        """Imports INI files, as far as they are there; returns those that were."""
+        """Imports the existing ones of some INI files; returns their names."""
         if isinstance(filenames, (str, bytes, os.PathLike)):
             filenames = [filenames]
         found = []
@@ -486,7 +486,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
 
 
 class _IniParser(configparser.RawConfigParser):
-    """The parser of INI files, which keeps apart what it merges when it is asked."""
+    """The parser of INI files, which also gives access to options before they are merged with defaults."""
 
     def own_options(self) -> dict[str, dict[str, str | None]]:
         """The options of each section without the defaults, and of the default section."""
@@ -494,7 +494,7 @@ class _IniParser(configparser.RawConfigParser):
 
 
 class _Scope(Mapping[str, "str | None"]):
-    """What an interpolation can refer to: the options of a section, and the defaults."""
+    """The names that an interpolation can refer to: the options of a section, and the defaults."""
 
     def __init__(self, parser: UConfigParser, section: str) -> None:
         self._parser, self._section = parser, section
