@@ -58,7 +58,7 @@ class Fsspec(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "which image"):
             CffsFileSystem()
 
-    def test_it_is_read_only_unless_asked_for(self):
+    def test_it_is_read_only_by_default(self):
         self.filled()
         with self.assertRaises(OSError):
             self.files().pipe("/new", b"")
@@ -102,7 +102,7 @@ class Fsspec(unittest.TestCase):
             self.assertEqual([entry.path for entry in volume.walk()], ["/a", "/a/one", "/a/moved"])
             self.assertEqual(volume.read("/a/one"), b"1")
 
-    def test_what_is_moved_is_renamed(self):
+    def test_mv_renames_instead_of_copying(self):
         """It is not copied, as in fsspec's file systems that cannot rename."""
         self.filled()
         files = self.files(read_only=False)
@@ -129,7 +129,7 @@ class Fsspec(unittest.TestCase):
         files.volume.symlink("nowhere", "/tree/dangling")
         return files
 
-    def test_rm_removes_links_and_not_what_they_lead_to(self):
+    def test_rm_removes_links_and_not_their_targets(self):
         """Regression: rm of a tree emptied the target directory of a link in the tree."""
         files = self.linked()
         files.rm("/tree", recursive=True)
@@ -153,7 +153,7 @@ class Fsspec(unittest.TestCase):
         files.rm("/deep/x", recursive=True, maxdepth=3)
         self.assertFalse(files.exists("/deep/x"))
 
-    def test_links_are_followed_where_they_are_named_alone(self):
+    def test_links_are_followed_only_if_the_caller_names_them(self):
         """Regression: find, du, walk, glob, get and cp followed links, out of the tree and in loops."""
         files = self.linked()
         found = ["/tree/a", "/tree/dangling", "/tree/out", "/tree/sub/b", "/tree/sub/up"]
@@ -186,7 +186,7 @@ class Fsspec(unittest.TestCase):
         self.assertTrue(files.lexists("/tree/dangling") and files.lexists("/loop"))
         self.assertFalse(files.lexists("/missing"))
 
-    def test_a_name_that_exists_is_no_pattern(self):
+    def test_an_existing_name_is_taken_literally(self):
         """Regression: rm of x[1] removed x1."""
         files = self.files(read_only=False)
         files.pipe({"/x[1]": b"right", "/x1": b"wrong", "/d[1]/f": b"", "/d1/f": b""})
@@ -197,7 +197,7 @@ class Fsspec(unittest.TestCase):
         files.rm("/x[1]")
         self.assertEqual(sorted(files.find("/")), ["/d1/f", "/moved"])
 
-    def test_files_have_what_fsspec_wants_of_them(self):
+    def test_files_have_the_methods_that_fsspec_needs(self):
         """Regression: without a size, tail, read_block and ranges from the end raised AttributeError."""
         files = self.files(read_only=False)
         files.pipe("/f", b"0123456789\n" * 10)

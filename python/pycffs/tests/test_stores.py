@@ -29,7 +29,7 @@ class InStore:
         self.url = f"{self.base}/tree"
         pycffs.mkfs(self.url, 1 << 30, "in a store")
 
-    def test_files_come_back(self):
+    def test_files_can_be_read_back(self):
         names = [f"/set/{number}" for number in range(300)]
         with pycffs.Volume(self.url) as volume:
             volume.makedirs("/set")
@@ -61,7 +61,7 @@ class InStore:
         with pycffs.Volume(self.url) as third:
             self.assertEqual(sorted(third.listdir()), ["after", "before"])
 
-    def test_a_file_that_is_open_does_not_keep_others_out(self):
+    def test_an_open_file_does_not_block_other_programs(self):
         volume = pycffs.Volume(self.url)
         volume.write("/f", b"contents")
         file = volume.open("/f")
@@ -70,7 +70,7 @@ class InStore:
         with self.assertRaises(ValueError):
             file.read()
 
-    def test_what_cannot_be_is_refused(self):
+    def test_impossible_requests_are_refused(self):
         with self.assertRaises(FileExistsError) as caught:
             pycffs.mkfs(self.url, 1 << 30)
         self.assertEqual(caught.exception.filename, self.url)
@@ -98,7 +98,7 @@ class Directory(InStore, unittest.TestCase):
     def start(self, scratch):
         self.base = scratch.as_uri()
 
-    def test_what_is_no_url_of_a_store_is_refused(self):
+    def test_an_invalid_store_url_is_refused(self):
         for url, why in [("ftp://bucket/tree", "there is no store ftp://"),
                          ("s3://key:secret@bucket/tree", "a URL has no credentials"),
                          ("file:///missing/directory/tree", "there is no directory /missing/directory")]:

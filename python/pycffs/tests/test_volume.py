@@ -54,7 +54,7 @@ class Volumes(WithVolume):
                 first.write("/f", b"")
             self.assertEqual(caught.exception.errno, errno.EROFS)
 
-    def test_what_is_no_image_is_refused(self):
+    def test_a_file_that_is_no_image_is_refused(self):
         with self.assertRaises(FileNotFoundError) as caught:
             pycffs.Volume("/missing/image")
         self.assertEqual(caught.exception.filename, "/missing/image")
@@ -156,7 +156,7 @@ class Names(WithVolume):
         self.assertIsInstance(pycffs.__version__, str)
         self.assertLessEqual({"Volume", "mkfs", "fsync", "__version__"}, set(pycffs.__all__))
 
-    def test_a_tree_is_removed_without_what_its_links_lead_to(self):
+    def test_removing_a_tree_keeps_the_targets_of_its_links(self):
         self.volume.makedirs("/tree/a/b")
         self.volume.makedirs("/outside")
         for path in ("/tree/f", "/tree/a/f", "/tree/a/b/f", "/outside/precious"):
@@ -168,7 +168,7 @@ class Names(WithVolume):
         self.volume.rmtree("/link")
         self.assertEqual([entry.path for entry in self.volume.walk()], ["/outside", "/outside/precious"])
 
-    def test_what_is_pickled_is_opened_again(self):
+    def test_a_pickled_volume_is_opened_again(self):
         self.volume.write("/f", b"123")
         with self.assertRaisesRegex(TypeError, "read-only can be pickled"):
             pickle.dumps(self.volume)
@@ -333,7 +333,7 @@ class Contents(WithVolume):
             with self.assertRaises(ValueError):
                 open_file("rb", encoding="utf-8")
 
-    def test_what_threads_append_is_not_overwritten(self):
+    def test_concurrent_appends_are_all_kept(self):
         """Regression: appends queried the size and then wrote there: threads overwrote each other."""
         lines = 60
         self.volume.write("/log", b"")
@@ -454,7 +454,7 @@ class Contents(WithVolume):
             self.assertEqual([len(data) for data in found], sizes * 20)
             self.assertTrue(found == list(contents.values()) * 20, f"other bytes, by {threads} threads")
 
-    def test_a_file_that_changes_meanwhile_is_read_as_it_was_at_one_time(self):
+    def test_a_file_is_read_in_a_single_state_while_it_changes(self):
         """Another thread changes the length of files: each is read, in a batch and alone, in its state after
         one of the writes, or empty, as before a write; never with other bytes at its end."""
         sizes = [1, 3_000, 70_000, 400_000, 900_000]
@@ -486,7 +486,7 @@ class Contents(WithVolume):
             writer.join()
         self.assertGreater(len(seen), 2, "the files changed too slowly to show anything")
 
-    def test_trees_come_and_go(self):
+    def test_trees_are_imported_and_exported(self):
         source, target = self.scratch / "source", self.scratch / "target"
         for number in range(20):
             (source / str(number % 3)).mkdir(parents=True, exist_ok=True)
@@ -496,7 +496,7 @@ class Contents(WithVolume):
         self.volume.export_tree("/tree", target)
         self.assertEqual((target / "1/19").read_bytes(), b"x" * 19)
 
-    def test_a_copy_says_how_far_it_is(self):
+    def test_a_copy_reports_its_progress(self):
         source = self.scratch / "source"
         source.mkdir()
         for number in range(20):

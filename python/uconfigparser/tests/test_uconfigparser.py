@@ -54,7 +54,7 @@ class Files(TestCase):
             with self.assertRaises((NoSectionError, NoOptionError)):
                 config.get(section, option)
 
-    def test_values_come_back_as_they_were_set(self):
+    def test_values_are_read_back_unchanged(self):
         config = self.config(interpolation=None)
         config.add_section("s")
         for value in ["", " ", "\n", "a\n", "\n\n", "a\r\nb", "[x]", "= # ;", "x" * 200_000, "ä€\0"]:
@@ -66,7 +66,7 @@ class Files(TestCase):
         config["s"] = {"none": None, "empty": ""}
         self.assertEqual(config.read_all()["s"], {"none": None, "empty": ""})
 
-    def test_unfinished_files_are_no_options(self):
+    def test_unfinished_files_are_not_options(self):
         config = self.config()
         config.add_section("s")
         (self.at / "s" / ".1-1.new").write_text("half")
@@ -75,7 +75,7 @@ class Files(TestCase):
 
 
 class Permissions(TestCase):
-    def test_a_new_option_has_the_mode_that_was_asked_for(self):
+    def test_a_new_option_has_the_requested_mode(self):
         config = self.config(mode=0o600)
         config["s"] = {"o": "1"}
         self.assertEqual(stat.S_IMODE((self.at / "s" / "o").stat().st_mode), 0o600)
@@ -138,7 +138,7 @@ class Atomicity(TestCase):
 class Ini(TestCase):
     TEXT = "[DEFAULT]\nbase = /srv\n\n[a]\npath = %(base)s/a\nlong = 1\n\t2\n\n"
 
-    def test_what_is_imported_can_be_exported(self):
+    def test_imported_options_can_be_exported(self):
         config = self.config()
         config.read_string(self.TEXT)
         self.assertEqual(config["a"]["path"], "/srv/a")
@@ -149,7 +149,7 @@ class Ini(TestCase):
         other.read_string(out.getvalue())
         self.assertEqual(other.read_all(), config.read_all())
 
-    def test_what_cannot_be_parsed_changes_nothing(self):
+    def test_an_unparsable_file_changes_nothing(self):
         config = self.config()
         with self.assertRaises(Exception):
             config.read_string("[a]\nx = 1\nnonsense\n")
