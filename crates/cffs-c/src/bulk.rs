@@ -25,7 +25,7 @@ pub type Visit = Option<
 /// The caller's data, which threads share; the caller promises that this is allowed.
 struct Shared(*mut c_void);
 
-// The pointer is only passed back, never followed here.
+// SAFETY: the pointer is only passed back, never followed here.
 unsafe impl Sync for Shared {}
 
 impl Shared {

@@ -71,7 +71,8 @@ pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&
         0 => Ok(&mut []),
         _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
         _ => {
-            // As above. Memory that C has not initialized is set first: a Rust slice must be initialized.
+            // SAFETY: as above. Memory that C has not initialized is set first: a Rust slice must be
+            // initialized.
             unsafe {
                 buffer.cast::<u8>().write_bytes(0, count);
                 Ok(std::slice::from_raw_parts_mut(buffer.cast(), count))
@@ -95,7 +96,7 @@ pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Res
         if from.len() > count {
             return Err(Error::Range);
         }
-        // The buffer has room, as above, and `from` is the library's own memory.
+        // SAFETY: the buffer has room, as above, and `from` is the library's own memory.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
     Ok(from.len() as i64)

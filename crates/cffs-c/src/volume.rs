@@ -121,7 +121,7 @@ impl Options {
         if options.is_null() {
             return Ok(Options::default());
         }
-        // The caller's promise. The size is the first field in every version.
+        // SAFETY: the caller's promise. The size is the first field in every version.
         let size = unsafe { options.cast::<usize>().read() };
         if !(size_of::<usize>()..=SIZE_MAX).contains(&size) {
             return Err(Error::Invalid("cffs_options without their size: use CFFS_OPTIONS_INIT"));
@@ -133,7 +133,7 @@ impl Options {
             return Err(UNKNOWN);
         }
         let mut read = Options::default();
-        // `known` is no longer than `read`, and all bit patterns are valid for its fields.
+        // SAFETY: `known` is no longer than `read`, and all bit patterns are valid for its fields.
         unsafe {
             let to = (&raw mut read).cast::<u8>();
             std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len());

@@ -1,13 +1,13 @@
 //! The objects of a volume: one codec each, little-endian, no I/O.
 //!
-//! | object | what it is |
+//! | object | contents |
 //! | --- | --- |
 //! | `format` | the volume's identity and size, and its origin if it is a clone; created once |
 //! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
-//! | `data/<shard>/<term>-<number>` | contents that went ahead of their record; created once |
-//! | `map/<slot>-<term>` | where all bytes lie after the record of that slot; created once |
-//! | `snapshots/<name>` | the map of a version that is kept; created once |
-//! | `head` | which map is new: a hint, overwritten, never needed |
+//! | `data/<shard>/<term>-<number>` | contents sent ahead of their record; created once |
+//! | `map/<slot>-<term>` | all extents after the record of that slot; created once |
+//! | `snapshots/<name>` | the map of a kept version; created once |
+//! | `head` | the newest map: a hint, overwritten, never needed |
 //!
 //! A record is a head, as below, and after it the bytes that its extents place in the record itself.
 //!

@@ -63,8 +63,8 @@ pub fn fiemap(file: &File, start: u64, sync: bool) -> io::Result<Vec<RawExtent>>
         },
         extents: [RawExtent::default(); EXTENTS_PER_CALL],
     };
-    // FS_IOC_FIEMAP, whose number contains the size of the header alone. The kernel writes at most `count`
-    // extents after the header, for which the structure has room.
+    // SAFETY: FS_IOC_FIEMAP, whose number contains the size of the header alone. The kernel writes at most
+    // `count` extents after the header, for which the structure has room.
     unsafe {
         let updater =
             Updater::<{ opcode::read_write::<FiemapHeader>(b'f', 11) }, Fiemap>::new(&mut request);
@@ -169,7 +169,7 @@ pub fn dedupe(
         status: 0,
         reserved: 0,
     };
-    // FIDEDUPERANGE, whose number contains the size of the header alone; the kernel reads and writes
+    // SAFETY: FIDEDUPERANGE, whose number contains the size of the header alone; the kernel reads and writes
     // `dest_count` structures after it, here one.
     unsafe {
         let updater = Updater::<{ opcode::read_write::<DedupeHead>(0x94, 54) }, DedupeRange>::new(
@@ -207,14 +207,15 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
     if total == 0 {
         return Ok(());
     }
-    // The kernel chooses the address; no object is in the mapping, and its address has not been passed on.
+    // SAFETY: the kernel chooses the address; no object is in the mapping, and its address has not been
+    // passed on.
     let region =
         unsafe { mmap_anonymous(null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)? };
     let mut at = 0;
     let mut result = Ok(());
     for (piece, length) in pieces.iter().zip(lengths) {
-        // The piece lies within the region, which this function owns and nothing refers to. Memory is never
-        // accessed through the mapping, so changes to the file do not matter.
+        // SAFETY: the piece lies within the region, which this function owns and nothing refers to. Memory is
+        // never accessed through the mapping, so changes to the file do not matter.
         let mapped = unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             mmap(region.byte_add(at), length, ProtFlags::READ, flags, piece.file, piece.offset)
@@ -222,7 +223,8 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
         result = result.and(mapped.map(drop));
         at += length;
     }
-    // This function owns the region; the advice changes no memory, and no reference outlives the mapping.
+    // SAFETY: this function owns the region; the advice changes no memory, and no reference outlives the
+    // mapping.
     unsafe {
         if result.is_ok() {
             result = madvise(region, total, Advice::WillNeed);
@@ -255,7 +257,7 @@ const _: () = assert!(size_of::<XfsGeometry>() == 112);
 
 /// XFS: the geometry of the volume of an open file.
 pub fn xfs_geometry(file: &File) -> io::Result<XfsGeometry> {
-    // XFS_IOC_FSGEOMETRY_V1 writes one `struct xfs_fsop_geom_v1`, for which all bytes are valid.
+    // SAFETY: XFS_IOC_FSGEOMETRY_V1 writes one `struct xfs_fsop_geom_v1`, for which all bytes are valid.
     let getter =
         unsafe { Getter::<{ opcode::read::<XfsGeometry>(b'X', 100) }, XfsGeometry>::new() };
     // SAFETY: as above.

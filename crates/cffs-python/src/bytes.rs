@@ -19,7 +19,7 @@ pub struct Memory {
     len: usize,
 }
 
-// The creator has promised that the memory does not move, whatever thread uses it.
+// SAFETY: the creator has promised that the memory does not move, whatever thread uses it.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -40,7 +40,7 @@ impl Memory {
             let read = file.read_pieces_at(offset + found as u64, wanted, &mut |piece| {
                 let at = found.min(self.len);
                 let len = piece.len().min(self.len - at);
-                // `to` has room for `len` bytes after `at`, and is not memory of the cache.
+                // SAFETY: `to` has room for `len` bytes after `at`, and is not memory of the cache.
                 unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), self.to.add(at), len) };
                 found += piece.len();
             })?;
@@ -66,14 +66,14 @@ impl Contents {
     /// Allocates an object of this many bytes.
     pub fn new(py: Python<'_>, count: u64) -> PyResult<Contents> {
         let len = ffi::Py_ssize_t::try_from(count)?;
-        // Without contents, this creates an object of that length, or raises an error.
+        // SAFETY: without contents, this creates an object of that length, or raises an error.
         let object = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(ptr::null(), len);
             Bound::from_owned_ptr_or_err(py, made)?
         };
-        // The object is a `bytes`.
+        // SAFETY: the object is a `bytes`.
         let to = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
-        // The object has `len` bytes and is kept as long as the memory. No other code gets it before
+        // SAFETY: the object has `len` bytes and is kept as long as the memory. No other code gets it before
         // `finish`. Empty objects may be shared, but no byte is written to those.
         let memory = unsafe { Memory::new(to.cast(), len as usize) };
         Ok(Contents { object: object.unbind(), memory, other: None })
@@ -92,7 +92,7 @@ impl Contents {
     pub fn fill_from(&mut self, file: &File, offset: u64) -> Result<(), Failure> {
         let found = self.memory.read(file, offset, self.memory.len)?;
         if found < self.memory.len {
-            // This thread has written that many bytes above.
+            // SAFETY: this thread has written that many bytes above.
             let filled = unsafe { slice::from_raw_parts(self.memory.to, found) };
             self.other = Some(filled.to_vec());
         }

@@ -44,7 +44,7 @@ impl File {
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("the buffer has to be writable, and in one piece"));
         }
-        // The memory stays valid until the buffer is released, which happens later. If another thread
+        // SAFETY: the memory stays valid until the buffer is released, which happens later. If another thread
         // accesses it meanwhile, it gets mixed data, as with `readinto` of a file.
         let mut memory = unsafe { Memory::new(buffer.buf_ptr().cast(), buffer.len_bytes()) };
         let count = buffer.len_bytes();

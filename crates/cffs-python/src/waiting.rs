@@ -44,7 +44,8 @@ impl<T: Send + 'static> Call<T> {
     pub fn wait(&self, py: Python<'_>) -> PyResult<Option<T>> {
         // A receiver may be used by only one thread at a time; only this thread uses it.
         struct Alone<'a, T>(&'a Receiver<T>);
-        // The reference is not passed to another thread: `detach` runs its closure in the caller's thread.
+        // SAFETY: the reference is not passed to another thread: `detach` runs its closure in the caller's
+        // thread.
         unsafe impl<T: Send> Send for Alone<'_, T> {}
         let ended = Alone(&self.ended);
         let ended = py.detach(move || {

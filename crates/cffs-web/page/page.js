@@ -1,10 +1,10 @@
-// The page of a volume. It asks the interface below /api/v1 for everything, and shows text only ever as
-// text: what a volume holds was written by others.
+// The page of a volume. It queries the interface below /api/v1 for everything, and inserts text only as
+// text: names and contents in a volume are not trusted.
 
 const get = (id) => document.getElementById(id);
 
-// #TOKEN, or #TOKEN/PATH to see where that lies. The token stays in this tab, and leaves the address bar,
-// so that it is in no history.
+// #TOKEN, or #TOKEN/PATH for the layout of a path. The token is kept in this tab, and removed from the
+// address bar, so that it is not in the history.
 let wanted = null;
 if (location.hash.length > 1) {
   const [token, ...names] = location.hash.slice(1).split("/");
@@ -32,7 +32,7 @@ async function ask(path, options = {}) {
 
 const askJson = async (path) => (await ask(path)).json();
 
-// Figures in words.
+// Formatting of figures.
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -53,7 +53,7 @@ const perSecond = (count, seconds) => (seconds > 0 ? count / seconds : 0);
 const words = (name) => name.replaceAll("_", " ");
 
 function show(id, text) {
-  // A screen reader announces what changes, so nothing changes without need.
+  // A screen reader announces changes, so elements change only if needed.
   if (get(id).textContent !== text) get(id).textContent = text;
 }
 
@@ -64,21 +64,21 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
-// A line for a shell. A word of it is broken only where it is wider than the page.
+// A command line. A word is broken only if it is wider than the page.
 function showLine(at, line) {
   if (at.textContent === line) return;
   const words = line.split(" ").map((word) => element("span", word, { class: "word" }));
   at.replaceChildren(...words.flatMap((word, number) => (number === 0 ? [word] : [" ", word])));
 }
 
-// A box that scrolls to the side where its table is wider than the page.
+// A box that scrolls horizontally if its table is wider than the page.
 function scrolling(name, ...children) {
   const box = element("div", undefined, { class: "scroll", role: "group", "aria-label": name });
   box.append(...children);
   return box;
 }
 
-// What scrolls can be reached by keys; what does not is no stop on their way.
+// Boxes that scroll can be focused by keyboard; others are skipped.
 function reachScrolling() {
   for (const box of document.querySelectorAll(".scroll")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
@@ -98,7 +98,7 @@ function table(heads, rows) {
   return made;
 }
 
-// What every snapshot shows.
+// The figures in every snapshot.
 
 function showState({ state, volume, server }) {
   show("label", volume.label || "Volume without a label");
@@ -162,7 +162,7 @@ function showTables({ volume, server, stats }) {
   get("t-volume").replaceChildren(table(["property", "value"], facts));
 }
 
-// The line of an hour.
+// The chart of the last hour.
 
 let points = [];
 
@@ -190,14 +190,14 @@ let mayRun = false;
 const path = () => get("path").value;
 const isPlain = (word) => /^[\w./+,:@%][\w./+,:@%-]*$/.test(word);
 const quoted = (word) => (isPlain(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-// What commands take for the volume, and its image: their paths for those who may run commands, words for others.
+// The arguments of commands for the volume and its image: paths with the token for full control, else words.
 let isMounted = true;
 let word = "DIR";
 let image = "IMAGE";
-// On an image that is served, commands other than sync and scrub need it alone.
+// For a served image, commands other than sync and scrub require that the server is stopped.
 const alone = (command) => (isMounted ? command : `${command}  # after cffs serve --stop ${word}`);
 
-// What an action changes. Those that move or discard data ask first.
+// The effects of actions. Those that move or discard data need confirmation.
 const groups = { none: "Change nothing", data: "Move or discard data", settings: "Change settings of the volume" };
 
 const actions = [
@@ -234,7 +234,7 @@ function reserveBytes(value) {
   return Math.round(Math.max(0, Number(value) || 0) * 2 ** 20);
 }
 
-// Begins an action, and returns why it did not begin, which its caller shows.
+// Begins an action; on failure returns the reason, which its caller shows.
 async function act(name, body = {}) {
   const headers = { "Content-Type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body) };
@@ -248,7 +248,7 @@ async function act(name, body = {}) {
   }
 }
 
-// The same for an action whose button is in the list of actions.
+// The same for an action with a button in the list of actions.
 async function press(action) {
   if (action.ask) {
     const [title, what, yes] = action.ask;
@@ -312,7 +312,7 @@ function makeActions() {
   }));
 }
 
-// Exports and clients of NFS. The list is made again only when it is another, so that the focus stays.
+// NFS exports and clients. The list is rebuilt only if it has changed, so that it keeps the focus.
 
 const exportCommand = (option, value) => `cffs serve --export-${option} ${quoted(value)} ${word}`;
 
@@ -376,7 +376,7 @@ function showExportCommand() {
     ? `cffs serve --export-add PATH[:OPTIONS] ${word}` : exportCommand("add", get("export").value));
 }
 
-// Snapshots. They are asked for when the page is opened and after each change: the device may be far away.
+// Snapshots. They are queried when the page is opened and after each change: the device may be remote.
 
 async function showSnapshots() {
   const { snapshots } = await askJson("/api/v1/snapshots");
@@ -388,7 +388,7 @@ async function showSnapshots() {
     what.append(element("code", one.name), element("br"),
       element("span", one.for_clone ? `${made}, for a clone` : made, { class: "note" }));
     item.append(what);
-    // What is kept for a clone goes with it.
+    // Snapshots kept for a clone are removed with it.
     if (!one.for_clone) {
       const button = element("button", "Remove", { type: "button", class: "quiet",
         "aria-label": `Remove the snapshot ${one.name}` });
@@ -421,7 +421,7 @@ function showSnapshotCommand() {
 
 const version = (name) => quoted(`${image}@${name}`);
 
-// How far a job is, as [done, total, words].
+// The progress of a job, as [done, total, words].
 const progress = {
   sync: () => [0, 0, "is being made durable"],
   trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} given back`],
@@ -552,7 +552,7 @@ async function layoutAroundRegroup() {
     if (before.file) throw new Error("regroup takes a directory");
     const refused = await act("regroup", { path: where });
     if (refused !== null) throw new Error(refused);
-    // Longer than a snapshot is shown.
+    // Longer than the interval between snapshots.
     do await new Promise((done) => setTimeout(done, 1500));
     while ((await askJson("/api/v1/status")).jobs.regroup.stage === "running");
     showLayout(drawn(`${where} before`, before), drawn(`${where} after`, await lookAt(where)));
@@ -585,7 +585,7 @@ function showSnapshot(snapshot) {
   isMounted = snapshot.target === "DIR";
   if (!mayRun) word = snapshot.target;
   for (const action of actions) {
-    // What is so now, until somebody writes something else: a press without a change changes nothing.
+    // The current state, until the user enters another value: submitting without a change has no effect.
     const field = action.field;
     if (field && !action.edited) {
       const now = String(action.now(snapshot.volume));
@@ -712,7 +712,7 @@ function showLayoutCommand() {
   showLine(get("layout-command"), `cffs layout ${tree(path())} --svg FILE`);
 }
 
-// A directory of the volume, as commands take it.
+// A directory of the volume, as an argument of commands.
 function tree(where) {
   const at = where.replace(/^\/+|\/+$/g, "");
   if (at === "") return word;

@@ -26,11 +26,11 @@ const FAILED: c_int = 255;
 /// `work` may only make system calls: when the child was created, other threads of this process may have held
 /// any lock, for example the allocator's.
 pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Option<Result<(), Errno>> {
-    // The child only makes system calls, and exits without running destructors or handlers.
+    // SAFETY: the child only makes system calls, and exits without running destructors or handlers.
     match unsafe { libc::fork() } {
         0 => {
             let status = if close_descriptors() { status_of(work()) } else { FAILED };
-            // This ends the child immediately.
+            // SAFETY: this ends the child immediately.
             unsafe { libc::_exit(status) }
         }
         child => wait(Pid::from_raw(child)?),

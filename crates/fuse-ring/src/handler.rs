@@ -10,25 +10,23 @@ use crate::protocol::{
 
 /// A file system, from the kernel's point of view: one method per request.
 ///
-/// **Threads.** Methods are called from several threads at once and answer by returning. A method
-/// that waits holds its thread, so the number of threads bounds the number of requests in work.
+/// **Threads.** Methods are called concurrently from several threads and answer by returning. A method
+/// that waits occupies its thread, so the number of threads bounds the number of concurrent requests.
 ///
-/// **Memory.** Names and data are borrowed from the request, contents are written straight into
-/// the reply. No call allocates on this side.
+/// **Memory.** Names and data are borrowed from the request, contents are written directly into the
+/// reply. This crate allocates nothing per call.
 ///
-/// **Absent methods.** Everything has a default, most often `ENOSYS`. The kernel remembers that for
-/// the whole mount for `OPEN`, `OPENDIR`, `FLUSH`, `FSYNC`, `FSYNCDIR`, `ACCESS`, `CREATE`,
-/// `GETXATTR` and its kin, `FALLOCATE`, `LSEEK`, `COPY_FILE_RANGE`, `STATX`, `TMPFILE`, `SYNCFS`
-/// and `RENAME2`, does what it can by itself, and does not ask again. So never return `ENOSYS`
-/// from a method that does its work at other times.
+/// **Absent methods.** All methods have a default, usually `ENOSYS`. After that answer to `OPEN`,
+/// `OPENDIR`, `FLUSH`, `FSYNC`, `FSYNCDIR`, `ACCESS`, `CREATE`, `GETXATTR` and the other xattr
+/// requests, `FALLOCATE`, `LSEEK`, `COPY_FILE_RANGE`, `STATX`, `TMPFILE`, `SYNCFS` or `RENAME2`, the
+/// kernel uses a fallback if it has one, and does not send that request again on this mount. So a method
+/// that is implemented must never return `ENOSYS`.
 ///
-/// **Panics.** A handler that panicked is not called again, since its state is unknown:
-/// that request and all later ones are answered with `EIO`, and the session ends in an error
-/// when it is unmounted.
+/// **Panics.** A handler that panicked is not called again, since its state is unknown: that request and
+/// all later ones are answered with `EIO`, and the session ends with an error when it is unmounted.
 ///
-/// **Lookups.** Each [`Entry`] that is returned counts, see there. At the end of a session the
-/// kernel forgets what it still holds without saying so; [`destroy`](Handler::destroy) is the place
-/// to do the same.
+/// **Lookups.** Each returned [`Entry`] counts as a lookup, see there. At the end of a session the kernel
+/// drops its remaining lookups without `FORGET`s; [`destroy`](Handler::destroy) must do the same.
 #[allow(unused_variables, reason = "the defaults ignore what they are given")]
 pub trait Handler: Send + Sync {
     /// A session begins, with these features.

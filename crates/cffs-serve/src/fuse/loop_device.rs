@@ -41,8 +41,8 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = File::options().read(true).write(!read_only).open(&path)?;
             let request = Config::new(file.as_raw_fd(), image, read_only);
-            // LOOP_CONFIGURE reads a `struct loop_config` through its argument, whose layout `Config` has,
-            // and writes nothing.
+            // SAFETY: LOOP_CONFIGURE reads a `struct loop_config` through its argument, whose layout `Config`
+            // has, and writes nothing.
             match unsafe { ioctl(&device, Setter::<CONFIGURE, Config>::new(request)) } {
                 Ok(()) => return Ok(LoopDevice { path, _file: device }),
                 Err(Errno::BUSY) => {}
@@ -60,7 +60,7 @@ impl LoopDevice {
 /// `LOOP_CTL_GET_FREE`: returns the number of a free device, creating one if needed.
 struct GetFree;
 
-// The request passes no pointer, and its result is a plain number.
+// SAFETY: the request passes no pointer, and its result is a plain number.
 unsafe impl Ioctl for GetFree {
     type Output = i32;
 

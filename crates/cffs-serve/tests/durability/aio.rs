@@ -34,7 +34,8 @@ pub fn write(file: BorrowedFd<'_>, data: &Aligned, offset: u64) -> io::Result<us
     let mut ring = IoUring::new(2)?;
     let len = data.get().len() as u32;
     let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), data.get().as_ptr(), len);
-    // The buffer and the file outlive the request, since this function waits for its completion.
+    // SAFETY: the buffer and the file outlive the request, since this function waits for its
+    // completion.
     unsafe { ring.submission().push(&entry.offset(offset).build()) }.expect("room for one");
     ring.submit_and_wait(1)?;
     let completion = ring.completion().next().expect("one completion");

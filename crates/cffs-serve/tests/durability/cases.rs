@@ -99,8 +99,8 @@ fn has_page(files: &Files, at: &str) -> bool {
 fn store(dir: &Path, then: impl FnOnce(*mut std::ffi::c_void)) {
     let file = OpenOptions::new().read(true).write(true).open(dir.join("f")).expect("opened");
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // A new mapping of a file that is long enough; it is accessed within its length, before it is
-    // unmapped, and by no other code.
+    // SAFETY: A new mapping of a file that is long enough; it is accessed within its length, before
+    // it is unmapped, and by no other code.
     unsafe {
         let map = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0);
         let map = map.expect("mapped");
@@ -259,7 +259,7 @@ pub const CASES: &[Case] = &[
         has: has_page },
     Case { name: "msync of a mapping", before: large, calls: &[Nothing],
         change: |dir| store(dir, |map| {
-            // `store` removes the mapping only after this.
+            // SAFETY: `store` removes the mapping only after this.
             unsafe { rustix::mm::msync(map, 4096, MsyncFlags::SYNC) }.expect("synced");
         }),
         has: has_page },

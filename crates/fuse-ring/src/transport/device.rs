@@ -48,8 +48,8 @@ impl Device {
         const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
         let clone = Device::open()?;
         let number = self.0.as_raw_fd().cast_unsigned();
-        // `FUSE_DEV_IOC_CLONE` only reads a `u32` through its argument, despite the direction in
-        // its number.
+        // SAFETY: `FUSE_DEV_IOC_CLONE` only reads a `u32` through its argument, despite the
+        // direction in its number.
         unsafe { ioctl(&clone.0, Setter::<CLONE, u32>::new(number)) }?;
         Ok(clone)
     }

@@ -26,14 +26,14 @@ pub(crate) struct Pages {
 
 // SAFETY: `Pages` owns its memory exclusively, like a `Box<[u8]>`.
 unsafe impl Send for Pages {}
-// Shared access only reads.
+// SAFETY: shared access only reads.
 unsafe impl Sync for Pages {}
 
 impl Pages {
     /// At least `len` bytes, which must not be zero.
     pub(crate) fn new(len: usize) -> io::Result<Pages> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // The kernel chooses an unused address.
+        // SAFETY: the kernel chooses an unused address.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -63,7 +63,7 @@ impl Pages {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         let wanted = std::ptr::without_provenance_mut(address);
-        // With these flags, the kernel replaces no existing mapping.
+        // SAFETY: with these flags, the kernel replaces no existing mapping.
         let start = unsafe { mmap_anonymous(wanted, len, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let pages = Pages { start, len };
@@ -121,8 +121,8 @@ impl DerefMut for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // This value owns the mapping, and no borrow of it is left. Unmapping can only fail for arguments
-        // that `mmap` did not return.
+        // SAFETY: this value owns the mapping, and no borrow of it is left. Unmapping can only fail for
+        // arguments that `mmap` did not return.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

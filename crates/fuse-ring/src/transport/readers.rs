@@ -36,7 +36,7 @@ impl Readers {
         // Without `SA_RESTART`, with which the kernel would restart the read.
         let action =
             SigAction::new(SigHandler::Handler(do_nothing), SaFlags::empty(), SigSet::empty());
-        // The handler accesses nothing, and the previous action is not used.
+        // SAFETY: the handler accesses nothing, and the previous action is not used.
         unsafe { sigaction(SIGNAL, &action) }?;
         Ok(Readers { threads: Mutex::new(Vec::new()), left: Condvar::new() })
     }
