@@ -76,7 +76,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Seconds with a fraction, in units of at least a millisecond.
+    /// Seconds with a fraction: from a millisecond to an hour.
     pub fn fraction_of_seconds(&self) -> anyhow::Result<Duration> {
         let text = self.text()?;
         match text.parse() {

@@ -28,7 +28,7 @@ impl KernelCaches {
         *self.0.write() = Some((notifier, unmounter));
     }
 
-    /// Sends notifications to the kernel, once the volume is mounted.
+    /// The notifier, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
         self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
     }

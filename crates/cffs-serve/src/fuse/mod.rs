@@ -423,7 +423,7 @@ impl Server {
                 let suspended = Suspended::new(connection, handover, mount_type);
                 return Ok(Ended::Suspended(suspended));
             }
-            // Usually ends serving; not after a failure.
+            // Done already when serving ended normally.
             closing.run();
             served.map(|_| Ended::Closed).map_err(ServeError::from)
         });

@@ -142,7 +142,7 @@ pub fn linked(w: &mut Writer, outcome: Outcome<()>, file: PostOp<'_>, dir: &Wcc)
 #[derive(Debug)]
 pub struct Listing<'a> {
     w: &'a mut Writer,
-    /// The maximum length of all results, including their end.
+    /// The offset at which the results must end, including the marks after the list.
     end: usize,
     names_left: usize,
     is_plus: bool,

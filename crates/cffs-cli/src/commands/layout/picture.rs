@@ -22,7 +22,7 @@ const LISTED_MAX: usize = 24;
 const LIST_ROW: u64 = 20;
 const MARGIN: u64 = 24;
 const HEAD: u64 = 92;
-/// The length of the longest bar; also its left end.
+/// The length of the longest bar, and the left end of bars.
 const BAR: u64 = 240;
 const BARS_AT: u64 = 290;
 /// The colour of name bytes in a cell, and of texts.
