@@ -52,7 +52,7 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
 ///
 /// # Errors
 ///
-/// Those of [`mounted`].
+/// Errors of [`mounted`].
 pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
     match mounted(name)? {
         Some(mounted) => Ok(mounted.path),

@@ -134,7 +134,7 @@ impl Chunks {
     ///
     /// # Errors
     ///
-    /// [`Error::Collected`] if an object no longer exists; [`Error::Damaged`] if it is too short; those of
+    /// [`Error::Collected`] if an object no longer exists; [`Error::Damaged`] if it is too short; errors of
     /// the store and of the staging directory.
     pub fn read(&self, wanted: &[Wanted], buf: &mut [u8]) -> Result<(), Error> {
         let mut keys: Vec<Key> = wanted

@@ -98,7 +98,7 @@ fn give_way(store: &Store, slot: u64) {
 ///
 /// # Errors
 ///
-/// Those of the store.
+/// Errors of the store.
 pub fn ask_for_way(store: &Store) -> Result<(), Error> {
     store.put(REQUEST, vec![1])
 }

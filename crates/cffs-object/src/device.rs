@@ -61,7 +61,7 @@ impl LogDevice {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; [`Error::NoConditionalPut`] if the store cannot keep two writers apart; those of
+    /// [`Error::Exists`]; [`Error::NoConditionalPut`] if the store cannot keep two writers apart; errors of
     /// the store.
     pub fn create(location: &Location, geometry: Geometry) -> Result<LogDevice, Error> {
         let store = location.connect()?;
@@ -89,7 +89,8 @@ impl LogDevice {
     ///
     /// # Errors
     ///
-    /// [`Error::NoVolume`]; [`Error::NoVersion`]; [`Error::Claimed`]; [`Error::Damaged`]; those of the store.
+    /// [`Error::NoVolume`]; [`Error::NoVersion`]; [`Error::Claimed`]; [`Error::Damaged`]; errors of the
+    /// store.
     /// With a staging directory, [`Error::Staging`] and [`Error::Rejected`].
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
         let store = location.connect()?;
@@ -158,7 +159,7 @@ impl LogDevice {
     ///
     /// # Errors
     ///
-    /// Those of the store; then the next writer has to take the volume over, and nothing is lost.
+    /// Errors of the store; then the next writer has to take the volume over, and nothing is lost.
     pub fn release(&self) -> Result<(), Error> {
         match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
             Role::Writer(writer) => writer.release(),
@@ -171,7 +172,7 @@ impl LogDevice {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub fn collect(&self) -> io::Result<Swept> {
         self.as_writer(Writer::collect)
     }

@@ -37,7 +37,7 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// [`Error::NothingToFollow`]; those of [`LogDevice::open`].
+    /// [`Error::NothingToFollow`]; errors of [`LogDevice::open`].
     pub fn open(location: &Location) -> Result<Follower, Error> {
         if let Some(name) = location.version() {
             return Err(Error::NothingToFollow { name: name.to_owned() });
@@ -52,7 +52,7 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// Those of the store; [`Error::Damaged`]. Devices that were opened before remain readable, and the next
+    /// Errors of the store; [`Error::Damaged`]. Devices that were opened before remain readable, and the next
     /// call tries again.
     pub fn read_on(&mut self) -> Result<bool, Error> {
         let is_lost = self.chunks.take_collected();

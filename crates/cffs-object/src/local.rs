@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// Those of the disk.
+/// Errors of the disk.
 pub fn sync(file: &File) -> io::Result<()> {
     file.sync_all()?;
     #[cfg(test)]

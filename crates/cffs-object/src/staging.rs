@@ -85,7 +85,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn note_claim(&self, uuid: &[u8; 16], term: u64) -> Result<(), Error> {
         let note = || {
             let new = self.directory.join("claim.new");
@@ -102,7 +102,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Those of the disk; then the record is not staged.
+    /// Errors of the disk; then the record is not staged.
     pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
         let write = || {
             let mut file = File::create(self.path(slot))?;
@@ -214,7 +214,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn slots(&self) -> io::Result<Vec<u64>> {
         let mut slots = Vec::new();
         for entry in fs::read_dir(&self.directory)? {

@@ -158,7 +158,7 @@ impl Uploader {
     ///
     /// # Errors
     ///
-    /// [`Error::Rejected`]; [`Error::Staging`] once sending has failed permanently, or those of the store.
+    /// [`Error::Rejected`]; [`Error::Staging`] once sending has failed permanently, or errors of the store.
     pub fn put(&self, slot: u64, nonce: [u8; 16], record: &Bytes) -> Result<(), Error> {
         let Shared { staging, store, patience, queue, changed } = &*self.0;
         if let Some(failure) = &queue.lock().failure {

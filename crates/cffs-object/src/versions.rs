@@ -36,7 +36,7 @@ pub struct Version {
 ///
 /// # Errors
 ///
-/// [`Error::NoName`]; [`Error::VersionExists`]; [`Error::Collecting`]; those of the store.
+/// [`Error::NoName`]; [`Error::VersionExists`]; [`Error::Collecting`]; errors of the store.
 pub fn create(location: &Location) -> Result<(), Error> {
     let name = named(location)?;
     let store = location.connect()?;
@@ -68,7 +68,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::NoVolume`]; those of the store.
+/// [`Error::NoVolume`]; errors of the store.
 pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
     let store = location.connect()?;
     history::read_format(&store)?;
@@ -92,7 +92,7 @@ pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::NoName`]; [`Error::NoVersion`]; those of the store.
+/// [`Error::NoName`]; [`Error::NoVersion`]; errors of the store.
 pub fn remove(location: &Location) -> Result<(), Error> {
     let name = named(location)?;
     let store = location.connect()?;
@@ -129,7 +129,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::NoName`]; [`Error::NoVersion`]; [`Error::Exists`]; [`Error::OtherStore`]; those of the store.
+/// [`Error::NoName`]; [`Error::NoVersion`]; [`Error::Exists`]; [`Error::OtherStore`]; errors of the store.
 pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
     let name = named(from)?;
     if !from.is_beside(to) || to.version().is_some() {

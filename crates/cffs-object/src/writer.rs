@@ -95,7 +95,7 @@ pub struct Claimed {
 ///
 /// # Errors
 ///
-/// [`Error::Claimed`]; [`Error::Busy`]; those of the store.
+/// [`Error::Claimed`]; [`Error::Busy`]; errors of the store.
 pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Result<Claimed, Error> {
     let began = Instant::now();
     let mut lost = 0;
@@ -170,7 +170,7 @@ impl Claimed {
     ///
     /// # Errors
     ///
-    /// Those of the staging directory.
+    /// Errors of the staging directory.
     pub fn into_writer(
         self,
         store: Arc<Store>,
@@ -281,7 +281,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub fn collect(&mut self) -> Result<Swept, Error> {
         self.commit()?;
         let mut all = Swept::default();

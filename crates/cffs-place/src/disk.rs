@@ -99,7 +99,7 @@ pub struct Zone {
 ///
 /// # Errors
 ///
-/// Those of the drive; [`io::ErrorKind::InvalidInput`] for a disk that is too small, and for a byte range
+/// Errors of the drive; [`io::ErrorKind::InvalidInput`] for a disk that is too small, and for a byte range
 /// outside it.
 pub fn measure(drive: &mut impl Drive, writable: &Writable) -> io::Result<Disk> {
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));

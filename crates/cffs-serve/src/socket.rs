@@ -112,7 +112,7 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
 ///
 /// # Errors
 ///
-/// Those of the connection.
+/// Errors of the connection.
 pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
     let Some(process) = server_of(image) else { return Ok(None) };
     if stopped::is_stopped(process) {

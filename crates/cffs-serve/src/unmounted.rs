@@ -19,7 +19,7 @@ use crate::socket::{self, Message, Reply};
 ///
 /// # Errors
 ///
-/// Those of [`socket::listen`].
+/// Errors of [`socket::listen`].
 pub fn listen(served: &Arc<Served>) -> io::Result<()> {
     let control = Control::new(Arc::clone(served), Arc::default());
     let served = Arc::clone(served);

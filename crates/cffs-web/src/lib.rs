@@ -162,7 +162,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of getsockname(2).
+    /// Errors of getsockname(2).
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -176,7 +176,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of starting threads.
+    /// Errors of starting threads.
     pub fn start(self, served: Arc<Served>) -> io::Result<Page> {
         let Server { listener, tls, options } = self;
         let is_secure = tls.is_some();

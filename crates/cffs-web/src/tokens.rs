@@ -65,7 +65,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// Those of getrandom(2).
+    /// Errors of getrandom(2).
     pub fn new() -> io::Result<Tokens> {
         Ok(Tokens { look: random()?, run: random()? })
     }

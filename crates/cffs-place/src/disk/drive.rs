@@ -63,7 +63,7 @@ impl FileDrive {
     ///
     /// # Errors
     ///
-    /// Those of the system; [`io::ErrorKind::InvalidInput`] for a path that is neither a block
+    /// Errors of the system; [`io::ErrorKind::InvalidInput`] for a path that is neither a block
     /// device nor a file.
     pub fn open(path: &Path, writable: &Writable) -> io::Result<FileDrive> {
         let to_write = !matches!(writable, Writable::Nothing);

@@ -323,7 +323,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of taking over nameless files in use.
+    /// Errors of taking over nameless files in use.
     pub fn resume(
         volume: Arc<Volume>,
         options: &Options,

@@ -93,7 +93,7 @@ impl Suspended {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`.
+    /// Errors of `fcntl(2)`.
     pub fn outlive_exec(&self, outlive: bool) -> io::Result<()> {
         let flags = if outlive { FdFlags::empty() } else { FdFlags::CLOEXEC };
         Ok(fcntl_setfd(&self.device, flags)?)
@@ -134,7 +134,7 @@ impl Suspended {
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open, and those of mapping the requests at their addresses.
+    /// `EBADF` if the descriptor is not open, and errors of mapping the requests at their addresses.
     pub fn from_state(state: State, mut requests: &[u8]) -> io::Result<Suspended> {
         let references = state.references.iter();
         let rings = state.rings.map(|entries| {

@@ -48,7 +48,7 @@ impl Exported {
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if an export is not a directory; those of [`Handles::of`].
+    /// `ENOENT` and `ENOTDIR` if an export is not a directory; errors of [`Handles::of`].
     pub fn new(
         volume: Arc<Volume>,
         exports: Vec<Export>,

@@ -54,7 +54,7 @@ impl Handles {
     ///
     /// # Errors
     ///
-    /// Those of reading and writing the attribute, and of the system's random numbers.
+    /// Errors of reading and writing the attribute, and of the system's random numbers.
     pub fn of(volume: &Volume) -> Result<Handles> {
         let uuid = volume.writer().superblock().uuid;
         match volume.xattr(InodeNo::ROOT, KEY_ATTRIBUTE) {

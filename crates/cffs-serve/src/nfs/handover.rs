@@ -47,7 +47,7 @@ impl Handover {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`.
+    /// Errors of `fcntl(2)`.
     pub fn outlive_exec(&self, outlive: bool) -> io::Result<()> {
         let flags = if outlive { FdFlags::empty() } else { FdFlags::CLOEXEC };
         Ok(fcntl_setfd(&self.listener, flags)?)

@@ -189,7 +189,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of getsockname(2).
+    /// Errors of getsockname(2).
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -312,7 +312,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of starting a thread.
+    /// Errors of starting a thread.
     pub fn start(self) -> io::Result<Running> {
         let (stop, service) = (Arc::clone(&self.stop), Arc::clone(&self.service));
         let exports = self.exports();

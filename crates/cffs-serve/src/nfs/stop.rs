@@ -54,7 +54,7 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// Those of eventfd(2).
+    /// Errors of eventfd(2).
     pub fn new() -> io::Result<Stop> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (phase, is_asked) = (Mutex::new(Phase::Serving), AtomicBool::new(false));
@@ -116,7 +116,7 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// Those of poll(2).
+    /// Errors of poll(2).
     pub fn wait_for(&self, peer: impl AsFd, timeout: Option<Duration>) -> io::Result<Woken> {
         let timeout = timeout.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let mut descriptors =

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 ///
 /// # Errors
 ///
-/// Those of starting threads. Other errors are ignored: the session continues without these requests.
+/// Errors of starting threads. Other errors are ignored: the session continues without these requests.
 pub fn make_requests(directory: &Path, cores: &[(usize, usize)]) -> io::Result<()> {
     let request = |core: usize| {
         let mut set = CpuSet::new();
