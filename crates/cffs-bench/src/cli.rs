@@ -9,8 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
-use cffs_bench::compare::{self, Plan};
-use cffs_bench::directory::Directory;
+use cffs_bench::compare::Plan;
 use cffs_bench::disk::{Profile, Stroke};
 use cffs_bench::instructions::Instructions;
 use cffs_bench::library::{self, LibraryPlan};
@@ -23,10 +22,8 @@ use cffs_bench::serve::control;
 use cffs_bench::serve::media::Media;
 use cffs_bench::serve::server::DiskServer;
 use cffs_bench::store_proxy::{self, Line};
-use cffs_bench::workload::Session;
 use cffs_bench::workload::catalog::{Scale, Workload};
 use cffs_bench::workload::hot::Hot;
-use cffs_bench::workload::store::Store;
 
 /// Measures C-FFS and what people would use instead of it.
 #[derive(Parser)]
@@ -53,8 +50,6 @@ enum Command {
     /// `losetup --find --show --direct-io=on DIR/disk` makes it a block device. The command runs
     /// until it is interrupted or DIR is unmounted.
     Disk(DiskArguments),
-    /// Run one workload in a directory of yours and print what it took.
-    Run(RunArguments),
     /// Compare C-FFS with other file systems on an emulated disk. Needs root.
     ///
     /// Each run makes a new file system on a new disk. At least three repetitions, medians; cold
@@ -171,37 +166,6 @@ impl StoreProxyArguments {
 }
 
 #[derive(Args)]
-struct RunArguments {
-    /// The workload.
-    #[arg(value_enum)]
-    workload: Workload,
-    /// Where to run it; everything it makes is removed again.
-    #[arg(long)]
-    dir: PathBuf,
-    /// A fraction of the usual size.
-    #[arg(long)]
-    quick: bool,
-    /// How many bytes the workloads that age a volume may take for its size.
-    #[arg(long, value_parser = size)]
-    volume_size: Option<u64>,
-    /// The control socket of the emulated disk below the directory.
-    #[arg(long)]
-    control: Option<PathBuf>,
-    /// Where randomness starts.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// The longest that a phase may take which only reads, in seconds.
-    #[arg(long, default_value_t = 600)]
-    read_seconds_max: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    /// The `cffs` binary.
-    #[arg(long, default_value_os_t = find_cffs())]
-    cffs: PathBuf,
-}
-
-#[derive(Args)]
 struct CompareArguments {
     /// Smaller workloads, for a first answer in minutes.
     #[arg(long)]
@@ -296,7 +260,6 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Disk(arguments) => arguments.run(),
-            Command::Run(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
             Command::Library(arguments) => arguments.run(),
             Command::Hot { operations } => {
@@ -341,29 +304,6 @@ impl DiskArguments {
         }
         println!("{}", serde_json::to_string(&counters)?);
         stopped
-    }
-}
-
-impl RunArguments {
-    fn run(self) -> Result<()> {
-        let interrupt = interrupt()?;
-        let mut site =
-            Directory::new(&self.dir, self.control, self.volume_size, self.cffs.clone())?;
-        if !site.is_cold() {
-            eprintln!("not root: caches stay warm, so reads say little about the storage");
-        }
-        let progress = compare::bar("{msg} {wide_bar} {pos}/{len} {per_sec}");
-        let read_time_max = Duration::from_secs(self.read_seconds_max);
-        let mut session = Session::new(&mut site, &interrupt, progress, read_time_max);
-        let scale = if self.quick { Scale::Quick } else { Scale::Full };
-        self.workload.run(&mut session, scale, self.seed, Store::Files)?;
-        let phases = session.finish();
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&phases)?);
-        } else {
-            println!("{}", table::phases(&phases));
-        }
-        Ok(())
     }
 }
 

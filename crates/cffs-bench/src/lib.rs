@@ -11,7 +11,6 @@
 //! - [`placement`]: which threads run on which cores;
 //! - [`workload`]: what is done to a file system while it is measured;
 //! - [`peer`]: the file systems, and a mounted one on an emulated disk;
-//! - [`directory`]: any directory, to measure one's own storage;
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
@@ -23,7 +22,6 @@
 //! - [`report`]: medians, bars, tables and charts.
 
 pub mod compare;
-pub mod directory;
 pub mod disk;
 pub mod instructions;
 pub mod library;
