@@ -1,9 +1,8 @@
 //! Aging: what time does to a file system, in minutes.
 //!
 //! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes
-//! with a probability that keeps it about as full. [`History`] works as a version-control user
-//! does. Both end with the walks of [`super::scan`], cold; churn can end with the small-file
-//! benchmark as the paper has it.
+//! with a probability that keeps it about as full. It ends with the walks of [`super::scan`], cold, or with
+//! the small-file benchmark as the paper has it.
 //!
 //! Every so often everything is synced: without that, a file that lives shorter than the
 //! write-back delay would never reach the allocator, and nothing would age.
@@ -142,65 +141,6 @@ impl Churner {
             sync_files_of(&self.dirs[0])?;
         }
         Ok(())
-    }
-}
-
-/// A git-like history: commits that each replace, add and remove a few files.
-#[derive(Clone, Copy, Debug)]
-pub struct History {
-    /// Files at the start.
-    pub files: u64,
-    /// Commits.
-    pub commits: u64,
-    /// Where randomness starts.
-    pub seed: u64,
-}
-
-impl History {
-    /// Runs all phases.
-    pub fn run(&self, session: &mut Session) -> Result<()> {
-        let files = session.prepare("commit", |root, tally| self.commit_all(root, tally))?;
-        scan::walks(session, "work", files)
-    }
-
-    fn commit_all(&self, root: &Path, tally: &Tally) -> Result<u64> {
-        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
-        let contents = Contents::new(self.seed, 1 << 20);
-        fs::create_dir(root.join("work"))?;
-        let dirs = tree::directories(&root.join("work"), "d", self.files.div_ceil(30))?;
-        let (mut files, mut made) = (Vec::new(), 0);
-        for commit in 0..=self.commits {
-            // The first commit is the import; later ones change ten files, add three, drop two.
-            let added = if commit == 0 { self.files } else { 3 };
-            for _ in 0..added {
-                made += 1;
-                let dir = if commit == 0 { made as usize / 30 } else { random.index(dirs.len()) };
-                let path = dirs[dir.min(dirs.len() - 1)].join(format!("s{made:06}.c"));
-                let size = sizes.sample(&mut random);
-                tree::create(&path, contents.of(made, size as usize))?;
-                tally.file(size)?;
-                files.push(path);
-            }
-            if commit > 0 {
-                for _ in 0..10 {
-                    // As editors and git do: a new file takes the place of the old one.
-                    let path = &files[random.index(files.len())];
-                    let temporary = path.with_extension("tmp");
-                    let size = sizes.sample(&mut random);
-                    tree::create(&temporary, contents.of(commit, size as usize))?;
-                    fs::rename(&temporary, path)?;
-                    tally.file(size)?;
-                }
-                for _ in 0..2 {
-                    let gone = random.index(files.len());
-                    fs::remove_file(files.swap_remove(gone))?;
-                }
-            }
-            if commit % 20 == 0 {
-                sync_files_of(root)?;
-            }
-        }
-        Ok(files.len() as u64)
     }
 }
 

@@ -7,16 +7,15 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::Session;
-use super::aging::{Churn, History};
+use super::aging::Churn;
 use super::apps::Apps;
 use super::database::{Database, Journal};
 use super::delivery::Delivery;
 use super::durable::Durable;
 use super::hot::Hot;
 use super::large_file::LargeFile;
-use super::scan::{FreshTree, LargeDirectory};
+use super::scan::FreshTree;
 use super::servers::{Kind, Server};
-use super::shuffled::Shuffled;
 use super::small_file::SmallFile;
 use super::store::Store;
 use crate::disk::Profile;
@@ -59,10 +58,6 @@ pub enum Workload {
     #[value(name = "aged-90")]
     #[serde(rename = "aged-90")]
     Aged90,
-    /// find, du and a cold scan after a long history of commits.
-    History,
-    /// ls -l of a directory of 100,000 names.
-    LargeDirectory,
     /// 200-byte files, each made durable, one thread.
     DurableTiny,
     /// 4 KiB files, each made durable, one thread.
@@ -85,18 +80,12 @@ pub enum Workload {
     WebTiny,
     /// A web server with files of 16 KiB.
     Web,
-    /// A mail server with messages of 128 bytes.
-    MailTiny,
-    /// A mail server with messages of 16 KiB.
-    Mail,
     /// A web proxy with files of 128 bytes.
     ProxyTiny,
     /// A web proxy with files of 16 KiB.
     Proxy,
     /// Unpack, search, copy, git status, build, rm -rf.
     Apps,
-    /// A data set twice the size of memory in random order.
-    Shuffled,
     /// Single operations on warm caches, one client.
     #[value(name = "hot-1")]
     #[serde(rename = "hot-1")]
@@ -167,7 +156,6 @@ impl Workload {
             // USENIX'97 §4.3 aged a small partition to increase the effect; XFS needs 300 MiB.
             (Workload::Aged50 | Workload::Aged70 | Workload::Aged90, _) => 512 * MIB,
             (Workload::AgedTree, Scale::Quick) => 512 * MIB,
-            (Workload::Shuffled, Scale::Full) => memory_bytes() * 5 / 2,
             (_, Scale::Full) => 2048 * MIB,
             (_, Scale::Quick) => 1024 * MIB,
         }
@@ -241,12 +229,6 @@ impl Workload {
             Workload::Aged50 => aged(0.5).run(session),
             Workload::Aged70 => aged(0.7).run(session),
             Workload::Aged90 => aged(0.9).run(session),
-            Workload::History => {
-                History { files: pick(20_000, 3_000), commits: pick(5_000, 500), seed }.run(session)
-            }
-            Workload::LargeDirectory => {
-                LargeDirectory { files: pick(100_000, 20_000) }.run(session)
-            }
             Workload::DurableTiny => durable(pick(400, 100), 200, 1).run(session),
             Workload::Durable4k1 => durable(pick(400, 100), 4096, 1).run(session),
             Workload::Durable4k => durable(pick(1_600, 400), 4096, 8).run(session),
@@ -267,8 +249,6 @@ impl Workload {
             }
             Workload::WebTiny => server(Kind::Web, 128).run(session),
             Workload::Web => server(Kind::Web, 16_384).run(session),
-            Workload::MailTiny => server(Kind::Mail, 128).run(session),
-            Workload::Mail => server(Kind::Mail, 16_384).run(session),
             Workload::ProxyTiny => server(Kind::Proxy, 128).run(session),
             Workload::Proxy => server(Kind::Proxy, 16_384).run(session),
             Workload::Apps => {
@@ -277,15 +257,6 @@ impl Workload {
             Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2 => {
                 self.hot(scale, seed).run(session)
             }
-            Workload::Shuffled => {
-                let bytes = pick(memory_bytes() * 2, 256 << 20);
-                Shuffled { bytes, threads: 8, seed }.run(session)
-            }
         }
     }
-}
-
-fn memory_bytes() -> u64 {
-    let pages = rustix::system::sysinfo();
-    pages.totalram as u64 * u64::from(pages.mem_unit)
 }

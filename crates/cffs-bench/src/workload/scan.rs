@@ -1,12 +1,10 @@
-//! Directory scans: find, du, reading everything, and `ls -l` of one large directory.
-
-use std::{fs, path::Path};
+//! Directory scans: find, du, and reading everything.
 
 use anyhow::Result;
 
 use super::random::{Contents, LogNormal, Random};
 use super::tree::Visit;
-use super::{Session, Tally, tree};
+use super::{Session, tree};
 
 /// Measures the three ways to walk the tree `below` the session's root.
 pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
@@ -49,41 +47,4 @@ impl FreshTree {
         })?;
         walks(session, "", self.files)
     }
-}
-
-/// `ls -l` of a large directory of empty files.
-#[derive(Clone, Copy, Debug)]
-pub struct LargeDirectory {
-    /// How many names.
-    pub files: u64,
-}
-
-impl LargeDirectory {
-    /// Runs all phases.
-    pub fn run(&self, session: &mut Session) -> Result<()> {
-        session.prepare("large directory", |root, tally| {
-            fs::create_dir(root.join("large"))?;
-            for i in 0..self.files {
-                tree::create(&root.join(format!("large/name-{i:07}")), b"")?;
-                tally.file(0)?;
-            }
-            Ok(())
-        })?;
-        session.read_phase("ls -l", self.files, long_listing)
-    }
-}
-
-/// Lists names, sorts them and fetches the attributes of each, as ls(1) does.
-fn long_listing(root: &Path, tally: &Tally) -> Result<()> {
-    let mut names: Vec<_> = fs::read_dir(root.join("large"))?
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
-    names.sort();
-    for path in names {
-        tree::attributes(&path)?;
-        if !tally.file(0)? {
-            break;
-        }
-    }
-    Ok(())
 }

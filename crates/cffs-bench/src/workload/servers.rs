@@ -1,4 +1,4 @@
-//! Servers, after Filebench's web server, mail server and web proxy (extµ §6.2).
+//! Servers, after Filebench's web server and web proxy (extµ §6.2).
 //!
 //! Threads choose files at random for a fixed time. The figure is operations per second, where
 //! an operation is one file read, written or removed.
@@ -18,8 +18,6 @@ use super::{Session, Tally, tree};
 pub enum Kind {
     /// Ten files are read, then a line goes to the log.
     Web,
-    /// A message is dropped, one delivered, one read and answered, one read. Delivery is durable.
-    Mail,
     /// Five reads for each file that is replaced; a fifth of the files is not there yet.
     Proxy,
 }
@@ -81,19 +79,10 @@ impl Server {
                     }
                     log(root, contents.of(thread, LOG_LINE))?;
                 }
-                Kind::Mail => {
-                    let (gone, new) = (self.pick(&mut random), self.pick(&mut random));
-                    let _ = fs::remove_file(root.join(&gone));
-                    self.write(root, &new, contents, true, tally)?;
-                    self.read(root, &mut random, &mut buffer, tally)?;
-                    let answered = self.pick(&mut random);
-                    self.write(root, &answered, contents, true, tally)?;
-                    self.read(root, &mut random, &mut buffer, tally)?;
-                }
                 Kind::Proxy => {
                     let replaced = self.pick(&mut random);
                     let _ = fs::remove_file(root.join(&replaced));
-                    self.write(root, &replaced, contents, false, tally)?;
+                    self.write(root, &replaced, contents, tally)?;
                     for _ in 0..5 {
                         self.read(root, &mut random, &mut buffer, tally)?;
                     }
@@ -126,19 +115,9 @@ impl Server {
     }
 
     /// Appends the contents of one file to this one, which need not exist.
-    fn write(
-        &self,
-        root: &Path,
-        name: &Path,
-        contents: &Contents,
-        durable: bool,
-        tally: &Tally,
-    ) -> Result<()> {
+    fn write(&self, root: &Path, name: &Path, contents: &Contents, tally: &Tally) -> Result<()> {
         let mut file = OpenOptions::new().append(true).create(true).open(root.join(name))?;
         file.write_all(contents.of(tally.totals().0, self.size))?;
-        if durable {
-            file.sync_all()?;
-        }
         tally.file(self.size as u64)?;
         Ok(())
     }

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::aging::{Churn, History};
+use super::aging::Churn;
 use super::durable::Durable;
 use super::large_file::LargeFile;
 use super::random::{Contents, LogNormal, Random};
-use super::scan::{FreshTree, LargeDirectory};
+use super::scan::FreshTree;
 use super::servers::{Kind, Server};
-use super::shuffled::Shuffled;
 use super::small_file::SmallFile;
 use super::store::Store;
 use super::*;
@@ -145,25 +144,10 @@ fn churn_ends_about_as_full_as_asked_and_the_same_for_everybody() {
 }
 
 #[test]
-fn history_keeps_its_balance_of_adds_and_removes() {
-    let mut site = Plain::new();
-    let phases = run(&mut site, |s| History { files: 100, commits: 40, seed: 5 }.run(s));
-    assert!(phases.iter().all(|p| p.files == 100 + 40));
-    assert!(regular_files(site.root()).iter().all(|p| p.extension().unwrap() == "c"));
-}
-
-#[test]
-fn the_other_trees_are_walked_completely() {
+fn a_fresh_tree_is_walked_completely() {
     let mut site = Plain::new();
     let tree = FreshTree { files: 60, directories: 6, seed: 1 };
     assert!(run(&mut site, |s| tree.run(s)).iter().all(|p| p.files == 60));
-    let mut site = Plain::new();
-    let phases = run(&mut site, |s| LargeDirectory { files: 500 }.run(s));
-    assert_eq!(phases[0].files, 500);
-    let mut site = Plain::new();
-    let phases = run(&mut site, |s| Shuffled { bytes: 3 << 20, threads: 3, seed: 1 }.run(s));
-    assert_eq!(phases[0].files, regular_files(site.root()).len() as u64);
-    assert!(phases[0].bytes >= 3 << 20);
 }
 
 #[test]
@@ -188,13 +172,13 @@ fn hot_operations_are_as_many_as_they_say() {
 
 #[test]
 fn servers_serve() {
-    for kind in [Kind::Web, Kind::Mail, Kind::Proxy] {
+    for kind in [Kind::Web, Kind::Proxy] {
         let mut site = Plain::new();
         let duration = Duration::from_millis(100);
         let plan = Server { kind, files: 50, size: 128, threads: 4, duration, seed: 1 };
         let phases = run(&mut site, |s| plan.run(s));
         assert!(phases[0].files > 10, "{kind:?}");
-        assert_eq!(site.root().join("log").exists(), kind != Kind::Mail);
+        assert!(site.root().join("log").exists());
     }
 }
 
