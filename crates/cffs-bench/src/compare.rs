@@ -67,7 +67,6 @@ impl Plan {
                     }
                     overall.inc(1);
                     let applies = match peer {
-                        Peer::Tar | Peer::Sqlite => workload.has_stores(),
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
                         // One thread, as its bar has it.
                         Peer::Library => workload == Workload::Hot1,
@@ -125,7 +124,7 @@ impl Plan {
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
         progress.set_prefix(format!("{} on {peer}", workload.name()));
         let mut session = Session::new(&mut volume, interrupt, progress, self.read_time_max);
-        workload.run(&mut session, self.scale, seed, peer.store())?;
+        workload.run(&mut session, self.scale, seed)?;
         let phases = session.finish();
         volume.dismantle()?;
         Ok((phases, Some(request_kib)))

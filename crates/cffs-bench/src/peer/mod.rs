@@ -18,7 +18,6 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Profile;
-use crate::workload::store::Store;
 pub use transport::Transport;
 pub use volume::{Volume, VolumeSpec};
 
@@ -46,12 +45,6 @@ pub enum Peer {
     Xfs,
     /// Linux btrfs.
     Btrfs,
-    /// ext4 in user space: what FUSE alone costs.
-    Fuse2fs,
-    /// A tar archive on ext4 instead of files.
-    Tar,
-    /// A table of SQLite on ext4 instead of files.
-    Sqlite,
     /// A FUSE server in memory that does nothing else: the ceiling for anything over FUSE.
     Null,
     /// C-FFS as a library inside the process: no system call per operation.
@@ -60,14 +53,11 @@ pub enum Peer {
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 15] = [
+    pub const ALL: [Peer; 12] = [
         Peer::Cffs,
         Peer::Ext4,
         Peer::Xfs,
         Peer::Btrfs,
-        Peer::Fuse2fs,
-        Peer::Tar,
-        Peer::Sqlite,
         Peer::Null,
         Peer::Library,
         Peer::CffsNoEmbed,
@@ -116,9 +106,6 @@ impl Peer {
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
-            Peer::Fuse2fs => "fuse2fs",
-            Peer::Tar => "tar",
-            Peer::Sqlite => "sqlite",
             Peer::Null => "null",
             Peer::Library => "library",
         }
@@ -127,15 +114,6 @@ impl Peer {
     /// Whether "the best peer" is chosen among these.
     pub fn is_mainstream(self) -> bool {
         matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs)
-    }
-
-    /// How it keeps small contents.
-    pub fn store(self) -> Store {
-        match self {
-            Peer::Tar => Store::Tar,
-            Peer::Sqlite => Store::Sqlite,
-            _ => Store::Files,
-        }
     }
 
     /// Whether it is a form of C-FFS.
@@ -169,7 +147,7 @@ impl Peer {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
             // Lazy initialization would run in the background of the measurement.
-            Peer::Ext4 | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => {
+            Peer::Ext4 => {
                 let mut c = Command::new("mkfs.ext4");
                 c.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
                 c
@@ -214,16 +192,10 @@ impl Peer {
                 return serve(&c, at).map(Some);
             }
             Peer::Library => bail!("the library is not mounted"),
-            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
-                let below = if self.store() == Store::Files { self } else { Peer::Ext4 };
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
                 let mut c = Command::new("mount");
-                c.args(["-t", below.name(), "-o", "noatime"]);
+                c.args(["-t", self.name(), "-o", "noatime"]);
                 c
-            }
-            Peer::Fuse2fs => {
-                let mut c = Command::new("fuse2fs");
-                c.args(["-f", "-o", "fakeroot"]).arg(device).arg(at);
-                return serve(&c, at).map(Some);
             }
             _ => {
                 let mut c = Command::new(cffs);
@@ -281,9 +253,7 @@ impl Peer {
             String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
         };
         let made_by = match self {
-            Peer::Sqlite => Some(format!("SQLite {}", rusqlite::version())),
-            Peer::Tar => Some(String::from("ustar, read by index")),
-            Peer::Ext4 | Peer::Fuse2fs => first_line(Command::new("mkfs.ext4").arg("-V")),
+            Peer::Ext4 => first_line(Command::new("mkfs.ext4").arg("-V")),
             Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
             Peer::Btrfs => first_line(Command::new("mkfs.btrfs").arg("-V")),
             Peer::Null => Some(String::from("fuse-ring's example")),

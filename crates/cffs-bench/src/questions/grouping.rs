@@ -16,7 +16,6 @@ use crate::library::trees::{Tree, regroup, walk_cold};
 use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::report::table::figure;
 use crate::workload::catalog::{Scale, Workload};
-use crate::workload::store::Store;
 use crate::workload::{Phase, Session, Site};
 
 /// The fractions of the volumes that stay full.
@@ -113,7 +112,7 @@ fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Option
     let never = AtomicBool::new(false);
     let progress = compare::bar("{msg} {wide_bar} {pos}/{len}");
     let mut session = Session::new(&mut volume, &never, progress, SCAN_TIME_MAX);
-    workload.run(&mut session, Scale::Quick, plan.seed, Store::Files)?;
+    workload.run(&mut session, Scale::Quick, plan.seed)?;
     let scan = session.finish().into_iter().find(|phase| phase.name == "scan").context("a scan")?;
     volume.set_free(true);
     let adjacent = if peer.is_cffs() { None } else { Some(adjacent(volume.root())?) };

@@ -17,7 +17,6 @@ use super::large_file::LargeFile;
 use super::scan::FreshTree;
 use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
-use super::store::Store;
 use crate::disk::Profile;
 
 /// A workload with its size, as the command line and the reports name it.
@@ -182,18 +181,10 @@ impl Workload {
         Workload::of_the_bars(Profile::Hdd7200).contains(&self)
     }
 
-    /// Whether it makes sense with contents that are not kept as files.
-    pub fn has_stores(self) -> bool {
-        matches!(
-            self,
-            Workload::Small1k | Workload::Small4k | Workload::Small16k | Workload::Thesis
-        )
-    }
-
     /// Runs it.
-    pub fn run(self, session: &mut Session, scale: Scale, seed: u64, store: Store) -> Result<()> {
+    pub fn run(self, session: &mut Session, scale: Scale, seed: u64) -> Result<()> {
         let pick = |full: u64, quick: u64| if scale == Scale::Full { full } else { quick };
-        let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed, store };
+        let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed };
         let churn = |full, then| Churn {
             full,
             operations: pick(60_000, 15_000),
@@ -218,7 +209,7 @@ impl Workload {
             Workload::Small1k => small(1024).run(session),
             Workload::Small4k => small(4096).run(session),
             Workload::Small16k => small(16_384).run(session),
-            Workload::Thesis => SmallFile { files: 1000, size: 4096, seed, store }.run(session),
+            Workload::Thesis => SmallFile { files: 1000, size: 4096, seed }.run(session),
             Workload::LargeFile => {
                 LargeFile { bytes: pick(512 << 20, 128 << 20), seed }.run(session)
             }

@@ -23,7 +23,6 @@ pub mod random;
 pub mod scan;
 pub mod servers;
 pub mod small_file;
-pub mod store;
 pub mod tree;
 
 #[cfg(test)]

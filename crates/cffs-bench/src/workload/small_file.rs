@@ -4,13 +4,14 @@
 //! a hundred names in a directory. Reading is measured twice, in the order of creation and in a
 //! random one: a cache of the disk's can guess the first, and only the file system the second.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::Session;
 use super::random::{Contents, Random};
-use super::store::{Collection, Store};
+use super::{Session, Tally, tree};
 
 /// Names per directory, as in the papers.
 const PER_DIRECTORY: u64 = 100;
@@ -24,8 +25,6 @@ pub struct SmallFile {
     pub size: usize,
     /// Where randomness starts.
     pub seed: u64,
-    /// How the contents are kept.
-    pub store: Store,
 }
 
 impl SmallFile {
@@ -33,18 +32,60 @@ impl SmallFile {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, self.size);
         let names: Vec<PathBuf> = (0..self.files).map(name).collect();
-        let in_order: Vec<usize> = (0..names.len()).collect();
-        let mut shuffled = in_order.clone();
+        let mut shuffled: Vec<&PathBuf> = names.iter().collect();
         Random::new(self.seed).shuffle(&mut shuffled);
-        let (names, size) = (&names, self.size);
-        let all = Collection { store: self.store, names, size, contents: &contents };
+        let (files, size) = (self.files, self.size);
+        let data = |i: usize| contents.of(i as u64, size);
 
-        session.write_phase("create", self.files, true, |root, t| all.create(root, t))?;
-        session.read_phase("read", self.files, |root, t| all.read(root, &in_order, t))?;
-        session.read_phase("read shuffled", self.files, |root, t| all.read(root, &shuffled, t))?;
-        if all.is_mutable() {
-            session.write_phase("overwrite", self.files, true, |root, t| all.overwrite(root, t))?;
-            session.write_phase("remove", self.files, true, |root, t| all.remove(root, t))?;
+        session.write_phase("create", files, true, |root, tally| {
+            let directories: BTreeSet<_> = names.iter().filter_map(|name| name.parent()).collect();
+            for directory in directories {
+                fs::create_dir(root.join(directory))?;
+            }
+            self.each(&names, tally, |i, name| Ok(tree::create(&root.join(name), data(i))?))
+        })?;
+        session.read_phase("read", files, |root, tally| self.read(root, &names, tally))?;
+        session.read_phase("read shuffled", files, |root, tally| {
+            self.read(root, shuffled.iter().copied(), tally)
+        })?;
+        session.write_phase("overwrite", files, true, |root, tally| {
+            self.each(&names, tally, |i, name| Ok(tree::overwrite(&root.join(name), data(i + 1))?))
+        })?;
+        session.write_phase("remove", files, true, |root, tally| {
+            for name in &names {
+                fs::remove_file(root.join(name))?;
+                tally.file(0)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn each(
+        &self,
+        names: &[PathBuf],
+        tally: &Tally,
+        mut work: impl FnMut(usize, &Path) -> Result<()>,
+    ) -> Result<()> {
+        for (i, name) in names.iter().enumerate() {
+            work(i, name).with_context(|| format!("{}", name.display()))?;
+            tally.file(self.size as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the files in this order, until the phase's time is over.
+    fn read<'a>(
+        &self,
+        root: &Path,
+        order: impl IntoIterator<Item = &'a PathBuf>,
+        tally: &Tally,
+    ) -> Result<()> {
+        let mut buffer = vec![0; self.size + 1];
+        for name in order {
+            let bytes = tree::read(&root.join(name), &mut buffer)?;
+            if !tally.file(bytes)? {
+                break;
+            }
         }
         Ok(())
     }

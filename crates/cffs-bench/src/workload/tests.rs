@@ -12,7 +12,6 @@ use super::random::{Contents, LogNormal, Random};
 use super::scan::FreshTree;
 use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
-use super::store::Store;
 use super::*;
 
 /// A directory whose caches cannot be emptied; remembers its requests.
@@ -71,7 +70,7 @@ fn regular_files(root: &Path) -> Vec<PathBuf> {
 #[test]
 fn small_file_touches_every_file_in_every_phase_and_leaves_none() {
     let mut site = Plain::new();
-    let plan = SmallFile { files: 250, size: 1000, seed: 1, store: Store::Files };
+    let plan = SmallFile { files: 250, size: 1000, seed: 1 };
     let phases = run(&mut site, |s| plan.run(s));
     let names: Vec<_> = phases.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["create", "read", "read shuffled", "overwrite", "remove"]);
@@ -80,35 +79,6 @@ fn small_file_touches_every_file_in_every_phase_and_leaves_none() {
     assert_eq!((site.settled.get(), site.chilled), (3, 5));
     assert_eq!(regular_files(site.root()).len(), 0);
     assert_eq!(fs::read_dir(site.root()).unwrap().count(), 3, "a hundred names per directory");
-}
-
-#[test]
-fn alternatives_to_files_keep_the_same_contents() {
-    for (store, phases_expected) in [(Store::Tar, 3), (Store::Sqlite, 5)] {
-        let mut site = Plain::new();
-        let plan = SmallFile { files: 120, size: 700, seed: 1, store };
-        let phases = run(&mut site, |s| plan.run(s));
-        assert_eq!(phases.len(), phases_expected, "{store:?}");
-        assert!(phases.iter().all(|p| p.files == 120));
-        assert_eq!((phases[1].bytes, phases[2].bytes), (120 * 700, 120 * 700), "{store:?}");
-        assert_eq!(regular_files(site.root()).len(), 1);
-    }
-    // Where a member lies in an archive is computed; the library that wrote it must agree.
-    let dir = tempfile::tempdir().unwrap();
-    let (names, contents) = (["a/one", "b/two"].map(PathBuf::from), Contents::new(1, 700));
-    let all =
-        store::Collection { store: Store::Tar, names: &names, size: 700, contents: &contents };
-    let quiet = AtomicBool::new(false);
-    let mut site = Plain::new();
-    let session = Session::new(&mut site, &quiet, ProgressBar::hidden(), Duration::from_secs(60));
-    all.create(dir.path(), &session.tally("create", 2, Duration::MAX)).unwrap();
-    let mut archive = tar::Archive::new(fs::File::open(dir.path().join("files.tar")).unwrap());
-    let found: Vec<(PathBuf, u64)> = archive
-        .entries()
-        .unwrap()
-        .map(|e| e.map(|e| (e.path().unwrap().into_owned(), e.raw_file_position())).unwrap())
-        .collect();
-    assert_eq!(found, [("a/one".into(), 512), ("b/two".into(), 512 + 1024 + 512)]);
 }
 
 #[test]
@@ -188,15 +158,13 @@ fn an_interrupt_ends_a_phase_and_the_time_allowed_ends_a_read() {
     let pressed = AtomicBool::new(true);
     let mut session =
         Session::new(&mut site, &pressed, ProgressBar::hidden(), Duration::from_secs(60));
-    let error = SmallFile { files: 10, size: 1, seed: 1, store: Store::Files }
-        .run(&mut session)
-        .unwrap_err();
+    let error = SmallFile { files: 10, size: 1, seed: 1 }.run(&mut session).unwrap_err();
     assert!(format!("{error:#}").contains("interrupted"));
 
     let mut site = Plain::new();
     let quiet = AtomicBool::new(false);
     let mut session = Session::new(&mut site, &quiet, ProgressBar::hidden(), Duration::ZERO);
-    SmallFile { files: 10, size: 1, seed: 1, store: Store::Files }.run(&mut session).unwrap();
+    SmallFile { files: 10, size: 1, seed: 1 }.run(&mut session).unwrap();
     let read: Vec<_> = session.finish().iter().map(|p| p.files).collect();
     assert_eq!(read, [10, 1, 1, 10, 10]);
 }
