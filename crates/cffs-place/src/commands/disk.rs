@@ -1,6 +1,5 @@
 //! `place disk`: measures a disk.
 
-use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +12,6 @@ use rustix::io::Errno;
 use super::size;
 use crate::output::{self, say};
 
-mod picture;
 #[cfg(test)]
 mod tests;
 
@@ -35,9 +33,6 @@ pub struct MeasureDisk {
     #[arg(long, value_name = "FIRST..END", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = bytes)]
     try_writes: Option<Option<Range<u64>>>,
-    /// Draw bandwidth and seeks.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -48,7 +43,7 @@ Examples:
   place disk /dev/sdb
   place disk --try-writes /dev/sdb            # not in use
   place disk --try-writes=1G..2G /dev/sdb     # this part is not in use
-  place disk --svg disk.svg --json /dev/sdb | jq .rpm";
+  place disk --json /dev/sdb | jq .rpm";
 
 impl MeasureDisk {
     /// Measures and prints.
@@ -63,9 +58,6 @@ impl MeasureDisk {
             .map_err(|error| advised(error, &writable))
             .with_context(name)?;
         let found = disk::measure(&mut drive, &writable).with_context(name)?;
-        if let Some(file) = &self.svg {
-            fs::write(file, picture::of(&found)).with_context(|| file.display().to_string())?;
-        }
         match self.json {
             true => output::json(&found)?,
             false => print(&found)?,
