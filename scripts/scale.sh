@@ -4,8 +4,8 @@
 #
 #   scripts/scale.sh [--quick]      (root; whole, it takes ten minutes and 13 GB on the disk)
 #
-# The whole run writes docs/performance/scale.md with its charts; a quick one prints what small sizes
-# cost. CFFS and CFFS_BENCH name other programs than those that it builds; `examples/null` is next to cffs.
+# The whole run writes docs/performance/scale.md; a quick one prints what small sizes cost.
+# CFFS and CFFS_BENCH name other programs than those that it builds; `examples/null` is next to cffs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -53,7 +53,7 @@ enum Command {
     /// Compare C-FFS with other file systems on an emulated disk. Needs root.
     ///
     /// Each run makes a new file system on a new disk. At least three repetitions, medians; cold
-    /// caches. Prints the table, and writes it with JSON and charts into a directory.
+    /// caches. Prints the table, and writes it with JSON into a directory.
     Compare(CompareArguments),
     /// Run the papers' benchmarks on C-FFS as a library, on a disk in virtual time.
     ///

@@ -19,7 +19,7 @@
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
 //! - [`store_proxy`]: a line to a distant object store, before a server of one;
-//! - [`report`]: medians, bars, tables and charts.
+//! - [`report`]: medians, bars and tables.
 
 pub mod compare;
 pub mod disk;

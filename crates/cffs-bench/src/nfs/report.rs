@@ -101,7 +101,7 @@ impl Report {
     /// Writes `nfs.md` and `nfs.json` into a directory, or `nfs-quick.*`.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let stem = if self.scale == Scale::Quick { "nfs-quick" } else { "nfs" };
-        write_files(directory, stem, self, self.markdown(), [])
+        write_files(directory, stem, self, self.markdown())
     }
 
     /// The document.

@@ -1,11 +1,9 @@
-//! Reports: medians, tables, bars, JSON and charts. `docs/performance/README.md` explains the columns.
+//! Reports: medians, tables, bars and JSON. `docs/performance/README.md` explains the columns.
 //!
 //! Everything is pure except the writing of files. Losses are shown as plainly as wins: a ratio below one
 //! has the same place as one above it, and a run that failed is listed.
 
 pub mod bars;
-pub mod chart;
-pub mod curve;
 pub mod environment;
 pub mod summary;
 pub mod table;
@@ -68,27 +66,23 @@ impl Report {
         }
     }
 
-    /// Writes JSON, Markdown and charts into a directory, named after the profile.
+    /// Writes JSON and Markdown into a directory, named after the profile.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        let stem = &self.environment.name;
-        let charts = chart::draw(&self.rows)?.into_iter();
-        let charts = charts.map(|(workload, svg)| (format!("{stem}-{workload}.svg"), svg));
-        write_files(directory, stem, self, table::markdown(self), charts)
+        write_files(directory, &self.environment.name, self, table::markdown(self))
     }
 }
 
-/// Writes a report into a directory: its figures as JSON, its text, and its charts by file name.
+/// Writes a report into a directory: its figures as JSON, and its text.
 pub(crate) fn write_files(
     directory: &Path,
     stem: &str,
     figures: &impl Serialize,
     text: String,
-    charts: impl IntoIterator<Item = (String, String)>,
 ) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
     let json = serde_json::to_string_pretty(figures)? + "\n";
-    let own = [(format!("{stem}.json"), json), (format!("{stem}.md"), text)];
-    for (name, contents) in own.into_iter().chain(charts) {
+    let files = [(format!("{stem}.json"), json), (format!("{stem}.md"), text)];
+    for (name, contents) in files {
         let path = directory.join(name);
         fs::write(&path, contents).with_context(|| format!("write {}", path.display()))?;
     }

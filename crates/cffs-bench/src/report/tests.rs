@@ -148,18 +148,6 @@ fn the_share_of_bringing_the_journal_home_is_of_the_devices_time() {
 }
 
 #[test]
-fn charts_are_drawn_for_both_kinds_of_page() {
-    let w = Workload::Small4k;
-    let all = results(&[(w, "read", Peer::Cffs, &[0.01], 2), (w, "read", Peer::Ext4, &[5.0], 100)]);
-    let charts = chart::draw(&Summary::new(&all, None).rows).unwrap();
-    let [(name, svg)] = &charts[..] else { panic!("one chart for one workload") };
-    assert_eq!(name, "small-4k");
-    assert!(svg.contains("prefers-color-scheme:dark") && svg.contains("class=\"i\""));
-    assert!(!svg.contains("#010203"), "the stand-in colour is left");
-    assert!(svg.contains("cffs") && svg.contains("ext4") && svg.trim_end().ends_with("</svg>"));
-}
-
-#[test]
 fn paragraphs_are_broken_between_words() {
     let text = "word ".repeat(60);
     let wrapped = table::wrap(text.trim());

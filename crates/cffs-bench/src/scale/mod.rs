@@ -8,7 +8,7 @@
 //! - [`program`]: what a program and a server have cost;
 //! - [`stream`]: the archive that a tree is made from;
 //! - [`clients`], [`directory`], [`tree`], [`volume`]: the parts;
-//! - [`report`]: the document and the charts.
+//! - [`report`]: the document.
 
 pub mod clients;
 pub mod directory;

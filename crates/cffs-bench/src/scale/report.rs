@@ -1,4 +1,4 @@
-//! The report on growth: the document, its charts, and the verdicts.
+//! The report on growth: the document and the verdicts.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::growth::{Costs, Curve, Measure, Sample, Verdict, curves};
 use super::{Measured, Part, clients};
 use crate::peer::Peer;
-use crate::report::curve::{self, Chart, Line};
 use crate::report::environment::Machine;
 use crate::report::table::{figure, markdown_table, wrap};
 use crate::report::write_files;
@@ -51,15 +50,6 @@ impl Part {
             Part::Volume => "GiB",
         }
     }
-
-    fn stem(self) -> &'static str {
-        match self {
-            Part::Clients => "clients",
-            Part::Directory => "directory",
-            Part::Tree => "tree",
-            Part::Volume => "volume",
-        }
-    }
 }
 
 impl Report {
@@ -70,14 +60,9 @@ impl Report {
         Report { machine: Machine::here(), version, seconds, samples, curves, failures }
     }
 
-    /// Writes `scale.md`, `scale.json` and the charts into a directory.
+    /// Writes `scale.md` and `scale.json` into a directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        let charts = self
-            .charts()
-            .into_iter()
-            .map(|(_, chart)| Ok((format!("scale-{}.svg", chart.name), curve::draw(&chart)?)));
-        let charts: Vec<_> = charts.collect::<Result<_>>()?;
-        write_files(directory, "scale", self, self.markdown(), charts)
+        write_files(directory, "scale", self, self.markdown())
     }
 
     /// The document.
@@ -125,9 +110,6 @@ impl Report {
 
     fn part(&self, part: Part, out: &mut String) {
         let _ = write!(out, "## {}\n\n", part.title());
-        for (_, chart) in self.charts().iter().filter(|(of, _)| *of == part) {
-            let _ = writeln!(out, "![{}](scale-{}.svg)\n", chart.title, chart.name);
-        }
         let table = if part == Part::Clients { self.rates() } else { self.costs(part) };
         let _ = write!(out, "{table}\n{}\n", self.growth(part));
     }
@@ -204,62 +186,6 @@ impl Report {
         sizes.dedup();
         sizes
     }
-
-    /// A chart for each phase of the clients, and two for each other part: the processor's time for each
-    /// item, where a flat line is linear growth, and memory.
-    fn charts(&self) -> Vec<(Part, Chart)> {
-        let rates = clients::PHASES.iter().map(|phase| Chart {
-            name: format!("clients-{}", phase.replace('+', "-")),
-            title: format!("{phase}: operations per second"),
-            x_label: "clients",
-            lines: clients::PEERS.map(|peer| self.rate_line(phase, peer)).into(),
-        });
-        let mut charts: Vec<_> = rates.map(|chart| (Part::Clients, chart)).collect();
-        for part in [Part::Directory, Part::Tree, Part::Volume] {
-            // What a step on a volume costs has little to do with the size of the volume.
-            let each = part != Part::Volume;
-            let time = if each { "CPU microseconds for each item" } else { "CPU microseconds" };
-            charts.push((part, self.chart(part, "cpu", time, (Measure::CpuSeconds, 1e-6), each)));
-            let memory = (Measure::PeakBytes, Measure::PeakBytes.unit());
-            charts.push((part, self.chart(part, "memory", "MiB of memory", memory, false)));
-        }
-        charts.retain(|(_, chart)| chart.lines.iter().any(|line| !line.points.is_empty()));
-        charts
-    }
-
-    /// A chart of one cost of each step of a part, in a unit, and for each item if `each`.
-    fn chart(
-        &self,
-        part: Part,
-        name: &str,
-        title: &str,
-        (measure, unit): (Measure, f64),
-        each: bool,
-    ) -> Chart {
-        let of_it = self.curves.iter().filter(|c| c.part == part && c.measure == measure);
-        Chart {
-            name: format!("{}-{name}", part.stem()),
-            title: format!("{}: {title}", part.title()),
-            x_label: part.unit(),
-            lines: of_it.map(|curve| curve_line(curve, unit, each)).collect(),
-        }
-    }
-
-    fn rate_line(&self, phase: &str, peer: Peer) -> Line {
-        let sizes = self.sizes(Part::Clients).into_iter();
-        let points = sizes.filter_map(|size| Some((size as f64, self.rate(phase, peer, size)?)));
-        Line { name: peer.to_string(), points: points.collect() }
-    }
-}
-
-fn curve_line(curve: &Curve, unit: f64, each: bool) -> Line {
-    let point = |&(size, cost): &(u64, f64)| {
-        let items = if each { size as f64 } else { 1.0 };
-        (size as f64, cost / unit / items)
-    };
-    // A logarithmic axis has no zero: what takes less than a tick of the clock is not drawn.
-    let points = curve.points.iter().map(point).filter(|(_, cost)| *cost > 0.0);
-    Line { name: curve.step.clone(), points: points.collect() }
 }
 
 fn steps<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {

@@ -7,7 +7,7 @@
 //!
 //! - [`site`]: the site and its logs: pure;
 //! - [`memory`]: a limit on what programs and the kernel's caches for them take;
-//! - [`report`]: the document and the chart.
+//! - [`report`]: the document.
 
 pub mod memory;
 pub mod report;

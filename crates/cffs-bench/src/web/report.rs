@@ -1,4 +1,4 @@
-//! The report of the study: the document and its chart.
+//! The report of the study.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::{Layout, Plan, Replay, Study};
 use crate::peer::Peer;
-use crate::report::curve::{self, Chart, Line};
 use crate::report::environment::Machine;
 use crate::report::table::{figure, markdown_table};
 use crate::report::write_files;
@@ -35,10 +34,9 @@ impl Report {
         }
     }
 
-    /// Writes `web-server.md`, `web-server.json` and `web-server.svg` into a directory.
+    /// Writes `web-server.md` and `web-server.json` into a directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        let chart = (String::from("web-server.svg"), curve::draw(&self.chart())?);
-        write_files(directory, "web-server", self, self.markdown(), [chart])
+        write_files(directory, "web-server", self, self.markdown())
     }
 
     /// The document.
@@ -54,7 +52,6 @@ impl Report {
             bytes / 1_000_000
         );
         let mut out = self.machine.head("A web server's reads", &details);
-        out += "![Milliseconds that the disk works for a visit](web-server.svg)\n\n";
         for (title, of) in COLUMNS {
             let _ = writeln!(out, "## {title}\n");
             out += &self.table(of);
@@ -86,26 +83,6 @@ impl Report {
             [String::from(layout.name())].into_iter().chain(memory.iter().map(cell)).collect()
         });
         markdown_table(&header, rows, 1)
-    }
-
-    fn chart(&self) -> Chart {
-        let visits = self.study.log.0 as f64;
-        let line = |layout: Layout| {
-            let here = self.study.replays.iter().filter(|replay| replay.layout == layout);
-            let point =
-                |it: &Replay| ((it.memory_bytes >> 20) as f64, it.busy_seconds * 1e3 / visits);
-            Line { name: String::from(layout.name()), points: here.map(point).collect() }
-        };
-        Chart {
-            name: String::from("web-server"),
-            title: String::from("A web server: milliseconds of the disk for each visit"),
-            x_label: "MiB of memory",
-            lines: Layout::ALL
-                .map(line)
-                .into_iter()
-                .filter(|line| !line.points.is_empty())
-                .collect(),
-        }
     }
 }
 
