@@ -225,8 +225,7 @@ web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs ro
 	scripts/web-study.sh
 
 place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	$(TARGET)/release/cffs-bench place-disk
+	CFFS_PLACE_DISK_RUNS=10 $(CARGO) test --release --locked -p cffs-bench --test place accuracy:: -- --nocapture
 
 questions: ## Measure the papers' open questions, and check docs/questions.md (some of it needs root; minutes)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench

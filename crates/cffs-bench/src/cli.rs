@@ -33,12 +33,10 @@ pub struct Arguments {
     command: Command,
 }
 
-mod place_disk;
 mod questions;
 mod scale;
 mod web;
 
-use place_disk::PlaceDiskArguments;
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
 use web::WebArguments;
@@ -86,11 +84,6 @@ enum Command {
     /// PLACE's experiment (section 4.1), on ext4 as the site was made, in one group, packed and warm, and
     /// on C-FFS.
     Web(WebArguments),
-    /// Hold `place disk` to emulated disks of which the truth is known, through the kernel. Needs root.
-    ///
-    /// In real time, ten seconds for each run; on a machine that does nothing else. Fails if a figure
-    /// is not as near to the truth as it should be.
-    PlaceDisk(PlaceDiskArguments),
     /// Stand before a server of objects: count requests, delay them, and lose answers.
     ///
     /// Prints the address at which it listens. `GET /.counts` there returns what has passed, as JSON.
@@ -274,7 +267,6 @@ impl Arguments {
             Command::Questions(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
             Command::Web(arguments) => arguments.run(),
-            Command::PlaceDisk(arguments) => arguments.run(),
             Command::StoreProxy(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);

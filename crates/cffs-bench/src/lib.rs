@@ -14,7 +14,6 @@
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
-//! - [`place_disk`]: results of `place disk` on emulated disks, compared with the truth;
 //! - [`questions`]: the questions that the papers left open, and the tables of their answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
@@ -27,7 +26,6 @@ pub mod instructions;
 pub mod library;
 pub mod nfs;
 pub mod peer;
-pub mod place_disk;
 pub mod placement;
 pub mod questions;
 pub mod report;

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use cffs::device::{BlockDevice, Geometry, MemoryDevice};
 use cffs_bench::disk::{Nanos, Profile, Stroke};
-use cffs_bench::place_disk::{DISKS, SECONDS_MAX, Served, faults, size_of};
 use cffs_bench::virtual_disk::VirtualDisk;
 use cffs_bench::workload::random::Random;
 use cffs_place::disk::{Disk, Drive, FileDrive, Writable, measure};
 
 use crate::trees::turn;
+use crate::truth::{DISKS, SECONDS_MAX, Served, faults, size_of};
 
 struct Virtual {
     disk: VirtualDisk<MemoryDevice>,

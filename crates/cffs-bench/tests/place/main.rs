@@ -2,10 +2,12 @@
 //!
 //! Needs root, since it mounts; as another user it says so and passes.
 
+mod accuracy;
 mod disk;
 mod pack;
 mod power;
 mod show;
 mod trace;
 mod trees;
+mod truth;
 mod warm;

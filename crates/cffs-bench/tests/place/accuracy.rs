@@ -1,25 +1,52 @@
-//! A table of some runs on each disk.
+//! `make place-disk`: a table of several runs of `place disk` on each disk, through the kernel.
 
 use std::fmt::Write;
+use std::path::Path;
 
-use cffs_place::disk::Disk;
+use cffs_bench::disk::Profile;
+use cffs_place::disk::{Disk, Writable};
 
-use super::{Kind, SECONDS_MAX, faults, figures};
-use crate::disk::Profile;
+use crate::trees::turn;
+use crate::truth::{DISKS, Kind, SECONDS_MAX, Served, faults, figures};
+
+/// In real time, ten seconds for each run, on a machine that does nothing else.
+#[test]
+fn every_figure_is_near_the_truth() {
+    let Ok(runs) = std::env::var("CFFS_PLACE_DISK_RUNS") else {
+        eprintln!("not run: make place-disk sets CFFS_PLACE_DISK_RUNS");
+        return;
+    };
+    let each: u32 = runs.parse().expect("a number of runs");
+    let _turn = turn();
+    let mut runs = Vec::new();
+    for profile in DISKS {
+        let served = Served::start(profile, Path::new("/dev/shm")).expect("a disk, as root");
+        for number in 1..=each {
+            let (disk, seconds) = served.measure(&Writable::Disk).expect("measured");
+            let run = Run { profile, disk, seconds };
+            let (name, misses) = (profile.name(), run.faults().len());
+            eprintln!("{name}, {number} of {each}: {seconds:.1} s, {misses} misses");
+            runs.push(run);
+        }
+        served.stop().expect("stopped");
+    }
+    println!("{}", markdown(&runs));
+    assert!(runs.iter().all(|run| run.faults().is_empty()), "a run missed a bar");
+}
 
 /// One run on a disk.
-pub struct Run {
+struct Run {
     /// The disk.
-    pub profile: Profile,
+    profile: Profile,
     /// The findings about the disk.
-    pub disk: Disk,
+    disk: Disk,
     /// In how many seconds.
-    pub seconds: f64,
+    seconds: f64,
 }
 
 impl Run {
     /// The faults of the findings: figures, write cache, time.
-    pub fn faults(&self) -> Vec<String> {
+    fn faults(&self) -> Vec<String> {
         let mut faults = faults(self.profile, &self.disk);
         let name = self.profile.name();
         let caches = [self.disk.write_cache, self.disk.write_cache_flushed];
@@ -44,7 +71,7 @@ fn furthest(off: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The worst of all runs on each disk, as Markdown, and after it whatever missed its bar.
-pub fn markdown(runs: &[Run]) -> String {
+fn markdown(runs: &[Run]) -> String {
     let mut out = String::from(
         "| disk | runs | turns | seeks | bandwidth | where zones begin, of the disk | all within bounds | \
          seconds |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",

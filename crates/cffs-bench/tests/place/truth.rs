@@ -1,17 +1,14 @@
-//! `place disk` on emulated disks, and how far what it finds is from what is true of them.
-
-pub mod report;
+//! Emulated disks for `place disk`, and the difference of its findings from their true properties.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use cffs_bench::disk::profile::{DiskSpec, Spec};
+use cffs_bench::disk::seek::SeekCurve;
+use cffs_bench::disk::{Counters, Profile, Stroke};
+use cffs_bench::serve::media::Media;
+use cffs_bench::serve::server::{DiskServer, LoopDevice};
 use cffs_place::disk::{Disk, Drive, FileDrive, Writable, measure};
-
-use crate::disk::profile::{DiskSpec, Spec};
-use crate::disk::seek::SeekCurve;
-use crate::disk::{Counters, Profile, Stroke};
-use crate::serve::media::Media;
-use crate::serve::server::{DiskServer, LoopDevice};
 
 /// The disks.
 pub const DISKS: [Profile; 4] =
@@ -135,10 +132,6 @@ pub struct Served {
 
 impl Served {
     /// One of this profile, with its data below `scratch`.
-    ///
-    /// # Errors
-    ///
-    /// Those of mounting and of losetup(8).
     pub fn start(profile: Profile, scratch: &Path) -> Result<Served> {
         let scratch = tempfile::tempdir_in(scratch)?;
         let at = scratch.path().join("served");
@@ -160,10 +153,6 @@ impl Served {
     }
 
     /// Runs `place disk`; returns its findings and the seconds that it took.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading it.
     pub fn measure(&self, writable: &Writable) -> Result<(Disk, f64)> {
         let path = self.path();
         let mut drive =
@@ -173,10 +162,6 @@ impl Served {
     }
 
     /// Takes the device away, and ends the disk.
-    ///
-    /// # Errors
-    ///
-    /// Those of unmounting.
     pub fn stop(self) -> Result<()> {
         drop(self.device);
         self.server.stop()
