@@ -249,7 +249,6 @@ struct NfsArguments {
 }
 
 impl Arguments {
-    /// Runs the command.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Disk(arguments) => arguments.run(),

@@ -21,17 +21,13 @@ use crate::workload::{Phase, Session};
 /// The peers and workloads of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The device.
     pub profile: Profile,
     /// How volumes lie on it.
     pub stroke: Stroke,
     /// The file systems.
     pub peers: Vec<Peer>,
-    /// The workloads.
     pub workloads: Vec<Workload>,
-    /// How large they are.
     pub scale: Scale,
-    /// Repetitions.
     pub repetitions: u32,
     /// The longest that a phase that only reads may take.
     pub read_time_max: Duration,
@@ -39,7 +35,6 @@ pub struct Plan {
     pub seed: u64,
     /// Where backing files go.
     pub scratch: PathBuf,
-    /// The `cffs` binary.
     pub cffs: PathBuf,
     /// The transport of FUSE requests.
     pub transport: Transport,

@@ -43,7 +43,6 @@ const CHUNK: usize = 1 << 20;
 /// The workloads of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryPlan {
-    /// The disk.
     pub profile: Profile,
     /// How the volume lies on it.
     pub stroke: Stroke,
@@ -51,7 +50,6 @@ pub struct LibraryPlan {
     pub size: u64,
     /// Files in the small-file benchmark.
     pub files: u64,
-    /// Bytes in the large file.
     pub large_bytes: u64,
     /// Bytes of the journal; 0 for none.
     pub journal_bytes: u64,

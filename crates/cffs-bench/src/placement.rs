@@ -8,14 +8,12 @@ use std::fmt;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// A placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     cores: usize,
 }
 
 impl Placement {
-    /// For this machine.
     pub fn here() -> Placement {
         Placement { cores: std::thread::available_parallelism().map_or(1, usize::from) }
     }

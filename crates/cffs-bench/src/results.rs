@@ -12,7 +12,6 @@ use crate::workload::catalog::Workload;
 /// A cell of the results: one phase of one workload on one peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
-    /// The workload.
     pub workload: Workload,
     /// The phase, by its position and name.
     pub phase: (usize, String),
@@ -20,10 +19,8 @@ pub struct Cell {
     pub peer: Peer,
 }
 
-/// All that was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// The repetitions of each cell.
     pub cells: BTreeMap<Cell, Vec<Phase>>,
     /// The longest request in KiB that reached the disk, if there was a disk.
     pub request_kib: Option<u64>,
@@ -34,7 +31,6 @@ pub struct Results {
 /// A run that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The workload.
     pub workload: Workload,
     /// The file system.
     pub peer: Peer,

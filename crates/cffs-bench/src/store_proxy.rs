@@ -26,7 +26,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// The path of the counters.
 pub const COUNTS_PATH: &str = "/.counts";
 
-/// The line to the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     /// The delay of each request in addition to its transfer.
@@ -51,15 +50,12 @@ pub struct Counts {
     pub gets_in_a_row: u64,
     /// Questions for what an object is.
     pub heads: u64,
-    /// Pages of listings.
     pub lists: u64,
-    /// Requests that delete.
     pub deletes: u64,
     /// Bytes of bodies to the store.
     pub bytes_up: u64,
     /// Bytes of bodies from the store.
     pub bytes_down: u64,
-    /// Answers that were lost.
     pub lost: u64,
 }
 

@@ -46,7 +46,6 @@ impl<D: BlockDevice> VirtualDisk<D> {
         self.state.lock().now
     }
 
-    /// The counters of the disk.
     pub fn counters(&self) -> Counters {
         let mut state = self.state.lock();
         let now = state.now;

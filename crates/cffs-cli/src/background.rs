@@ -33,14 +33,12 @@ use crate::{crash_report, log, privileges};
 /// The environment variable that tells monitor and server their role.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
-/// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// The process that a user called.
     Caller,
     /// The process that waits for the end of the server.
     Monitor,
-    /// The process that serves in the background.
     Server,
 }
 

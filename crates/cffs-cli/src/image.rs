@@ -192,7 +192,6 @@ pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Opens the volume on a device.
 pub fn open_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
@@ -247,7 +246,6 @@ pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
     Ok(Files::new(open_volume(path, device, options)?))
 }
 
-/// Options for a command that only reads.
 pub fn read_only() -> OpenOptions {
     OpenOptions { read_only: true, ..OpenOptions::default() }
 }

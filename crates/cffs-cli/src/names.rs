@@ -14,7 +14,6 @@ pub struct OnMount {
     /// The path through which its server is queried: the given path if it is on the mount, otherwise the
     /// mount point.
     pub path: PathBuf,
-    /// The mount.
     pub mounted: Mounted,
 }
 

@@ -73,9 +73,7 @@ pub fn show(bytes: u64) -> String {
 /// A part of a volume: a size, or a percentage of the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
-    /// A count of bytes.
     Bytes(u64),
-    /// A percentage of the volume.
     Percent(f64),
 }
 

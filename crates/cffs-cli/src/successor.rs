@@ -41,7 +41,6 @@ pub struct Inherited {
     pub source: PathBuf,
     /// The same, open and locked.
     pub device: FileDevice,
-    /// The mount.
     pub suspended: Suspended,
     /// The companion NFS server. The mount can be served without it.
     pub nfs: Option<io::Result<nfs::Handover>>,

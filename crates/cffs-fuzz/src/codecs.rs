@@ -121,7 +121,6 @@ fn valid_superblock() -> Superblock {
     superblock
 }
 
-/// The header of a cylinder group.
 pub fn cylinder_group(data: &[u8]) {
     let mut input = Input::new(data);
     let cg = CgIndex(5);

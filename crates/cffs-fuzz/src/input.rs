@@ -20,7 +20,6 @@ const INTERESTING: [u64; 12] = [
 ];
 
 impl<'a> Input<'a> {
-    /// All of it.
     pub fn new(bytes: &'a [u8]) -> Input<'a> {
         Input(bytes)
     }
@@ -37,12 +36,10 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// All that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    /// The next byte.
     pub fn byte(&mut self) -> u8 {
         self.bytes(1).first().copied().unwrap_or(0)
     }

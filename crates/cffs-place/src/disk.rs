@@ -49,7 +49,6 @@ const WRITES: u64 = 12;
 /// Where writes may be tried. They write back the data just read from there.
 #[derive(Clone, Debug)]
 pub enum Writable {
-    /// Nowhere.
     Nothing,
     /// On the whole disk, which must not be in use.
     Disk,
@@ -60,7 +59,6 @@ pub enum Writable {
 /// The measured properties of a disk.
 #[derive(Debug, Serialize)]
 pub struct Disk {
-    /// The size of the disk, in bytes.
     pub size_bytes: u64,
     /// Time of a read served from the drive's buffer, in milliseconds.
     pub command_ms: f64,
@@ -88,7 +86,6 @@ pub struct Disk {
 pub struct Zone {
     /// The first byte, to a sixteenth of the disk.
     pub first_byte: u64,
-    /// The end, in bytes.
     pub end_byte: u64,
     /// The bandwidth of sequential reads.
     pub bytes_per_second: f64,

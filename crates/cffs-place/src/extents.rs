@@ -22,9 +22,7 @@ pub struct Extent {
     pub logical: u64,
     /// Its offset on the device; on btrfs a logical address, which the file system maps to devices.
     pub physical: u64,
-    /// Its length.
     pub length: u64,
-    /// How it is stored.
     pub kind: Kind,
     /// Whether other files, snapshots or clones refer to it too.
     pub is_shared: bool,
@@ -44,7 +42,6 @@ pub enum Kind {
 }
 
 impl Extent {
-    /// Its end on the device.
     pub fn physical_end(&self) -> u64 {
         self.physical + self.length
     }

@@ -17,9 +17,7 @@ use crate::volume::{Kind, Superblock, Volume, node};
 /// How a volume is divided.
 #[derive(Clone, Debug, Serialize)]
 pub struct Groups {
-    /// The number of groups.
     pub count: u64,
-    /// Their kind.
     pub unit: Unit,
     /// The size of a group in bytes; the last one may be smaller.
     pub group_bytes: u64,
@@ -27,7 +25,6 @@ pub struct Groups {
     numbering: Numbering,
 }
 
-/// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -49,7 +46,6 @@ enum Numbering {
 }
 
 impl Groups {
-    /// The groups of the volume that a directory is on.
     pub fn of(directory: &Path) -> Result<Groups> {
         let at = || directory.display().to_string();
         let volume = Volume::of(directory)?;
@@ -67,7 +63,6 @@ impl Groups {
         }
     }
 
-    /// The group of an inode.
     pub fn of_inode(&self, inode: u64) -> u64 {
         match self.numbering {
             Numbering::Counted(per_group) => inode.saturating_sub(1) / per_group,

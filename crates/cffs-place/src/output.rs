@@ -29,7 +29,6 @@ pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     say!("{}", serde_json::to_string_pretty(value)?)
 }

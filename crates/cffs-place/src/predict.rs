@@ -27,18 +27,14 @@ use crate::volume::{Inodes, Kind, Tables, Volume};
 /// The requests of a cold read, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
-    /// For contents.
     pub contents: u64,
-    /// For inodes.
     pub inodes: u64,
-    /// For names.
     pub names: u64,
     /// For maps of extents, and checksums.
     pub maps: u64,
 }
 
 impl Requests {
-    /// The sum.
     pub fn total(&self) -> u64 {
         self.contents + self.inodes + self.names + self.maps
     }
@@ -57,15 +53,12 @@ impl Requests {
 /// The prediction for a directory, without its subdirectories.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Where it is.
     pub path: PathBuf,
     /// Its regular files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// The requests of a cold read.
     pub requests: Requests,
-    /// The extents of its contents.
     pub extents: u64,
     /// The contiguous runs that these form on the device: the number of seeks of a reader in device order.
     pub runs: u64,
@@ -84,7 +77,6 @@ pub fn predict(volume: &Volume, directories: &[Directory]) -> Vec<Finding> {
     directories.iter().map(|directory| reader.read(directory)).collect()
 }
 
-/// The reads up to now.
 struct Reader<'a> {
     volume: &'a Volume,
     /// The windows of inodes read, by the number of their first block or cluster.
@@ -157,7 +149,6 @@ fn inodes_of(directory: &Directory) -> impl Iterator<Item = u64> {
 /// The layout of the contents of some files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The number of their extents.
     pub extents: u64,
     /// The contiguous runs that these form on the device.
     pub runs: u64,

@@ -73,17 +73,14 @@ impl Shadow {
         )
     }
 
-    /// The path of the tree.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The groups of the volume.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// The directory in a group.
     pub fn directory(&self, group: u64) -> Result<PathBuf> {
         self.groups.check(group)?;
         let at = self.at(group);

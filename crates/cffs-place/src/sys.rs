@@ -24,7 +24,6 @@ pub struct RawExtent {
     pub logical: u64,
     /// The offset on the device, in bytes.
     pub physical: u64,
-    /// The length, in bytes.
     pub length: u64,
     reserved_64: [u64; 2],
     /// `FIEMAP_EXTENT_*`.
@@ -187,11 +186,8 @@ pub fn dedupe(
 /// A piece of a file; `offset` is a multiple of [`PAGE_BYTES`], and `length` is not zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// The file.
     pub file: &'a File,
-    /// Its offset.
     pub offset: u64,
-    /// Its length, in bytes.
     pub length: u64,
 }
 
@@ -238,7 +234,6 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XfsGeometry {
-    /// The size of a block, in bytes.
     pub block_bytes: u32,
     realtime_extent_blocks: u32,
     /// The size of an allocation group, in blocks.
@@ -247,7 +242,6 @@ pub struct XfsGeometry {
     pub groups: u32,
     journal_blocks: u32,
     sector_bytes: u32,
-    /// The size of an inode, in bytes.
     pub inode_bytes: u32,
     inodes_percent_max: u32,
     others: [u64; 10],

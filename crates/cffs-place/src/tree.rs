@@ -14,9 +14,7 @@ use crate::extents::{self, Extent};
 /// A directory with its own entries, without those of its subdirectories.
 #[derive(Debug)]
 pub struct Directory {
-    /// Its path.
     pub path: PathBuf,
-    /// Its inode.
     pub inode: u64,
     /// Its size in bytes, as the file system reports it.
     pub bytes: u64,
@@ -33,11 +31,8 @@ pub struct Directory {
 /// A regular file.
 #[derive(Clone, Debug)]
 pub struct FileEntry {
-    /// Its path.
     pub path: PathBuf,
-    /// Its inode.
     pub inode: u64,
-    /// Its size in bytes.
     pub bytes: u64,
     /// The extents of its contents, in file order.
     pub extents: Vec<Extent>,

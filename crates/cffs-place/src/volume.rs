@@ -14,14 +14,11 @@ use serde::Serialize;
 pub enum Kind {
     /// ext4, and ext3 and ext2 mounted by its driver.
     Ext4,
-    /// XFS.
     Xfs,
-    /// btrfs.
     Btrfs,
 }
 
 impl Kind {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Ext4 => "ext4",
@@ -44,7 +41,6 @@ pub struct Volume {
     pub files: u64,
     /// The kernel's read-ahead limit for a file, in bytes.
     pub read_ahead_bytes: u64,
-    /// The layout of its inodes.
     pub inodes: Inodes,
 }
 
@@ -68,7 +64,6 @@ pub enum Inodes {
 /// The inode tables of ext4.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// The inodes per group.
     pub inodes_per_group: u64,
     /// The inodes per block of a table.
     pub inodes_per_block: u64,
@@ -92,7 +87,6 @@ fn type_name(device: u64) -> Option<String> {
 }
 
 impl Volume {
-    /// The volume of a path.
     pub fn of(path: &Path) -> Result<Volume> {
         let at = || path.display().to_string();
         let status = rustix::fs::statfs(path).with_context(at)?;
@@ -182,7 +176,6 @@ impl Superblock {
         Superblock::read(&File::open(node(device)?).ok()?)
     }
 
-    /// The number of its groups.
     pub fn groups(&self) -> u64 {
         let blocks = self.blocks.saturating_sub(self.first_block);
         blocks.div_ceil(self.blocks_per_group).min(GROUPS_MAX)

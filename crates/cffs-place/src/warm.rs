@@ -17,15 +17,12 @@ use crate::extents::{self, Kind};
 use crate::sys;
 use crate::tree::{Unseen, open_for_reading};
 
-/// A file, with its inode.
 pub type ByInode = (u64, PathBuf);
 
 /// The files and bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Warmed {
-    /// Files.
     pub files: u64,
-    /// Bytes of contents.
     pub bytes: u64,
     /// The contiguous runs of these bytes on the device.
     pub runs: u64,

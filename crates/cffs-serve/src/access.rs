@@ -33,7 +33,6 @@ const OTHER: u16 = 0x20;
 /// The user of a request, with groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user.
     pub uid: u32,
     /// The group, which new files belong to.
     pub gid: u32,

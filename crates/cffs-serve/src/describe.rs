@@ -284,9 +284,7 @@ pub fn phase(phase: Phase) -> (&'static str, &'static str) {
 /// The report of a check, in the form that commands print.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// The number of problems.
     pub problem_count: u64,
-    /// The problems.
     pub problems: Vec<CheckProblem>,
     /// Differences that a crash explains, which were or would be corrected: their number by code.
     pub recovered: BTreeMap<String, u64>,
@@ -318,46 +316,33 @@ pub struct CheckReport {
     pub consistent: bool,
     /// Inodes in use.
     pub inodes: u64,
-    /// Directories among them.
     pub directories: u64,
     /// Names in all directories.
     pub names: u64,
-    /// Fragments in use.
     pub used_fragments: u64,
-    /// Free fragments.
     pub free_fragments: u64,
-    /// The size of a fragment in bytes.
     pub fragment_bytes: u32,
     /// The number of passes over the volume.
     pub rounds: u32,
-    /// Requests that read.
     pub read_requests: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Sectors that could not be read.
     pub unreadable_sectors: u64,
-    /// Requests that wrote.
     pub write_requests: u64,
-    /// Bytes written.
     pub write_bytes: u64,
 }
 
 /// Counts of a recovery by the intent log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FastCheck {
-    /// Sectors of the intent log.
     pub intent_log_sectors: u64,
-    /// Directories that were read.
     pub directories: u64,
     /// Blocks of the external inode table.
     pub table_blocks: u64,
-    /// Blocks of the locator table.
     pub locator_blocks: u64,
-    /// Cylinder groups.
     pub groups: u64,
 }
 
-/// One problem of a report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckProblem {
     /// Its stable code.
@@ -365,11 +350,8 @@ pub struct CheckProblem {
     /// Its kind, in a few words.
     #[serde(default)]
     pub title: String,
-    /// Its location.
     pub place: String,
-    /// The finding.
     pub message: String,
-    /// Whether it was repaired.
     pub fixed: bool,
     /// Whether a repair can help.
     #[serde(default)]
@@ -391,7 +373,6 @@ pub struct CheckLoss {
     /// Its path, with U+FFFD for bytes that are not UTF-8. For a file whose name is lost, its directory's
     /// path with a final slash; empty if that is unknown too.
     pub path: String,
-    /// Its inode.
     pub inode: u64,
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// The layout of a tree; see [`Layout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutReport {
-    /// Bytes of the volume.
     pub volume_bytes: u64,
     /// The longest gap that a reader reads instead of skipping.
     pub gap_bytes: u64,

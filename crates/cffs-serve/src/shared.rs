@@ -29,7 +29,6 @@ impl Current {
         Current(Arc::new(RwLock::new((0, volume))))
     }
 
-    /// The volume.
     pub fn get(&self) -> Arc<Volume> {
         self.version().1
     }
@@ -49,7 +48,6 @@ impl Current {
 /// A change that one front end made to data that another may have cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// The attributes of a file.
     Attributes(InodeNo),
     /// Contents of a file from an offset on, with a length or to the end, and the file's attributes.
     Contents(InodeNo, u64, Option<u64>),

@@ -210,9 +210,7 @@ fn quoted(word: &str) -> String {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct OnceStatus {
     pub stage: Stage,
-    /// Bytes examined.
     pub done_bytes: u64,
-    /// Bytes to examine.
     pub total_bytes: u64,
     /// Bytes that the device reported as discarded.
     pub trimmed_bytes: u64,

@@ -132,7 +132,6 @@ async fn events(State(shared): State<Arc<Shared>>) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
-/// The filter for messages of the log.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LogFilter {

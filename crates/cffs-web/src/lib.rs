@@ -14,6 +14,9 @@
 //! another site is executed; the volume is asked once a second, for any number of browsers. Requests that
 //! wait for the device run in a few threads of their own.
 
+// No program outside the workspace uses this crate, so a comment only says what a name does not.
+#![allow(missing_docs)]
+
 use std::borrow::Cow;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -110,12 +113,7 @@ pub enum BindError {
     Listen(SocketAddr, io::Error),
     /// The certificate cannot be used.
     #[error("{}: {why}; it has to hold a certificate and its key, in the form PEM", .path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    Certificate { path: PathBuf, why: String },
     /// Without TLS, tokens could be read on the network.
     #[error(
         "{0} can be reached from other machines, and tokens would travel there in readable form: \

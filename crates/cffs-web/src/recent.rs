@@ -26,7 +26,6 @@ pub struct RecentLog(Arc<Mutex<Messages>>);
 #[derive(Debug, Default)]
 struct Messages {
     last: VecDeque<Message>,
-    /// The number of the newest.
     newest: u64,
     /// Texts that are hidden, each with its replacement.
     hidden: Vec<(String, &'static str)>,
@@ -41,7 +40,6 @@ pub(crate) struct Message {
     pub at: u64,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub level: &'static str,
-    /// Text and fields.
     pub text: String,
 }
 

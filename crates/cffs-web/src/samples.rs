@@ -89,7 +89,6 @@ impl Sample {
 pub(crate) struct History {
     recent: VecDeque<Sample>,
     hour: VecDeque<Sample>,
-    /// The jobs at the last sample.
     jobs: Value,
 }
 

@@ -10,12 +10,9 @@ use crate::access::Refusal;
 /// The longest name of a version, as of `cffs snapshot`.
 const NAME_BYTES_MAX: usize = 128;
 
-/// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
     pub name: String,
-    /// Its time of creation.
     pub made: SystemTime,
     /// Whether it is kept only for a clone, and is removed with it.
     pub for_clone: bool,

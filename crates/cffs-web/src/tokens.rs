@@ -44,7 +44,6 @@ pub enum BadTokens {
     /// It cannot be read or created.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

@@ -17,7 +17,6 @@ use super::{Nanos, Run, Sector};
 pub struct BufferSpec {
     /// How many streams it follows.
     pub segments: usize,
-    /// Sectors that each segment holds.
     pub segment_sectors: u64,
     /// How far the drive reads beyond the request.
     pub read_ahead_sectors: u64,
@@ -57,7 +56,6 @@ pub struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// An empty buffer.
     pub fn new(spec: BufferSpec) -> ReadBuffer {
         ReadBuffer { spec, segments: Vec::new(), live: None }
     }

@@ -9,7 +9,6 @@ pub struct RequestId(pub u64);
 /// A request that is done, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which request.
     pub id: RequestId,
     /// When it completed, in device time.
     pub at: Nanos,

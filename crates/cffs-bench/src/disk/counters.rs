@@ -19,7 +19,6 @@ pub struct Counters {
     pub flushes: u64,
     /// Discard requests that the host sent.
     pub discards: u64,
-    /// Bytes read by the host.
     pub read_bytes: u64,
     /// Bytes written by the host.
     pub write_bytes: u64,

@@ -92,7 +92,6 @@ impl Drive {
         }
     }
 
-    /// Takes a request.
     pub fn accept(&mut self, id: RequestId, request: Request, now: Nanos, counters: &mut Counters) {
         self.last_activity = now;
         match request {

@@ -10,9 +10,7 @@ use super::{Nanos, SECTOR_SIZE, Sector};
 /// Consecutive cylinders whose tracks hold the same number of sectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Zone {
-    /// Cylinders in the zone.
     pub cylinders: u32,
-    /// Sectors on each of its tracks.
     pub sectors_per_track: u32,
 }
 
@@ -28,11 +26,8 @@ pub struct Track {
 /// Where one sector lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its track.
     pub track: Track,
-    /// Its index on the track.
     pub index: u32,
-    /// How many sectors that track has.
     pub sectors_per_track: u32,
     /// The phase of the rotation, in time, at which it begins to pass under the head.
     pub phase: Nanos,
@@ -83,12 +78,10 @@ impl Geometry {
         }
     }
 
-    /// Sectors on the drive.
     pub fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// The time of one rotation.
     pub fn rotation(&self) -> Nanos {
         self.rotation
     }
@@ -114,7 +107,6 @@ impl Geometry {
         Place { track: Track { cylinder, surface }, index, sectors_per_track, phase }
     }
 
-    /// The first sector of a track.
     pub fn first_sector(&self, track: Track) -> Sector {
         let after = self.zones.partition_point(|z| z.first_cylinder <= track.cylinder);
         let start = self.zones[after - 1];

@@ -21,7 +21,6 @@ pub struct Access {
 }
 
 impl Access {
-    /// The whole of it.
     pub fn total(&self) -> Nanos {
         self.seek + self.rotation + self.transfer
     }

@@ -100,12 +100,9 @@ impl Sub for Nanos {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sector(pub u64);
 
-/// A run of sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first sector.
     pub first: Sector,
-    /// How many sectors.
     pub sectors: u64,
 }
 
@@ -122,18 +119,14 @@ impl Run {
         Sector(self.first.0 + self.sectors)
     }
 
-    /// The length in bytes.
     pub fn bytes(self) -> u64 {
         self.sectors * SECTOR_SIZE
     }
 }
 
-/// A request of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read a run.
     Read(Run),
-    /// Write a run.
     Write(Run),
     /// Make every write that has completed durable.
     Flush,

@@ -49,7 +49,6 @@ pub enum Stroke {
 pub struct DiskSpec {
     /// Cylinders, over all zones.
     pub cylinders: u32,
-    /// Recording surfaces.
     pub surfaces: u32,
     /// Sectors per track, from the outermost zone inwards; zones have equally many cylinders.
     pub zones: &'static [u32],
@@ -57,9 +56,7 @@ pub struct DiskSpec {
     pub rpm: f64,
     /// Seek to the next cylinder, in ms.
     pub seek_single_ms: f64,
-    /// Average seek, in ms.
     pub seek_average_ms: f64,
-    /// Full stroke, in ms.
     pub seek_full_ms: f64,
     /// Extra settle time of a write after a movement, compared with a read, in ms.
     pub write_settle_ms: f64,
@@ -69,7 +66,6 @@ pub struct DiskSpec {
     pub overhead_ms: f64,
     /// Bytes per second between buffer and host.
     pub bus_bytes_per_sec: f64,
-    /// The read buffer.
     pub buffer: BufferSpec,
     /// Bytes of volatile write cache; zero for none.
     pub write_cache_bytes: u64,
@@ -80,11 +76,8 @@ pub struct DiskSpec {
 /// The kind of device that a profile describes.
 #[derive(Clone, Debug)]
 pub enum Spec {
-    /// A disk with an arm.
     Disk(DiskSpec),
-    /// A volume with a quota.
     Quota(QuotaSpec),
-    /// No delays.
     None,
 }
 

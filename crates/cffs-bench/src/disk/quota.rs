@@ -9,9 +9,7 @@ use super::Nanos;
 /// The terms of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaSpec {
-    /// Requests per second.
     pub requests_per_sec: f64,
-    /// Bytes per second.
     pub bytes_per_sec: f64,
     /// A larger request counts as several.
     pub request_bytes_max: u64,

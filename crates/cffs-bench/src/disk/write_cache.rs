@@ -73,7 +73,6 @@ impl WriteCache {
         !self.dirty.is_empty()
     }
 
-    /// Whether all of `run` is in the cache.
     pub fn holds(&self, run: Run) -> bool {
         let held = self.dirty.range(..=run.first.0).next_back();
         held.is_some_and(|(&first, d)| run.end().0 <= first + d.sectors)

@@ -21,11 +21,8 @@ const DIRECTORIES: u64 = 100;
 /// A set of files in a hundred directories, and how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
-    /// How many files there are.
     pub files: u64,
-    /// Their size in bytes.
     pub size: usize,
-    /// The cache of the volume in bytes.
     pub cache_bytes: u64,
     /// How many files are read at once, in the order of the device.
     pub batch: usize,

@@ -26,14 +26,10 @@ const SYNC_EVERY: u64 = 1000;
 /// The largest file.
 const SIZE_MAX: usize = 8 << 20;
 
-/// A tree to walk.
 #[derive(Clone, Copy, Debug)]
 pub enum Tree {
     /// Written directory by directory.
-    Fresh {
-        /// How many files.
-        files: u64,
-    },
+    Fresh { files: u64 },
     /// Filled to a fraction of the volume, then churned.
     Aged {
         /// How full the volume is kept.

@@ -19,16 +19,11 @@ const LISTING_BYTES: u32 = 32 << 10;
 /// The longest reply to READ.
 const READ_BYTES_MAX: u32 = 1 << 20;
 
-/// A call to send.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The program.
     pub program: u32,
-    /// Its version.
     pub version: u32,
-    /// The procedure.
     pub procedure: u32,
-    /// The arguments.
     pub arguments: Writer,
 }
 
@@ -75,7 +70,6 @@ pub fn create(dir: &[u8], name: &str) -> Call {
     })
 }
 
-/// MKDIR.
 pub fn make_dir(dir: &[u8], name: &str) -> Call {
     call(9, |w| {
         dir_entry(w, dir, name);
@@ -83,7 +77,6 @@ pub fn make_dir(dir: &[u8], name: &str) -> Call {
     })
 }
 
-/// REMOVE.
 pub fn remove(dir: &[u8], name: &str) -> Call {
     call(12, |w| dir_entry(w, dir, name))
 }
@@ -136,7 +129,6 @@ pub struct Listed {
     pub next: Option<Position>,
 }
 
-/// The handle that MNT returns.
 pub fn mounted(results: &[u8]) -> Result<Handle> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;
@@ -151,7 +143,6 @@ pub fn made(results: &[u8]) -> Result<Handle> {
     handle.map(<[u8]>::to_vec).context("a file was made, and no handle came")
 }
 
-/// The contents that READ returns.
 pub fn contents(results: &[u8]) -> Result<&[u8]> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;
@@ -169,7 +160,6 @@ pub fn written(results: &[u8]) -> Result<(usize, Verifier)> {
     Ok((count as usize, r.array()?))
 }
 
-/// The verifier that COMMIT returns.
 pub fn committed(results: &[u8]) -> Result<Verifier> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;
@@ -177,7 +167,6 @@ pub fn committed(results: &[u8]) -> Result<Verifier> {
     Ok(r.array()?)
 }
 
-/// That REMOVE has succeeded.
 pub fn removed(results: &[u8]) -> Result<()> {
     succeeded(&mut Reader::new(results))
 }

@@ -33,7 +33,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a server.
     pub fn connect(address: SocketAddr) -> Result<Client> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
@@ -48,7 +47,6 @@ impl Client {
         Ok(Client { input: BufReader::with_capacity(256 << 10, stream), output, last_xid })
     }
 
-    /// Makes one call and returns its results.
     pub fn call<T>(&mut self, call: &Call, take: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let xid = self.send(call)?;
         let reply = self.receive()?;

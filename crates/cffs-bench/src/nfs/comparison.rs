@@ -21,13 +21,10 @@ use crate::workload::catalog::Scale;
 pub struct Comparison {
     /// How large the load is.
     pub scale: Scale,
-    /// The disks.
     pub profiles: Vec<Profile>,
-    /// Repetitions.
     pub repetitions: u32,
     /// Where the disks' data goes.
     pub scratch: PathBuf,
-    /// The programs to start.
     pub programs: Programs,
 }
 

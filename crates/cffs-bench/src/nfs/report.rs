@@ -19,32 +19,24 @@ use crate::workload::catalog::Scale;
 /// A phase of one run.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The disk.
     pub profile: Profile,
     /// Which phase of the run it was.
     pub order: usize,
-    /// The server.
     pub contender: Contender,
-    /// The measured phase.
     pub phase: Phase,
 }
 
 /// The repetitions of a phase together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The disk.
     pub profile: Profile,
-    /// The phase.
     pub phase: String,
-    /// The server.
     pub contender: Contender,
     /// Operations per second: the median.
     pub operations_per_sec: f64,
     /// The slowest repetition and the fastest.
     pub range: (f64, f64),
-    /// Requests of the disk for each operation.
     pub requests_per_operation: f64,
-    /// Flushes of the disk for each operation.
     pub flushes_per_operation: f64,
 }
 
@@ -55,7 +47,6 @@ pub struct Bar {
     pub name: String,
     /// The goal: a minimum, or a maximum if `is_most`.
     pub goal: f64,
-    /// The measured value.
     pub measured: f64,
     /// Whether less is better.
     pub is_most: bool,
@@ -75,9 +66,7 @@ pub struct Report {
     pub scale: Scale,
     /// How often each server ran on each disk.
     pub repetitions: u32,
-    /// Where it was measured.
     pub machine: Machine,
-    /// Of the programs.
     pub versions: Vec<String>,
     /// A row for each phase of each server.
     pub rows: Vec<Row>,
@@ -104,7 +93,6 @@ impl Report {
         write_files(directory, stem, self, self.markdown())
     }
 
-    /// The document.
     pub fn markdown(&self) -> String {
         let details = format!(
             "{}. Medians of {}; in brackets the slowest and the fastest. Written by `make bench-nfs`.",

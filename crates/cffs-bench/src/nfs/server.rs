@@ -38,7 +38,6 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// A server and the file system below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Contender {
-    /// `cffs serve`.
     Cffs,
     /// nfs-ganesha over ext4, as they come.
     Ganesha,
@@ -73,10 +72,8 @@ impl fmt::Display for Contender {
     }
 }
 
-/// The programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The `cffs` binary.
     pub cffs: PathBuf,
     /// The directory into which nfs-ganesha's packages were unpacked.
     pub ganesha: PathBuf,

@@ -15,7 +15,6 @@ use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 use crate::workload::Site;
 
-/// The volume to make.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {
     /// The file system.
@@ -24,11 +23,9 @@ pub struct VolumeSpec {
     pub profile: Profile,
     /// How the volume lies on the device.
     pub stroke: Stroke,
-    /// Its size in bytes.
     pub size: u64,
     /// Where backing files go; should be fast and large enough.
     pub scratch: PathBuf,
-    /// The `cffs` binary.
     pub cffs: PathBuf,
     /// How requests reach it, if it is served over FUSE.
     pub transport: Transport,
@@ -115,7 +112,6 @@ impl Volume {
         self.cache_bytes = Some(bytes);
     }
 
-    /// Where it is mounted.
     pub fn mount_point(&self) -> PathBuf {
         self.places.path().join("mnt")
     }

@@ -48,7 +48,6 @@ pub struct Plan {
     pub trees: Vec<PathBuf>,
     /// The directory of this machine's configuration files.
     pub configuration: PathBuf,
-    /// The `cffs` binary.
     pub cffs: PathBuf,
 }
 
@@ -114,7 +113,6 @@ impl Question {
 pub struct Table {
     /// The names of the columns.
     pub header: Vec<String>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
     /// The first column with numbers.
     pub numbers: usize,
@@ -134,7 +132,6 @@ impl Table {
         Table { is_exact: false, ..Table::new(header, numbers) }
     }
 
-    /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }

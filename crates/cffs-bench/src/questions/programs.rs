@@ -34,7 +34,6 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("archive /etc", "tar -cf - /etc | cat >/dev/null"),
 ];
 
-/// Traces real programs.
 pub fn traced(plan: &Plan) -> Result<Vec<Table>> {
     let header =
         ["", "files", "small", "beside the one before", "beside one of the last", "directories"];

@@ -32,7 +32,6 @@ enum Figure {
     OverPlain,
     /// Requests per file of C-FFS with its techniques off, over ours.
     RequestsUnderPlain,
-    /// Megabytes per second.
     MegabytesPerSec,
     /// Contents moved over what the device can stream.
     OfLimit,
@@ -165,14 +164,12 @@ fn in_memory() -> Vec<Bar> {
 /// Of a server that does nothing, a bar over other file systems asks this much at most.
 const OF_FUSE_LIMIT: f64 = 0.75;
 
-/// A bar, and whether it was met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The text of the goal.
     pub bar: String,
     /// The goal, no more than a part of what FUSE allows.
     pub goal: f64,
-    /// The measured value.
     pub measured: f64,
     /// Whether that is good enough.
     pub met: bool,

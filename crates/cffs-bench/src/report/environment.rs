@@ -23,7 +23,6 @@ pub struct Environment {
     pub stroke: Stroke,
     /// Full or quick.
     pub scale: Scale,
-    /// The machine.
     #[serde(flatten)]
     pub machine: Machine,
     /// The longest request in KiB that reached the device.
@@ -37,7 +36,6 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// This machine, for this plan.
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
         let journal = if plan.has_journal() { "-journal" } else { "" };
@@ -99,11 +97,8 @@ const REST: Duration = Duration::from_millis(500);
 pub struct Machine {
     /// The processor's model.
     pub cpu: String,
-    /// Its cores.
     pub cores: usize,
-    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel.
     pub kernel: String,
     /// The share of the processors' time that other programs took when the measurement had ended.
     pub taken: f64,

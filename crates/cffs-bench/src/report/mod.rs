@@ -27,11 +27,8 @@ use summary::{Row, Summary};
 /// A finished comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where and how it was measured.
     pub environment: Environment,
-    /// A row for each cell.
     pub rows: Vec<Row>,
-    /// The bars that apply.
     pub bars: Vec<bars::Verdict>,
     /// Runs that failed.
     pub failures: Vec<Failure>,

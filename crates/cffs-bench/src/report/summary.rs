@@ -10,9 +10,7 @@ use crate::workload::catalog::Workload;
 /// The medians of one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The workload.
     pub workload: Workload,
-    /// The phase.
     pub phase: String,
     /// The file system.
     pub peer: Peer,
@@ -52,7 +50,6 @@ pub struct Row {
 /// All rows, in the order of the report.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The rows.
     pub rows: Vec<Row>,
 }
 
@@ -70,7 +67,6 @@ impl Summary {
         Summary { rows }
     }
 
-    /// The row of one cell.
     pub fn find(&self, workload: Workload, phase: &str, peer: Peer) -> Option<&Row> {
         self.rows.iter().find(|r| r.workload == workload && r.phase == phase && r.peer == peer)
     }

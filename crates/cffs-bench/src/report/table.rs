@@ -27,12 +27,10 @@ const HEADER: [&str; 12] = [
     "instr/file",
 ];
 
-/// The report for a terminal.
 pub fn text(report: &Report) -> String {
     render(report, presets::UTF8_HORIZONTAL_ONLY, |title| format!("\n{title}\n"))
 }
 
-/// The report for the documentation.
 pub fn markdown(report: &Report) -> String {
     render(report, presets::ASCII_MARKDOWN, |title| format!("\n## {title}\n\n"))
 }

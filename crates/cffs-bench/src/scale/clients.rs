@@ -65,7 +65,6 @@ fn one(plan: &Plan, clients: u64, peer: Peer, interrupt: &AtomicBool) -> Result<
         .collect())
 }
 
-/// The name of a phase on a peer.
 pub fn step(phase: &str, peer: Peer) -> String {
     format!("{phase}, {peer}")
 }

@@ -31,7 +31,6 @@ type Work = fn(&Volume, InodeNo, &[u64]) -> Result<()>;
 const STEPS: [(&str, Work); 4] =
     [("create", create), ("look up at random", look_up), ("list", list), ("remove", remove)];
 
-/// Measures one directory.
 pub fn measure(names: u64) -> Result<Vec<Sample>> {
     announce(&format!("a directory of {names} names"));
     let memory = MemoryDevice::new((names * 2048).max(256 << 20).next_multiple_of(1 << 20));

@@ -20,11 +20,8 @@ pub enum Measure {
     Reads,
     /// Requests or system calls that wrote.
     Writes,
-    /// Bytes that these moved.
     MovedBytes,
-    /// Memory at its peak.
     PeakBytes,
-    /// Bytes that an image takes.
     ImageBytes,
 }
 
@@ -88,21 +85,17 @@ impl Measure {
 /// The cost of one step of a part at one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Of which part.
     pub part: Part,
-    /// The step.
     pub step: String,
     /// How large: clients, names, files, or GiB.
     pub size: u64,
     /// Operations of each client, where there are clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<u64>,
-    /// Its costs.
     pub costs: Costs,
 }
 
 impl Sample {
-    /// The cost of a step.
     pub fn new(part: Part, step: &str, size: u64, costs: Costs) -> Sample {
         Sample { part, step: step.to_owned(), size, work: None, costs }
     }
@@ -118,7 +111,6 @@ pub struct Growth {
     pub factor: f64,
     /// The bound of n log n growth, including the tolerance.
     pub bound: f64,
-    /// The conclusion.
     pub verdict: Verdict,
 }
 
@@ -155,11 +147,8 @@ impl Growth {
 /// A cost of a step at each size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// Of which part.
     pub part: Part,
-    /// Of which step.
     pub step: String,
-    /// Which cost.
     pub measure: Measure,
     /// Sizes and costs.
     pub points: Vec<(u64, f64)>,

@@ -48,11 +48,8 @@ pub enum Part {
 /// The sizes of each part, ascending. A part without sizes is left out.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
-    /// Clients at the same time.
     pub clients: Vec<u64>,
-    /// Names in one directory.
     pub names: Vec<u64>,
-    /// Files in a tree.
     pub files: Vec<u64>,
     /// Volumes in GiB.
     pub volumes_gib: Vec<u64>,
@@ -69,7 +66,6 @@ impl Sizes {
         }
     }
 
-    /// Those of a look.
     pub fn quick() -> Sizes {
         Sizes {
             clients: vec![1, 2, 4],
@@ -79,13 +75,11 @@ impl Sizes {
         }
     }
 
-    /// Just these, of one part.
     pub fn of(part: Part, sizes: &[u64]) -> Sizes {
         let all = || sizes.to_vec();
         Sizes { clients: all(), names: all(), files: all(), volumes_gib: all() }.only(&[part])
     }
 
-    /// The sizes that only these parts need.
     pub fn only(self, parts: &[Part]) -> Sizes {
         let pick = |part, sizes| if parts.contains(&part) { sizes } else { Vec::new() };
         Sizes {
@@ -100,7 +94,6 @@ impl Sizes {
 /// The parts and sizes to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How large.
     pub sizes: Sizes,
     /// Operations of each kind, over all clients.
     pub operations: u64,
@@ -110,11 +103,9 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// Where the disks of the clients' volumes go: should be a tmpfs.
     pub memory: PathBuf,
-    /// The `cffs` binary.
     pub cffs: PathBuf,
 }
 
-/// The measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// In the order in which they were measured.

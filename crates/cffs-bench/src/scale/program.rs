@@ -155,7 +155,6 @@ impl Mount {
         Ok((mount, costs))
     }
 
-    /// Where the volume is.
     pub fn point(&self) -> &Path {
         &self.point
     }

@@ -16,7 +16,6 @@ use crate::report::write_files;
 /// A finished measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where it was measured.
     pub machine: Machine,
     /// The version of C-FFS.
     pub version: String,
@@ -65,7 +64,6 @@ impl Report {
         write_files(directory, "scale", self, self.markdown())
     }
 
-    /// The document.
     pub fn markdown(&self) -> String {
         let seconds = figure(self.seconds);
         let details = format!("{}. Written by `make scale` in {seconds} seconds.", self.version);

@@ -53,7 +53,6 @@ fn converse(stream: &UnixStream, pacer: &Pacer, media: &Media) -> std::io::Resul
     Ok(())
 }
 
-/// The answer to one line.
 pub fn answer(line: &str, pacer: &Pacer, media: &Media) -> String {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {

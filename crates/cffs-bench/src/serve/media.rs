@@ -39,14 +39,12 @@ impl Unsynced {
     }
 }
 
-/// The effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PowerCut {
     /// Writes that no flush had covered.
     pub unsynced_writes: u64,
     /// Their sectors; each counts as often as it was written.
     pub unsynced_sectors: u64,
-    /// The sectors of these that were lost.
     pub lost_sectors: u64,
 }
 
@@ -77,12 +75,10 @@ impl Media {
         Media { unsynced: Some(Mutex::default()), ..self }
     }
 
-    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Fills `buf`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.backing.read_exact_at(buf, offset)
     }

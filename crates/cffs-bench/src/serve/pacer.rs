@@ -54,7 +54,6 @@ impl Pacer {
         Pacer { epoch: Instant::now(), size, stroke, state: Mutex::new(state) }
     }
 
-    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -111,7 +110,6 @@ impl Pacer {
         state.before.plus(&state.emulator.counters())
     }
 
-    /// The profile in force.
     pub fn profile(&self) -> Profile {
         self.state.lock().profile
     }

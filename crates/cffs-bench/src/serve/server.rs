@@ -84,7 +84,6 @@ impl DiskServer {
         &self.media
     }
 
-    /// The file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -154,7 +153,6 @@ impl LoopDevice {
         Ok(self.attribute("queue/max_sectors_kb")?.parse()?)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -41,7 +41,6 @@ impl MemoryGroup {
         fs::write(&path, bytes.to_string()).with_context(|| format!("write {}", path.display()))
     }
 
-    /// Starts a program in it.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]);

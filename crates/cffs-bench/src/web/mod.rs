@@ -61,7 +61,6 @@ impl Layout {
         Layout::Regrouped,
     ];
 
-    /// The name of the variant.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Plain => "ext4, as made",
@@ -88,7 +87,6 @@ pub struct Plan {
     pub extent: Extent,
     /// Sizes of memory in bytes.
     pub memory: Vec<u64>,
-    /// The device.
     pub profile: Profile,
     /// Where backing files go; should be a tmpfs.
     pub scratch: PathBuf,
@@ -96,14 +94,11 @@ pub struct Plan {
     pub cffs: PathBuf,
 }
 
-/// One replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
     /// Where the files lay.
     pub layout: Layout,
-    /// How much memory there was, in bytes.
     pub memory_bytes: u64,
-    /// Requests of the device.
     pub requests: u64,
     /// Seconds that the device worked.
     pub busy_seconds: f64,
@@ -111,7 +106,6 @@ pub struct Replay {
     pub seconds: f64,
 }
 
-/// The results of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Study {
     /// Pages, files and bytes of the site.
@@ -124,7 +118,6 @@ pub struct Study {
 
 /// Files of paths from the root of the site.
 struct Lists {
-    /// The log to replay.
     log: PathBuf,
     /// The files that were read in the week before, most often first.
     demand: PathBuf,

@@ -23,7 +23,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a study by a plan.
     pub fn new(plan: &Plan, study: Study) -> Report {
         Report {
             machine: Machine::here(),
@@ -39,7 +38,6 @@ impl Report {
         write_files(directory, "web-server", self, self.markdown())
     }
 
-    /// The document.
     pub fn markdown(&self) -> String {
         let Study { site: (pages, files, bytes), log: (visits, reads), .. } = &self.study;
         let details = format!(

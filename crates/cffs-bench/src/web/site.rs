@@ -13,10 +13,8 @@ use anyhow::{Context, Result};
 use crate::workload::random::{Contents, LogNormal, Random};
 use crate::workload::tree;
 
-/// How large a site is.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Pages.
     pub pages: usize,
     /// Visits to pages in a log.
     pub visits: usize,
@@ -31,12 +29,10 @@ const IMAGES_PER_PAGE_MAX: u64 = 7;
 const ICONS_PER_SECTION: usize = 3;
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// A site.
 pub struct Site {
     extent: Extent,
     /// Paths from the root of the site, with sizes in bytes.
     files: Vec<(String, u64)>,
-    /// The order in which they were made.
     made: Vec<usize>,
     /// The files that a visitor of each page reads, in order.
     pages: Vec<Vec<usize>>,
@@ -45,7 +41,6 @@ pub struct Site {
 }
 
 impl Site {
-    /// The site of a seed.
     pub fn new(extent: Extent) -> Site {
         let mut random = Random::new(extent.seed);
         let html = LogNormal::new(6e3, 10e3, FILE_BYTES_MAX);
@@ -84,7 +79,6 @@ impl Site {
         self.files.len()
     }
 
-    /// The bytes in its files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.1).sum()
     }

@@ -39,7 +39,6 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let volume = session.volume_size().context("aging fills a volume: give its size")?;
         let aged = session.prepare("age", |root, tally| {

@@ -27,7 +27,6 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let (files, bytes) = (self.files, self.unpacked(session)?);
         session.read_phase("search", files, |root, tally| {

@@ -181,7 +181,6 @@ impl Workload {
         Workload::of_the_bars(Profile::Hdd7200).contains(&self)
     }
 
-    /// Runs it.
     pub fn run(self, session: &mut Session, scale: Scale, seed: u64) -> Result<()> {
         let pick = |full: u64, quick: u64| if scale == Scale::Full { full } else { quick };
         let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed };

@@ -34,7 +34,6 @@ pub struct Database {
 const ROW: usize = 100;
 
 impl Database {
-    /// Runs its one phase.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, ROW);
         let mode = match self.journal {

@@ -12,9 +12,7 @@ use super::random::Contents;
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
-    /// Messages.
     pub messages: u64,
-    /// Bytes in each of them.
     pub size: usize,
     /// The longest that they may take; a rate is a rate before all are delivered.
     pub time_max: Duration,

@@ -13,7 +13,6 @@ use super::{Session, tree};
 pub struct Durable {
     /// How many files, over all threads.
     pub files: u64,
-    /// Bytes in each of them.
     pub size: usize,
     /// Threads that write at the same time, each into a directory of its own.
     pub threads: u64,

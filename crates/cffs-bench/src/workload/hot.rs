@@ -23,7 +23,6 @@ pub const PHASES: [&str; 5] = ["create", "create+write", "open+read", "stat", "u
 pub struct Hot {
     /// Operations of each kind, over all clients.
     pub operations: u64,
-    /// Concurrent clients.
     pub clients: u64,
     /// Whether each client stays on a core of its own.
     pub pinned: bool,
@@ -32,7 +31,6 @@ pub struct Hot {
 }
 
 impl Hot {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, SIZE);
         session.prepare("directories", |root, _| tree::directories(root, "c", self.clients))?;

@@ -16,14 +16,12 @@ const CHUNK: usize = 1 << 20;
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct LargeFile {
-    /// Bytes in the file.
     pub bytes: u64,
     /// Where randomness starts.
     pub seed: u64,
 }
 
 impl LargeFile {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, CHUNK);
         let chunks = self.bytes.div_ceil(CHUNK as u64);

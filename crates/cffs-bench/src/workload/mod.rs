@@ -68,7 +68,6 @@ pub trait Site {
     }
 }
 
-/// One measured phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     /// Its name within the workload.
@@ -79,7 +78,6 @@ pub struct Phase {
     pub bytes: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// The counters of the device.
     pub device: Option<Counters>,
     /// Instructions of the program, where it is one that does everything by itself, and where the
     /// machine counts them.
@@ -89,7 +87,6 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Files per second.
     pub fn files_per_sec(&self) -> f64 {
         self.files as f64 / self.seconds
     }
@@ -99,7 +96,6 @@ impl Phase {
         self.bytes as f64 / 1e6 / self.seconds
     }
 
-    /// Instructions for each file.
     pub fn instructions_per_file(&self) -> Option<f64> {
         self.instructions.filter(|_| self.files > 0).map(|n| n as f64 / self.files as f64)
     }
@@ -110,13 +106,11 @@ impl Phase {
         self.journal_home_secs.filter(|_| busy > 0.0).map(|secs| secs / busy)
     }
 
-    /// Flushes of the device for each file.
     pub fn flushes_per_file(&self) -> Option<f64> {
         let device = self.device.as_ref()?;
         (self.files > 0).then(|| device.flushes as f64 / self.files as f64)
     }
 
-    /// Device requests for each file.
     pub fn requests_per_file(&self) -> Option<f64> {
         let device = self.device.as_ref()?;
         (self.files > 0).then(|| device.requests() as f64 / self.files as f64)
@@ -202,7 +196,6 @@ impl<'a> Session<'a> {
         self.measure(name, expected, false, Duration::MAX, false, work)
     }
 
-    /// The phases so far.
     pub fn finish(self) -> Vec<Phase> {
         self.progress.finish_and_clear();
         self.phases

@@ -16,7 +16,6 @@ impl Random {
         Random { state: (z ^ (z >> 31)) | 1 }
     }
 
-    /// Any number.
     pub fn number(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;

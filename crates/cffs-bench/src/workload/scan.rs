@@ -20,7 +20,6 @@ pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
 /// A tree as it was unpacked: files of mixed sizes, written directory by directory.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshTree {
-    /// How many files.
     pub files: u64,
     /// Directories that they are spread over.
     pub directories: u64,
@@ -29,7 +28,6 @@ pub struct FreshTree {
 }
 
 impl FreshTree {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let sizes = LogNormal::churn();
         let contents = Contents::new(self.seed, 8 << 20);

@@ -13,7 +13,6 @@ use anyhow::Result;
 use super::random::{Contents, Random};
 use super::{Session, Tally, tree};
 
-/// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Ten files are read, then a line goes to the log.
@@ -25,11 +24,8 @@ pub enum Kind {
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
-    /// Which server.
     pub kind: Kind,
-    /// Files to choose from.
     pub files: u64,
-    /// Bytes in each of them.
     pub size: usize,
     /// Concurrent clients.
     pub threads: u64,
@@ -43,7 +39,6 @@ pub struct Server {
 const LOG_LINE: usize = 512;
 
 impl Server {
-    /// Runs its one phase.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, self.size.max(LOG_LINE));
         session.prepare("file set", |root, tally| {

@@ -19,16 +19,13 @@ const PER_DIRECTORY: u64 = 100;
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallFile {
-    /// How many files.
     pub files: u64,
-    /// Bytes in each of them.
     pub size: usize,
     /// Where randomness starts.
     pub seed: u64,
 }
 
 impl SmallFile {
-    /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, self.size);
         let names: Vec<PathBuf> = (0..self.files).map(name).collect();

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 
 use super::Tally;
 
-/// Makes a file with these contents.
 pub fn create(path: &Path, contents: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(contents)
 }
@@ -81,7 +80,6 @@ pub fn walk(root: &Path, visit: Visit, tally: &Tally) -> Result<()> {
     Ok(())
 }
 
-/// Makes `count` directories with the same stem.
 pub fn directories(root: &Path, stem: &str, count: u64) -> Result<Vec<PathBuf>> {
     (0..count)
         .map(|i| {

@@ -121,7 +121,6 @@ impl Import {
 }
 
 impl CopyFlags {
-    /// The options for the library.
     pub fn options(&self) -> CopyOptions {
         CopyOptions { threads: self.threads, xattrs: !self.no_xattrs, owner: !self.no_owner }
     }

@@ -158,7 +158,6 @@ impl std::str::FromStr for Feature {
 }
 
 impl Mkfs {
-    /// Makes the volume.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(location) = image::location(&self.target)? {
             if self.journal_device.is_some() {

@@ -230,7 +230,6 @@ impl Search {
 
 /// An ancestor of the open directory.
 struct Level {
-    /// The length of its path.
     path_len: usize,
     /// Its device and number.
     identity: (u64, u64),

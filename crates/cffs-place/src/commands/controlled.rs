@@ -96,7 +96,6 @@ pub struct Mv {
 }
 
 impl Mkdir {
-    /// Makes the directories.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &self.paths, |shadow, path, group| {
             controlled::make_directory(shadow, path, 0o777, group).map(drop)
@@ -105,7 +104,6 @@ impl Mkdir {
 }
 
 impl Create {
-    /// Makes the files.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &self.paths, |shadow, path, group| {
             controlled::create_file(shadow, path, 0o666, group)

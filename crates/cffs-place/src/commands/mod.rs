@@ -34,7 +34,6 @@ pub fn paths(given: &[PathBuf], ends: Ends) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The paths of a list in a file.
 pub fn paths_in(file: &Path, ends: Ends) -> Result<Vec<PathBuf>> {
     let at = || file.display().to_string();
     let open = std::fs::File::open(file).with_context(at)?;

@@ -22,7 +22,6 @@ const SPAN: f64 = 1.02;
 /// The fraction of the disk, at either end, in which the places lie.
 const STRETCH: f64 = 1.0 / 64.0;
 
-/// A seek.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Seek {
     /// The distance, as a fraction of all cylinders.

@@ -49,12 +49,10 @@ impl Default for Options {
     }
 }
 
-/// The result of packing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Packed {
     /// Files that were moved, or would be in a dry run.
     pub moved: u64,
-    /// Their bytes.
     pub moved_bytes: u64,
     /// Files that were side by side already.
     pub in_place: u64,
@@ -62,20 +60,16 @@ pub struct Packed {
     pub left: Vec<Left>,
     /// Files to which other programs kept writing.
     pub busy: Vec<PathBuf>,
-    /// Whether packing was interrupted.
     pub interrupted: bool,
 }
 
 /// A file that stays where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
-    /// The file.
     pub path: PathBuf,
-    /// The reason.
     pub why: String,
 }
 
-/// The outcome for one file.
 #[derive(Debug)]
 enum Outcome {
     Moved,

@@ -67,7 +67,6 @@ impl Closing {
         companion.pause()
     }
 
-    /// Resumes the companion server.
     pub fn resume_companion(&self) {
         if let Some(companion) = self.companion.get() {
             companion.go_on();

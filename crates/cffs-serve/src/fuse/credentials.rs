@@ -33,7 +33,6 @@ fn known_or_shown(id: u32, cx: &Context<'_>, name: &str) -> u32 {
     }
 }
 
-/// Whether the caller is in a group.
 pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
     self::gid(cx) == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
 }

@@ -81,7 +81,6 @@ pub const TTL_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// this bounds the others, such as access times.
 pub const TTL_SHARED: Duration = Duration::from_secs(1);
 
-/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The image or device, as the mount table shows it.
@@ -138,11 +137,8 @@ pub enum Ended {
 
 /// A suspended mount whose volume could not be closed; [`Server::resume`] continues it.
 pub struct StillOpen {
-    /// The mount.
     pub suspended: Suspended,
-    /// The open volume.
     pub volume: Arc<Volume>,
-    /// The reason.
     pub why: String,
 }
 
@@ -293,7 +289,6 @@ impl Stopper {
 }
 
 impl Server {
-    /// Mounts the volume on a directory.
     pub fn mount(volume: Arc<Volume>, directory: &Path, options: &Options) -> io::Result<Server> {
         let parts = Parts::new(volume, options);
         let attempt = |block_device: Option<&Path>| {

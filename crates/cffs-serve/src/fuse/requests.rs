@@ -13,7 +13,6 @@ pub fn current_request() -> Option<String> {
     Some(format!("{} of inode {}", format!("{opcode:?}").to_lowercase(), node.0))
 }
 
-/// Requests, counted by operation.
 pub struct Requests(Box<[Counter]>);
 
 impl Default for Requests {
@@ -23,7 +22,6 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Counts one request.
     pub fn count(&self, opcode: Opcode) {
         if let Some(counter) = self.0.get(opcode as usize) {
             counter.count();

@@ -143,7 +143,6 @@ pub fn permissions(mode: u32) -> u32 {
     mode & PERMISSIONS_MASK
 }
 
-/// Converts the flags of renameat2.
 pub fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     match flags {
         0 => Ok(RenameMode::Replace),

@@ -19,7 +19,6 @@ thread_local! {
 /// The current job of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Its kind.
     pub kind: u64,
     /// Its object: an inode or an offset.
     pub at: u64,

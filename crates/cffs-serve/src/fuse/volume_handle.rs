@@ -13,7 +13,6 @@ use crate::shared::Current;
 
 /// The served volume.
 pub(super) enum VolumeHandle {
-    /// One volume.
     Fixed(Arc<Volume>),
     /// A volume that another program changes.
     Following(Current, Arc<Following>),
@@ -37,7 +36,6 @@ impl Deref for VolumeRef<'_> {
 }
 
 impl VolumeHandle {
-    /// The current volume.
     pub fn get(&self) -> VolumeRef<'_> {
         match self {
             VolumeHandle::Fixed(volume) => VolumeRef::Fixed(volume),

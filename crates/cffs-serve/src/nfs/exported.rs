@@ -19,19 +19,15 @@ use crate::shared::{self, Observer};
 /// The most concurrent exports of a volume: each call searches them.
 const EXPORTS_MAX: usize = 256;
 
-/// An exported directory.
 pub struct Directory {
     /// The export's options.
     pub export: Export,
     /// Its number in handles.
     pub id: u32,
-    /// Its root directory.
     pub root: InodeNo,
 }
 
-/// The exports of a volume.
 pub struct Exported {
-    /// The volume.
     pub volume: Arc<Volume>,
     directories: RwLock<Vec<Arc<Directory>>>,
     /// Makes and reads handles.
@@ -129,12 +125,10 @@ impl Exported {
         directories.len() < count
     }
 
-    /// The exported directories.
     pub fn directories(&self) -> Vec<Arc<Directory>> {
         self.directories.read().clone()
     }
 
-    /// The directory with this number.
     pub fn directory(&self, id: u32) -> Option<Arc<Directory>> {
         self.directories.read().iter().find(|directory| directory.id == id).cloned()
     }

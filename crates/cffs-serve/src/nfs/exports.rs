@@ -20,9 +20,7 @@ const PORTS_OF_ROOT: u16 = 1024;
 pub enum Squash {
     /// No user.
     None,
-    /// Root.
     Root,
-    /// All users.
     All,
 }
 

@@ -31,12 +31,10 @@ const KEY_BYTES: usize = 16;
 const CODE_AT: usize = 20;
 const VERSION: u8 = 1;
 
-/// The contents of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The export through which the handle was obtained.
     pub export: u32,
-    /// The inode.
     pub ino: InodeNo,
     /// Distinguishes the inode from earlier ones with the same number.
     pub generation: u32,
@@ -87,7 +85,6 @@ impl Handles {
         Handles { key, uuid: volume.writer().superblock().uuid }
     }
 
-    /// The key.
     pub fn key(&self) -> [u8; KEY_BYTES] {
         self.key
     }
@@ -99,7 +96,6 @@ impl Handles {
         hasher.finish128().h1 as u32
     }
 
-    /// The handle of a file.
     pub fn make(&self, export: u32, attr: &Attr) -> [u8; HANDLE_BYTES] {
         let mut handle = [0; HANDLE_BYTES];
         handle[0] = VERSION;

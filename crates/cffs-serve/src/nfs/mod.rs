@@ -111,7 +111,6 @@ pub struct Server {
     stop: Arc<Stop>,
 }
 
-/// The open connections.
 #[derive(Default)]
 struct Connections {
     streams: Mutex<Vec<Arc<TcpStream>>>,

@@ -49,7 +49,6 @@ impl Jobs {
 }
 
 impl Pool {
-    /// Starts `count` threads.
     pub fn start(count: usize) -> std::io::Result<Pool> {
         let pool = Pool { queue: Arc::default(), threads: Mutex::default() };
         for number in 0..count {

@@ -24,13 +24,10 @@ pub struct Key {
     pub address: IpAddr,
     /// Its transaction number.
     pub xid: u32,
-    /// The procedure.
     pub procedure: u32,
-    /// A hash of the arguments.
     pub arguments: u64,
 }
 
-/// The replies of one server.
 #[derive(Default)]
 pub struct Replies(Mutex<Kept>);
 

@@ -17,7 +17,6 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// The phase of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -31,9 +30,7 @@ enum Phase {
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The descriptor is ready.
     Ready,
-    /// The timeout has expired.
     Timeout,
     /// The server takes no further calls.
     Stop,
@@ -66,7 +63,6 @@ impl Stop {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Ends the server.
     pub fn end(&self) {
         self.set(&mut self.phase.lock(), Phase::Ending);
     }

@@ -12,16 +12,12 @@ use crate::describe::{self, CheckReport};
 /// The most problems listed in an answer; the rest are counted.
 const PROBLEMS_MAX: usize = 200;
 
-/// The status of a check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// Its state.
     pub stage: Stage,
-    /// The current pass.
     pub pass: String,
     /// The unit of the pass's progress.
     pub unit: String,
-    /// The units done.
     pub done: u64,
     /// The total of units, approximately.
     pub total: u64,

@@ -90,7 +90,6 @@ impl Served {
         Served { identity: OnceLock::from(identity), exports, ..served }
     }
 
-    /// The volume.
     pub fn volume(&self) -> Arc<Volume> {
         self.volume.get()
     }
@@ -142,7 +141,6 @@ impl Served {
         self.scrubbing.stop();
     }
 
-    /// The status of the scrub.
     pub fn scrub(&self) -> ScrubStatus {
         self.scrubbing.status()
     }
@@ -152,7 +150,6 @@ impl Served {
         self.checking.start(&self.volume(), contents);
     }
 
-    /// The status of the check.
     pub fn check(&self) -> CheckStatus {
         self.checking.status()
     }

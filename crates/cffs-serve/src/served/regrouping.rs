@@ -68,9 +68,7 @@ impl RegroupRequest {
 /// The status of a regrouping.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegroupStatus {
-    /// Its state.
     pub stage: Stage,
-    /// Its progress.
     #[serde(flatten)]
     pub progress: RegroupProgress,
     /// Whether the server began it because the volume was idle.

@@ -21,26 +21,20 @@ pub enum Stage {
     /// None has run since the volume was mounted.
     #[default]
     Never,
-    /// It is running.
     Running,
-    /// It is complete.
     Done,
     /// It was ended before it was complete.
     Stopped,
 }
 
-/// The status of a scrub.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// Its state.
     pub stage: Stage,
-    /// Inodes read.
     pub inodes: u64,
     /// Inodes of the volume at the beginning.
     pub inodes_total: u64,
     /// Bytes read from the device.
     pub read_bytes: u64,
-    /// Problems found.
     pub problem_count: u64,
     /// The first problems, in words.
     pub problems: Vec<String>,

@@ -77,7 +77,6 @@ impl ShutdownReports {
         Ok(())
     }
 
-    /// Sends a report to all listeners.
     pub fn send(&self, report: &ShutdownReport) {
         let Ok(mut line) = serde_json::to_vec(report) else { return };
         line.push(b'\n');
@@ -96,7 +95,6 @@ pub enum Heard {
     Report(ShutdownReport),
     /// The server sent nothing.
     Nothing,
-    /// The server has ended.
     End,
 }
 

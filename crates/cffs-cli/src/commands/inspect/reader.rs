@@ -37,11 +37,9 @@ pub struct Found {
     pub slot: u16,
     /// The fixed part.
     pub inode: DiskInode,
-    /// The data area.
     pub data: Vec<u8>,
     /// Extended attributes embedded with it, encoded.
     pub xattrs: Vec<u8>,
-    /// Linktags.
     pub tags: Vec<LinkTag>,
 }
 
@@ -85,12 +83,10 @@ impl<'d> Reader<'d> {
         Ok(Reader { device, superblock, layout, checksum })
     }
 
-    /// The superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// The geometry.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

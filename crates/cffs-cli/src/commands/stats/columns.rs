@@ -12,7 +12,6 @@ pub const HEADER_EVERY: u64 = 20;
 /// A column: its name, its width, and its text.
 type Column = (&'static str, usize, fn(&Interval<'_>) -> String);
 
-/// The changes in an interval.
 struct Interval<'a> {
     rise: &'a Value,
     now: &'a Value,

@@ -17,7 +17,6 @@ const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The extended attributes that are ACLs.
 pub const XATTRS: [&[u8]; 2] = [ACLS[0].0, ACLS[1].0];
 
-/// The ACLs of an entry.
 pub struct Rights(Vec<(&'static [u8], Acl)>);
 
 /// The ACLs in an entry's records.

@@ -42,7 +42,6 @@ impl Refusals {
         kept.push_back(Refusal { name, value: beginning(value), why });
     }
 
-    /// All kept refusals.
     pub fn describe(&self) -> Value {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let described = kept.iter().map(

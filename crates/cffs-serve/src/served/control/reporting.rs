@@ -36,7 +36,6 @@ impl Piece {
         Some(Piece { token: token.parse().ok()?, number: number.parse().ok()? })
     }
 
-    /// The name of the attribute.
     pub fn name(self) -> String {
         format!("{ATTRIBUTE}{}.{}", self.token, self.number)
     }

@@ -5,7 +5,6 @@ use cffs::vfs::SetVolume;
 
 use super::{RegroupRequest, tuning};
 
-/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Verify all checksums, at no more than this many bytes per second; 0 for no limit. Does nothing during
