@@ -57,7 +57,7 @@ pub fn raised(error: &Error, path: &VolumePath) -> PyErr {
     PyOSError::new_err((errno(error), text, path.shown()))
 }
 
-/// The same for a call with two paths, both of which the exception has, as those of `os` do.
+/// The same for a call with two paths, both of which the exception contains, as in `os`.
 pub fn raised_for_both(
     error: &Error,
     opened: &Opened,

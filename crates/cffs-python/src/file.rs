@@ -56,12 +56,12 @@ impl File {
         self.call(py, || write_all_at(&self.file, offset, data))
     }
 
-    /// Write all of `data` at the end of the file, and return the offset behind it.
+    /// Write all of `data` at the end of the file, and return the new end.
     fn append(&self, py: Python<'_>, data: &[u8]) -> PyResult<u64> {
         self.call(py, || Ok(self.file.append_all(data)?))
     }
 
-    /// Cut the file off, or make it longer by a hole.
+    /// Truncate the file, or extend it by a hole.
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         self.call(py, || Ok(self.file.set_len(size)?))
     }

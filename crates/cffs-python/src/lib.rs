@@ -46,7 +46,7 @@ mod native {
     }
 }
 
-/// Make an image, or at a URL a volume in a store, of a size in bytes. There must be nothing yet.
+/// Make an image, or at a URL a volume in a store, of a size in bytes. It must not exist yet.
 #[pyfunction]
 #[pyo3(name = "mkfs", signature = (image, size, label = ""))]
 fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &str) -> PyResult<()> {
@@ -146,7 +146,7 @@ impl Volume {
         self.opened.is_closed()
     }
 
-    /// Make everything durable and close the volume. Later calls fail, but for this one, which does nothing.
+    /// Make everything durable and close the volume. Later calls fail, except this one, which does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, &VolumePath::ROOT, || Ok(self.opened.close()?))
     }
@@ -170,13 +170,12 @@ impl Volume {
         Ok(filled.finish(py))
     }
 
-    /// Make a file with these contents, or give them to the one that is there.
+    /// Make a file with these contents, or replace the contents of an existing one.
     fn write(&self, py: Python<'_>, path: VolumePath, data: &[u8]) -> PyResult<()> {
         self.call(py, &path, || write_all_at(&self.files().create(&path)?, 0, data))
     }
 
-    /// Read whole files in the order in which they lie on the device: for each path its contents, or the
-    /// error that kept it from being read.
+    /// Read whole files in device order: for each path its contents, or the error that prevented reading it.
     fn _read_many<'py>(
         &self,
         py: Python<'py>,
@@ -253,7 +252,7 @@ impl Volume {
         Ok(File::new(&self.opened, file, path))
     }
 
-    /// The attributes of what a path leads to, or with `follow_symlinks=False` of a symbolic link at its end.
+    /// The attributes of the file at a path, or with `follow_symlinks=False` of a symbolic link itself.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: VolumePath, follow_symlinks: bool) -> PyResult<Stat> {
         let attr = self.call(py, &path, || {
@@ -265,7 +264,7 @@ impl Volume {
         Ok(attr.into())
     }
 
-    /// The names in a directory with their attributes, in the order in which they were made.
+    /// The names in a directory with their attributes, in the order of their creation.
     fn _entries(&self, py: Python<'_>, path: VolumePath) -> PyResult<Vec<(VolumePath, Stat)>> {
         let items = self.call(py, &path, || Ok(self.files().read_dir(&path)?))?;
         Ok(items.into_iter().map(|item| (item.name.into(), item.attr.into())).collect())
@@ -282,7 +281,7 @@ impl Volume {
         })
     }
 
-    /// Make a directory and those above it, as far as they are missing.
+    /// Make a directory and its missing ancestors.
     fn makedirs(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
         self.call(py, &path, || Ok(self.files().make_dir_all(&path)?))
     }
@@ -292,12 +291,12 @@ impl Volume {
         self.call(py, &path, || Ok(self.files().remove_dir(&path)?))
     }
 
-    /// Remove a name that is not a directory's.
+    /// Remove a name of a file other than a directory.
     fn unlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
         self.call(py, &path, || Ok(self.files().remove_file(&path)?))
     }
 
-    /// Rename, and replace what had the new name.
+    /// Rename, and replace an existing file with the new name.
     fn rename(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
         py.detach(|| self.files().rename(&path, &new_path))
             .map_err(|error| raised_for_both(&error, &self.opened, &path, &new_path))
@@ -325,7 +324,7 @@ impl Volume {
         self.set_attr(py, &path, &changes)
     }
 
-    /// Set owner and group; -1 leaves one as it is.
+    /// Set owner and group; -1 keeps the current one.
     fn chown(&self, py: Python<'_>, path: VolumePath, uid: i64, gid: i64) -> PyResult<()> {
         let id = |given: i64| match given {
             -1 => Ok(None),
@@ -350,7 +349,7 @@ impl Volume {
         self.set_attr(py, &path, &changes)
     }
 
-    /// Cut a file off, or make it longer by a hole.
+    /// Truncate a file, or extend it by a hole.
     fn truncate(&self, py: Python<'_>, path: VolumePath, size: u64) -> PyResult<()> {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
         self.set_attr(py, &path, &changes)
@@ -368,7 +367,7 @@ impl Volume {
         Ok(found)
     }
 
-    /// Copy a tree of the host into the volume: what is in `source` comes into `target`. `progress(files,
+    /// Copy a tree of the host into the volume: the contents of `source` into `target`. `progress(files,
     /// bytes)` is called now and then.
     #[pyo3(
         signature = (source, target = VolumePath::ROOT, *, threads = None, progress = None),

@@ -10,7 +10,7 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// The fields of [`Stat`] in order.
 type Fields = (u64, u32, u32, u32, u32, u64, u64, i128, i128, i128, i128);
 
-/// The attributes of a file. Each has the name that `os.stat_result` has for it as well.
+/// The attributes of a file. Each also has its name from `os.stat_result`.
 #[pyclass(frozen, get_all, module = "pycffs")]
 pub struct Stat {
     ino: u64,

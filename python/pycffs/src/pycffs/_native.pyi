@@ -11,7 +11,7 @@ __version__: str
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 def mkfs(image: str | os.PathLike[str], size: int, label: str = "") -> None:
-    """Make an image, or at a URL a volume in a store, of a size in bytes. There must be nothing yet."""
+    """Make an image, or at a URL a volume in a store, of a size in bytes. It must not exist yet."""
 
 @final
 class Stat:
@@ -87,26 +87,26 @@ class Volume:
     def closed(self) -> bool:
         """Whether the volume was closed."""
     def close(self) -> None:
-        """Make everything durable and close the volume. Later calls raise ValueError, but for this one, which
+        """Make everything durable and close the volume. Later calls raise ValueError, except this one, which
         does nothing."""
     def sync(self) -> None:
         """Make everything durable."""
     def read(self, path: _Path) -> bytes:
         """The contents of a file."""
     def write(self, path: _Path, data: bytes) -> None:
-        """Make a file with these contents, or give them to the one that is there."""
+        """Make a file with these contents, or replace the contents of an existing one."""
     def stat(self, path: _Path, *, follow_symlinks: bool = True) -> Stat:
-        """The attributes of what a path leads to, or of a symbolic link at its end."""
+        """The attributes of the file at a path, or of a symbolic link itself."""
     def mkdir(self, path: _Path, mode: int = 0o755) -> None:
         """Make a directory."""
     def makedirs(self, path: _Path) -> None:
-        """Make a directory and those above it, as far as they are missing."""
+        """Make a directory and its missing ancestors."""
     def rmdir(self, path: _Path) -> None:
         """Remove an empty directory."""
     def unlink(self, path: _Path) -> None:
-        """Remove a name that is not a directory's."""
+        """Remove a name of a file other than a directory."""
     def rename(self, path: _Path, new_path: _Path) -> None:
-        """Rename, and replace what had the new name."""
+        """Rename, and replace an existing file with the new name."""
     def link(self, path: _Path, new_path: _Path) -> None:
         """Give a file another name."""
     def symlink(self, target: _Path, path: _Path) -> None:
@@ -116,11 +116,11 @@ class Volume:
     def chmod(self, path: _Path, mode: int) -> None:
         """Set the lower 12 bits of a mode."""
     def chown(self, path: _Path, uid: int, gid: int) -> None:
-        """Set owner and group; -1 leaves one as it is."""
+        """Set owner and group; -1 keeps the current one."""
     def utime(self, path: _Path, ns: tuple[int, int]) -> None:
         """Set the times of access and of the last change of the contents."""
     def truncate(self, path: _Path, size: int) -> None:
-        """Cut a file off, or make it longer by a hole."""
+        """Truncate a file, or extend it by a hole."""
     def statvfs(self) -> dict[str, int]:
         """The sizes of the volume in bytes, and its inodes."""
     def import_tree(
@@ -131,10 +131,10 @@ class Volume:
         threads: int | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> dict[str, int]:
-        """Copy a tree of the host into the volume: what is in `source` comes into `target`.
+        """Copy a tree of the host into the volume: the contents of `source` into `target`.
 
-        `progress(files, bytes)` is called some twenty times a second, and at the end. What it raises ends the
-        copy, as Ctrl-C does; files copied until then stay."""
+        `progress(files, bytes)` is called some twenty times a second, and at the end. An exception that it
+        raises ends the copy, as Ctrl-C does; files copied before stay."""
     def export_tree(
         self,
         source: _Path,
