@@ -6,18 +6,14 @@
 //!
 //! - *rotation*: reads the same places in the same order, with varying pauses. The times between two of them
 //!   differ by whole turns.
-//!
 //! - *bandwidth*: times several turns of sequential reads at some places; neighbours with similar bandwidths
 //!   form a zone.
-//!
 //! - *seeks*: times many reads at one distance. Each waits up to a turn for the platter, so the seek time is
 //!   the middle of their times less half a turn, the transfer and the overhead of a command.
-//!
 //! - *read-ahead*: after a pause, reads of data that the drive has read ahead return at once.
 //!
 //! Pauses, and reads of many other places, keep the drive's buffer from answering instead of the platter.
 //! Other programs delay some requests, so no result depends on a single one.
-//! platter. Other programs delay some requests, so no result depends on a single one.
 
 mod drive;
 mod rotation;

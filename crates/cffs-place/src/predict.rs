@@ -5,11 +5,8 @@
 //!
 //! 1. contents: for each file, a request for each contiguous piece of a read-ahead window. Adjacent files do
 //!    not share a request, since the reader asks for one after the other;
-//!
 //! 2. inodes: ext4 reads aligned windows of its tables, XFS clusters, btrfs leaves of its tree;
-//!
 //! 3. names: the blocks of the directories, and their indexes;
-//!
 //! 4. maps: extent blocks where a file has more extents than its inode holds; on btrfs, checksums.
 //!
 //! A shared structure, such as a window with inodes of two directories, counts for the first. Tests on this

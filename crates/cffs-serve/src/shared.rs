@@ -103,8 +103,8 @@ pub trait Companion: Send + Sync {
     /// [`end`](Companion::end). Clients wait.
     ///
     /// # Errors
+    ///
     /// The reason why it continues as before.
-    /// Why it continues as before.
     fn pause(&self) -> std::result::Result<(), String>;
 
     /// Continues after a pause.

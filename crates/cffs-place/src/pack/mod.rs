@@ -5,7 +5,6 @@
 //!
 //! - ext4 exchanges the file's blocks with those of a donor (`EXT4_IOC_MOVE_EXT`), copying the contents under
 //!   its locks: `ext4.rs`;
-//!
 //! - XFS and btrfs let the file share a donor's blocks if the contents are the same (`FIDEDUPERANGE`), which
 //!   they compare under their locks: `sharing.rs`.
 //!

@@ -18,8 +18,6 @@
 //! Invariant: `seen` of a node describes contents at least as old as those that the kernel has cached. So it
 //! is set after the kernel has dropped older contents, not before: when a notification has returned, or when
 //! a request arrives through a handle whose opening told the kernel to drop them.
-//! is set after the kernel has dropped older contents, not before: after a notification returns, or when a
-//! request arrives through a handle whose opening told the kernel to drop them.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -16,15 +16,13 @@
 //! | `system.cffs.scrub` | read: the status of a scrub; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
-//! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first
-//! two with `tree` or inode numbers |
+//! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
 //! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
 //! | `system.cffs.grow` | set to a size in bytes, to `+` and an increase, or to `device` |
 //! | `system.cffs.tune` | set to the changes |
-//! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on only an error
-//! number |
+//! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on only an error number |
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

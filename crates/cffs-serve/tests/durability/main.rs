@@ -4,7 +4,6 @@
 //! The volume is mounted on a device in memory that forgets unflushed writes, and nothing is written to the
 //! device unless a call requests it. So a case shows both: without the call the change is lost, and after the
 //! call it survives, even if the device kept nothing else.
-//! has returned it is not, however little of the rest the device kept.
 
 mod aio;
 mod cases;

@@ -15,15 +15,15 @@ use fuse_ring::{Config, MountOptions, Session, TransportChoice};
 #[derive(Parser)]
 #[command(about = "Mount an empty file system in memory")]
 struct Arguments {
-    /// The mount point.
+    /// Where to mount.
     directory: PathBuf,
-    /// The transport.
+    /// How to talk to the kernel.
     #[arg(long, value_enum, default_value = "auto")]
     transport: Choice,
-    /// Threads that serve: in total on /dev/fuse, per core on io_uring.
+    /// Threads that serve: in all on /dev/fuse, per core on io_uring.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Let the kernel open files without a request.
+    /// Let the kernel open files without asking.
     #[arg(long)]
     elide_open: bool,
 }
