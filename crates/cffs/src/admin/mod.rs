@@ -5,6 +5,7 @@
 //! concurrently with the callers of the volume. Stands on `epoch`, `mkfs` and the layers below; `vfs` offers
 //! the jobs as functions of `Volume`.
 
+mod compaction;
 mod explain;
 mod grow;
 mod regroup;

@@ -61,6 +61,12 @@ impl<'a> Clusters<'a> {
         Ok(Some(run))
     }
 
+    /// The references to the cluster in a run. Those that came or went since the last epoch started are not
+    /// counted yet.
+    pub fn references_to(&self, run: FragRun) -> Result<u8> {
+        self.references(&mut self.0.lock(), run.start)
+    }
+
     /// Notes that a cluster has one reference more.
     pub fn share(&self, run: FragRun) {
         self.0.lock().references.push(Reference::Added(run));

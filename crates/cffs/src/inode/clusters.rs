@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{ExtentMap, Mapping, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
-use crate::alloc::{Clusters, Kind, Request};
+use crate::alloc::{Clusters, Kind, Owner, Request, Spender};
 use crate::cache::Block;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::LiveLayout;
 use crate::format::extent::Extent;
 use crate::units::{FileBlock, FileFrag, FragRun};
@@ -28,6 +28,27 @@ pub struct ClusterPart {
     pub len: u32,
     /// The checksum of the contents, if this is a whole small file.
     pub checksum: Option<u32>,
+}
+
+/// Contents that move from one cluster to another.
+pub struct MovedPart {
+    /// The file.
+    pub vnode: Arc<Vnode>,
+    /// Its extent in the old cluster.
+    pub extent: Extent,
+    /// The first fragment of the part in the new expanded cluster.
+    pub offset: u32,
+}
+
+impl MovedPart {
+    /// Whether the file has the extent, and a name.
+    fn is_current(&self) -> bool {
+        let file = self.vnode.state.read();
+        let has_extent = |map: &ExtentMap| map.iter().any(|extent| *extent == self.extent);
+        file.container.is_some()
+            && file.inode.protection.is_empty()
+            && file.inode.map().is_some_and(has_extent)
+    }
 }
 
 /// Contents that were compressed together.
@@ -123,14 +144,90 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        let Some(run) = Clusters::of(self.alloc).place(&request, references)? else {
+        self.put_cluster(&request, references, cluster.stored.clone())
+    }
+
+    /// Takes a run into use for a cluster with this many references, and adds the cluster to the epoch.
+    fn put_cluster(
+        &mut self,
+        request: &Request,
+        references: u8,
+        mut stored: Vec<u8>,
+    ) -> Result<Option<FragRun>> {
+        let Some(run) = Clusters::of(self.alloc).place(request, references)? else {
             return Ok(None);
         };
         self.inodes.cache.expanded.forget(run.start);
-        let mut bytes = cluster.stored.clone();
-        bytes.resize(len as usize * fragment_bytes, 0);
-        self.writes.put_fragments(layout, run.start, &bytes);
+        stored.resize(run.len as usize * self.layout.fragment_bytes as usize, 0);
+        self.writes.put_fragments(self.layout, run.start, &stored);
         Ok(Some(run))
+    }
+
+    /// Moves contents into a new cluster and points their files there. A file that has changed meanwhile
+    /// keeps its extent. `None` if nothing moves, because there is no room.
+    pub fn move_cluster(
+        &mut self,
+        parts: &[MovedPart],
+        stored: Vec<u8>,
+    ) -> Result<Option<FragRun>> {
+        let fragment_bytes = self.layout.fragment_bytes as usize;
+        let len = stored.len().div_ceil(fragment_bytes) as u32;
+        let len = len.max(self.layout.block_fragments());
+        let mut current = Vec::new();
+        for part in parts.iter().filter(|part| part.is_current()) {
+            let mut file = VnodeGuard::new(&part.vnode);
+            if self.space.promise_spill(&mut file, 1, true).is_ok() {
+                current.push(part);
+            }
+        }
+        let placed = self.place_moved(&current, len, stored);
+        let run = placed.as_ref().ok().copied().flatten();
+        for part in current {
+            let mut file = VnodeGuard::new(&part.vnode);
+            if let Some(run) = run {
+                self.repoint(&mut file, part, run);
+            } else {
+                self.space.withdraw_unused(&mut file);
+            }
+        }
+        placed
+    }
+
+    fn place_moved(
+        &mut self,
+        parts: &[&MovedPart],
+        len: u32,
+        stored: Vec<u8>,
+    ) -> Result<Option<FragRun>> {
+        let (Some(first), Ok(references)) = (parts.first(), u8::try_from(parts.len())) else {
+            return Ok(None);
+        };
+        // No change is under way, so the space that is free now is free when it is placed.
+        match self.alloc.promise(len.into(), Spender::Privileged) {
+            Ok(()) => self.alloc.withdraw(len.into()),
+            Err(Error::NoSpace) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let request = Request {
+            kind: Kind::Small,
+            owner: Owner::Key(first.vnode.state.read().inode.placement_key()),
+            len,
+            goal: None,
+            grown: false,
+            replaces: false,
+            room: 0,
+        };
+        self.put_cluster(&request, references, stored)
+    }
+
+    /// Points a file to its part of the cluster in `run`.
+    fn repoint(&self, file: &mut VnodeGuard<'_>, part: &MovedPart, run: FragRun) {
+        let extent = &part.extent;
+        self.free_mapped(file, FileFrag(extent.logical)..FileFrag(extent.logical_end()));
+        if let Some(map) = file.inode.map_mut() {
+            map.insert_in_cluster(Extent::of_cluster(extent.logical, extent.len, run, part.offset));
+        }
+        self.inodes.mark_dirty(file);
     }
 
     /// Points a file to its part of the cluster that takes `run`. Returns the pages that are in flight from

@@ -43,7 +43,7 @@ mod write_back;
 
 pub use attributes::Attributes;
 pub use change::PageWriter;
-pub use clusters::{Cluster, ClusterPart};
+pub use clusters::{Cluster, ClusterPart, MovedPart};
 pub use containers::{Containers, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
 pub use intent_log::{Fill, IntentLog, nameless_space};

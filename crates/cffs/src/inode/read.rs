@@ -89,7 +89,7 @@ impl<'a> Contents<'a> {
     }
 
     /// The expanded contents of a cluster to which a file refers.
-    fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
+    pub fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
         if let Some(raw) = self.cache.expanded.get(run.start) {
             return Ok(raw);
         }

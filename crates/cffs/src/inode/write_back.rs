@@ -45,7 +45,7 @@ pub struct WriteBack<'a> {
     pub writes: WriteSet,
     pub(super) layout: &'a LiveLayout,
     pub(super) alloc: &'a Allocator,
-    space: SpacePlan<'a>,
+    pub(super) space: SpacePlan<'a>,
 }
 
 impl<'a> WriteBack<'a> {

@@ -291,6 +291,8 @@ fn cluster_stories() -> Vec<Vec<Op>> {
         vec![UnlinkInUse("big"), Sync, CleanPoint, Fill("c", 6, 3000), NameAgain("d/n"), Sync],
         vec![Link(one, "e/n"), Sync, Unlink(one), Sync, Unlink("e/n"), Sync],
         vec![Fill("d/s", 20, 3000), WriteEarly, Sync, Empty("d/s", 19), Sync],
+        vec![Empty("c", 4), Sync, Regroup, Sync],
+        vec![Empty("c", 5), Regroup, Unlink("c/one of many files, number 5"), Sync],
         vec![Truncate("big", 70_000), Sync, Write("big", 30_000, 9000), Sync, Unlink("big"), Sync],
         vec![
             Allocate("big", 8192, 16_384, AllocateMode::PunchHole),

@@ -13,7 +13,10 @@ use cffs::format::superblock::Compression;
 use cffs::fsck::{self, CheckOptions, Code, Place, Problem, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{CgIndex, InodeNo};
-use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{
+    Caller, NewFile, NewKind, OpenOptions, RegroupOptions, RegroupProgress, Scattered, Volume,
+    read_superblock,
+};
 
 use crate::golden::listing;
 use crate::setup::FILE;
@@ -148,6 +151,49 @@ fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
     }
     volume.sync().expect("synced");
     assert!(free_bytes(&volume) >= before - (64 << 10), "{} of {before}", free_bytes(&volume));
+    volume.close().expect("closed");
+    is_sound(&device);
+}
+
+/// One file in eight survives in each cluster: compaction brings the survivors together. A second one finds
+/// nothing to do.
+#[test]
+fn regrouping_frees_the_dead_contents_of_clusters() {
+    let device = device();
+    let volume = open(&device);
+    let dirs = directories(&volume);
+    let len = |number: u64| 1500 + (number * 37 % 5000) as usize;
+    let name = |number: u64| format!("file {number}");
+    let dir = |number: u64| dirs[number as usize / 300];
+    for number in 0..900 {
+        let made = volume.make(&Caller::ROOT, dir(number), name(number).as_bytes(), &FILE);
+        let ino = made.expect("made").ino;
+        volume.release(ino, 1);
+        write(&volume, ino, 0, &text(number, len(number)));
+    }
+    volume.sync().expect("synced");
+    let full = free_bytes(&volume);
+    let survives = |number: &u64| number % 8 == 5;
+    for number in (0..900).filter(|number| !survives(number)) {
+        volume.unlink(&Caller::ROOT, dir(number), name(number).as_bytes()).expect("unlinked");
+    }
+    volume.sync().expect("synced");
+    let before = free_bytes(&volume);
+    assert!(before < full + (128 << 10), "clusters stay: {before} bytes are free, {full} before");
+    let regroup = || {
+        let options = RegroupOptions::default();
+        let watch = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+        volume.regroup(Scattered::Tree(ROOT), &options, watch).expect("regrouped")
+    };
+    let freed = regroup().freed_bytes;
+    assert!(freed > 500 << 10, "{freed} bytes are freed");
+    assert_eq!(free_bytes(&volume), before + freed);
+    assert_eq!(regroup().freed_bytes, 0);
+    for number in (0..900).filter(survives) {
+        let found = volume.lookup(dir(number), name(number).as_bytes()).expect("found");
+        assert!(read(&volume, found.ino) == text(number, len(number)), "file {number}");
+        volume.release(found.ino, 1);
+    }
     volume.close().expect("closed");
     is_sound(&device);
 }

@@ -25,6 +25,7 @@ use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
 use self::unit::{Candidate, Unit};
+use super::compaction::Compactor;
 use crate::epoch::{EpochKind, EpochWriter, finish_writes};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,9 @@ pub struct RegroupProgress {
     pub protected: u64,
     /// Files that stay because their contents cannot be read, or do not match their checksum.
     pub damaged: u64,
+    /// Space that dead contents of clusters took, and that is free now, in bytes.
+    #[serde(default)]
+    pub freed_bytes: u64,
 }
 
 /// Adds up the progress of several regroupings.
@@ -74,6 +78,7 @@ impl AddAssign<&RegroupProgress> for RegroupProgress {
         self.without_room += more.without_room;
         self.protected += more.protected;
         self.damaged += more.damaged;
+        self.freed_bytes += more.freed_bytes;
     }
 }
 
@@ -152,7 +157,11 @@ impl<'a> Regrouper<'a> {
             self.writer.commit()?;
         }
         let progress = RegroupProgress::default();
-        let mut work = Regrouping { regrouper: self, options: *options, progress, watch };
+        let has_clusters = self.writer.inodes.layout.count_blocks > 0;
+        let compactor =
+            (has_clusters && !options.dry_run).then(|| Compactor::new(self.writer));
+        let mut work =
+            Regrouping { regrouper: self, options: *options, progress, compactor, watch };
         let ended = regroup(&mut work);
         self.writer.inodes.alloc.end_moving()?;
         ended.map(|_| work.progress)
@@ -289,6 +298,8 @@ struct Regrouping<'a> {
     regrouper: &'a Regrouper<'a>,
     options: RegroupOptions,
     progress: RegroupProgress,
+    /// On a volume with clusters.
+    compactor: Option<Compactor<'a>>,
     watch: &'a mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
 }
 
@@ -332,14 +343,26 @@ impl Regrouping<'_> {
                 }
                 unit.add(candidate);
             }
+            self.compact(false)?;
             if (self.watch)(&self.progress).is_break() {
                 return put_back(pending, begun);
             }
         }
+        self.compact(true)?;
         match self.finish(&mut unit)? {
             ControlFlow::Break(Left::Unit) => put_back(pending, begun),
             flow => Ok(flow.map_break(|_| ())),
         }
+    }
+
+    /// Compacts the clusters that were passed, if they suffice for an epoch or the walk `is_over`.
+    fn compact(&mut self, is_over: bool) -> Result<()> {
+        if let Some(compactor) = &mut self.compactor {
+            let fragments = compactor.compact(is_over)?.fragments;
+            let fragment_bytes = self.regrouper.writer.inodes.layout.fragment_bytes;
+            self.progress.freed_bytes += fragments * u64::from(fragment_bytes);
+        }
+        Ok(())
     }
 
     fn files(&mut self, files: &[InodeNo]) -> Result<ControlFlow<()>> {
@@ -368,6 +391,9 @@ impl Regrouping<'_> {
             Err(error) => return Err(error),
         };
         let file = vnode.state.read();
+        if let Some(compactor) = &mut self.compactor {
+            compactor.pass(&file)?;
+        }
         if !self.regrouper.may_move(&file)
             || key.is_some_and(|key| file.inode.placement_key() != key)
         {
