@@ -35,6 +35,8 @@ pub mod schedule;
 pub enum Rank {
     /// Appends to a file in several pieces.
     Appends,
+    /// The walk of compactions for changes that find no space.
+    Compaction,
     /// How far epochs have come: held while one is written.
     Epochs,
     /// Changes hold it for reading, the start of an epoch for writing.

@@ -17,6 +17,8 @@ pub enum Spender {
     /// Root, a user who may use the reserve, or the file system itself.
     #[default]
     Privileged,
+    /// The compaction of clusters, which has a reserve of its own.
+    Compaction,
 }
 
 /// A lower bound of the free whole blocks.
@@ -33,6 +35,9 @@ impl WholeBlocks {
         self.count = self.count.saturating_sub(u64::from(fragments / per_block) + 2);
     }
 }
+
+/// The reserve of compaction: about one cluster.
+const COMPACTION_RESERVE_FRAGMENTS: u64 = 64;
 
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
@@ -104,6 +109,11 @@ impl Allocator {
         self.lock().root_reserve = fragments;
     }
 
+    /// Fragments that are kept for compaction, which frees more than it takes, but only afterwards.
+    pub(super) fn compaction_reserve(&self) -> u64 {
+        if self.layout.count_blocks == 0 { 0 } else { COMPACTION_RESERVE_FRAGMENTS }
+    }
+
     /// Fails unless a block is free for a new file.
     pub fn check_room(&self, spender: Spender) -> Result<()> {
         self.check_free(&self.lock(), self.layout.block_fragments().into(), spender)
@@ -115,7 +125,11 @@ impl Allocator {
     fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
         let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
-        let kept = if spender == Spender::Anyone { state.root_reserve } else { 0 };
+        let kept = match spender {
+            Spender::Anyone => state.root_reserve + self.compaction_reserve(),
+            Spender::Privileged => self.compaction_reserve(),
+            Spender::Compaction => 0,
+        };
         let promised = state.promised + spill + self.pool_fragments() + kept;
         if promised + fragments > state.free { Err(Error::NoSpace) } else { Ok(()) }
     }

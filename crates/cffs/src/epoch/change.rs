@@ -7,19 +7,23 @@ use crate::lock::Rule;
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
 
-/// Whether an epoch may free space for a change that found none.
+/// Whether an epoch may free space for a change that found none. A change that fails again asks the next one.
 type Hope<'a> = &'a dyn Fn() -> bool;
 
 impl EpochWriter {
     /// Runs a change. If it finds no space, an epoch makes allocatable what earlier changes freed, and the
     /// change is tried again. The same happens if the change depends on an epoch that must come before it.
-    pub(crate) fn change<T>(&self, change: impl Fn() -> Result<T>, hope: Hope<'_>) -> Result<T> {
+    pub(crate) fn change<T>(
+        &self,
+        change: impl Fn() -> Result<T>,
+        hopes: &[Hope<'_>],
+    ) -> Result<T> {
         self.check_changeable()?;
         let run = || {
             let _gate = Rule::GateForChanges.holds().then(|| self.gate.read());
             change()
         };
-        let result = self.noted(self.retry(run, hope));
+        let result = self.noted(self.retry(run, hopes));
         self.after_change()?;
         result
     }
@@ -28,7 +32,7 @@ impl EpochWriter {
     pub(crate) fn change_alone<T>(
         &self,
         change: impl Fn() -> Result<T>,
-        hope: Hope<'_>,
+        hopes: &[Hope<'_>],
     ) -> Result<T> {
         self.check_changeable()?;
         let run = || {
@@ -37,14 +41,14 @@ impl EpochWriter {
             let _shared = (!is_alone).then(|| self.gate.read());
             change()
         };
-        let result = self.noted(self.retry(run, hope));
+        let result = self.noted(self.retry(run, hopes));
         self.after_change()?;
         result
     }
 
-    fn retry<T>(&self, run: impl Fn() -> Result<T>, hope: Hope<'_>) -> Result<T> {
+    fn retry<T>(&self, run: impl Fn() -> Result<T>, hopes: &[Hope<'_>]) -> Result<T> {
         let own: Hope<'_> = &|| self.may_gain_space();
-        let mut hopes = [own, hope].into_iter();
+        let mut hopes = [own].into_iter().chain(hopes.iter().copied());
         let mut is_after_epoch = false;
         // Other threads may undo the effect of the epoch, but not forever.
         for _ in 0..EPOCHS_FORCED_MAX {

@@ -173,37 +173,12 @@ impl WriteBack<'_> {
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let len = stored.len().div_ceil(fragment_bytes) as u32;
         let len = len.max(self.layout.block_fragments());
-        let mut current = Vec::new();
-        for part in parts.iter().filter(|part| part.is_current()) {
-            let mut file = VnodeGuard::new(&part.vnode);
-            if self.space.promise_spill(&mut file, 1, true).is_ok() {
-                current.push(part);
-            }
-        }
-        let placed = self.place_moved(&current, len, stored);
-        let run = placed.as_ref().ok().copied().flatten();
-        for part in current {
-            let mut file = VnodeGuard::new(&part.vnode);
-            if let Some(run) = run {
-                self.repoint(&mut file, part, run);
-            } else {
-                self.space.withdraw_unused(&mut file);
-            }
-        }
-        placed
-    }
-
-    fn place_moved(
-        &mut self,
-        parts: &[&MovedPart],
-        len: u32,
-        stored: Vec<u8>,
-    ) -> Result<Option<FragRun>> {
+        let parts: Vec<&MovedPart> = parts.iter().filter(|part| part.is_current()).collect();
         let (Some(first), Ok(references)) = (parts.first(), u8::try_from(parts.len())) else {
             return Ok(None);
         };
-        // No change is under way, so the space that is free now is free when it is placed.
-        match self.alloc.promise(len.into(), Spender::Privileged) {
+        // No change is under way, so the space that is free now is free when the cluster is placed.
+        match self.alloc.promise(len.into(), Spender::Compaction) {
             Ok(()) => self.alloc.withdraw(len.into()),
             Err(Error::NoSpace) => return Ok(None),
             Err(error) => return Err(error),
@@ -217,17 +192,32 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        self.put_cluster(&request, references, stored)
+        let placed = self.put_cluster(&request, references, stored)?;
+        if let Some(run) = placed {
+            parts.into_iter().try_for_each(|part| self.repoint(part, run))?;
+        }
+        Ok(placed)
     }
 
     /// Points a file to its part of the cluster in `run`.
-    fn repoint(&self, file: &mut VnodeGuard<'_>, part: &MovedPart, run: FragRun) {
+    fn repoint(&self, part: &MovedPart, run: FragRun) -> Result<()> {
         let extent = &part.extent;
-        self.free_mapped(file, FileFrag(extent.logical)..FileFrag(extent.logical_end()));
+        let mut file = VnodeGuard::new(&part.vnode);
+        match self.space.promise_spill(&mut file, 1, true) {
+            Ok(()) => {}
+            // The file stays where it is.
+            Err(Error::NoSpace) => {
+                Clusters::of(self.alloc).release(run);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        self.free_mapped(&mut file, FileFrag(extent.logical)..FileFrag(extent.logical_end()));
         if let Some(map) = file.inode.map_mut() {
             map.insert_in_cluster(Extent::of_cluster(extent.logical, extent.len, run, part.offset));
         }
-        self.inodes.mark_dirty(file);
+        self.inodes.mark_dirty(&mut file);
+        Ok(())
     }
 
     /// Points a file to its part of the cluster that takes `run`. Returns the pages that are in flight from

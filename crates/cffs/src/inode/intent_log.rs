@@ -10,6 +10,7 @@
 
 use foldhash::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ExtentMap, Vnode, VnodeState};
 use crate::alloc::{ChangedCluster, Changes, NamelessSpace};
@@ -84,6 +85,8 @@ pub struct IntentLog {
     layout: Layout,
     checksum: Checksum,
     state: Mutex<State>,
+    /// Changes of references to clusters since the volume was opened.
+    removed: AtomicU64,
 }
 
 /// The fill level of the log.
@@ -109,8 +112,12 @@ impl Fill {
 impl IntentLog {
     /// The log of a volume that is clean, or was recovered.
     pub fn new(layout: Layout, checksum: Checksum, generation: u64) -> IntentLog {
-        let intent_log =
-            IntentLog { layout, checksum, state: Mutex::new(Rank::Leaf, State::default()) };
+        let intent_log = IntentLog {
+            layout,
+            checksum,
+            state: Mutex::new(Rank::Leaf, State::default()),
+            removed: AtomicU64::new(0),
+        };
         intent_log.begin(generation);
         intent_log
     }
@@ -213,10 +220,16 @@ impl IntentLog {
     /// extents that refer to it before. References of files without a name do not count.
     pub fn referred(&self, file: &VnodeState, clusters: Vec<(FragRun, u8)>) {
         if !clusters.is_empty() && file.container.is_some() {
+            self.removed.fetch_add(clusters.len() as u64, Ordering::Relaxed);
             let ino = file.inode.ino;
             let changes = clusters.into_iter().map(|(run, before)| (ino, run, before));
             self.state.lock().referred.extend(changes);
         }
+    }
+
+    /// How often references of files to clusters changed since the volume was opened.
+    pub fn removed_references(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Takes the space of files that lost their last name.

@@ -51,6 +51,7 @@ mod rename;
 mod reserve;
 mod stats;
 pub mod types;
+mod urgent;
 mod write;
 pub(crate) mod xattr;
 
@@ -92,6 +93,7 @@ use protect::Protections;
 use references::References;
 use reserve::ReserveUsers;
 use stats::Calls;
+use urgent::UrgentCompaction;
 use write::Appends;
 
 /// Names that are kept at hand, per MiB of cache.
@@ -108,6 +110,7 @@ pub struct Volume {
     protections: Protections,
     calls: Calls,
     appends: Appends,
+    urgent: UrgentCompaction,
 }
 
 impl Volume {
@@ -180,6 +183,7 @@ impl Volume {
             readahead: ReadAhead::new(&tuning),
             protections: Protections::new(protects),
             calls: Calls::default(),
+            urgent: UrgentCompaction::new(),
         };
         if !volume.options.read_only {
             volume.writer.mark_mounted()?;
@@ -204,16 +208,22 @@ impl Volume {
         &self.names.inodes
     }
 
+    /// Calls `run` with what may free space for a change that finds none: deletions that are under way, and
+    /// then a compaction.
+    fn with_hopes<T>(&self, run: impl FnOnce(&[&dyn Fn() -> bool]) -> T) -> T {
+        let deletions = || self.references.await_deletions(&*self.options.waiter);
+        let regrouper = Regrouper::new(&self.readahead, &self.writer);
+        run(&[&deletions, &|| self.urgent.gain_space(&regrouper)])
+    }
+
     /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        let hope = || self.references.await_deletions(&*self.options.waiter);
-        self.writer.change(|| change(&self.names), &hope)
+        self.with_hopes(|hopes| self.writer.change(|| change(&self.names), hopes))
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        let hope = || self.references.await_deletions(&*self.options.waiter);
-        self.writer.change_alone(|| change(&self.names), &hope)
+        self.with_hopes(|hopes| self.writer.change_alone(|| change(&self.names), hopes))
     }
 
     /// Runs a change of one inode for a caller of this kind.

@@ -198,6 +198,44 @@ fn regrouping_frees_the_dead_contents_of_clusters() {
     is_sound(&device);
 }
 
+/// A volume that is full of the dead contents of clusters has room for new files: a change that finds no space
+/// compacts clusters first.
+#[test]
+fn a_full_volume_compacts_clusters_before_a_change_fails() {
+    for survivors in [8, 3] {
+        let device = device();
+        let volume = open(&device);
+        let dirs = directories(&volume);
+        let name = |number: u64| format!("file {number}");
+        let len = |number: u64| 1500 + (number * 37 % 5000) as usize;
+        let try_make = |number: u64| {
+            let dir = dirs[number as usize / 400 % dirs.len()];
+            let made = volume.make(&Caller::ROOT, dir, name(number).as_bytes(), &FILE)?;
+            volume.release(made.ino, 1);
+            volume.write(&Caller::ROOT, made.ino, 0, &text(number, len(number)))
+        };
+        let count = (0..).find(|number| try_make(*number).is_err()).expect("it gets full");
+        assert!(count > 10_000, "{count} files");
+        volume.sync().expect("synced");
+        for number in (0..count).filter(|number| number % survivors != 1) {
+            let dir = dirs[number as usize / 400 % dirs.len()];
+            volume.unlink(&Caller::ROOT, dir, name(number).as_bytes()).expect("unlinked");
+        }
+        volume.sync().expect("synced");
+        let more = (count..).find(|number| try_make(*number).is_err()).expect("full again") - count;
+        println!("{count} files, then {more} more");
+        assert!(more > count * (survivors - 1) / survivors * 7 / 8, "{more} after {count}");
+        for number in (1..count).step_by(survivors as usize).chain(count..count + more) {
+            let dir = dirs[number as usize / 400 % dirs.len()];
+            let found = volume.lookup(dir, name(number).as_bytes()).expect("found");
+            assert!(read(&volume, found.ino) == text(number, len(number)), "file {number}");
+            volume.release(found.ino, 1);
+        }
+        volume.close().expect("closed");
+        is_sound(&device);
+    }
+}
+
 /// A closed compressed volume with some files.
 fn filled() -> Arc<MemoryDevice> {
     let device = device();

@@ -157,14 +157,50 @@ impl<'a> Regrouper<'a> {
             self.writer.commit()?;
         }
         let progress = RegroupProgress::default();
-        let has_clusters = self.writer.inodes.layout.count_blocks > 0;
-        let compactor =
-            (has_clusters && !options.dry_run).then(|| Compactor::new(self.writer));
+        let compacts = self.has_clusters() && !options.dry_run;
+        let compactor = compacts.then(|| Compactor::new(self.writer));
         let mut work =
             Regrouping { regrouper: self, options: *options, progress, compactor, watch };
         let ended = regroup(&mut work);
         self.writer.inodes.alloc.end_moving()?;
         ended.map(|_| work.progress)
+    }
+
+    /// Whether contents may lie in clusters.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.writer.inodes.layout.count_blocks > 0
+    }
+
+    /// The references to clusters that were removed since the volume was opened.
+    pub(crate) fn removed_references(&self) -> u64 {
+        self.writer.inodes.intent_log.removed_references()
+    }
+
+    /// Compacts the clusters of trees until this many bytes are free, and returns how many are. The directories
+    /// that remain stay in `pending`.
+    pub(crate) fn compact(&self, pending: &mut Vec<Pending>, wanted_bytes: u64) -> Result<u64> {
+        self.writer.commit()?;
+        let mut compactor = Compactor::new(self.writer);
+        let fragment_bytes = u64::from(self.writer.inodes.layout.fragment_bytes);
+        let mut freed = 0;
+        while freed < wanted_bytes
+            && let Some(Pending { dir, .. }) = pending.pop()
+        {
+            let (files, directories) = match self.list(dir) {
+                Err(Error::Stale) => continue,
+                listed => listed?,
+            };
+            pending.extend(directories.into_iter().rev().map(Pending::tree));
+            for ino in files {
+                match self.writer.vnode(ino) {
+                    Ok(vnode) => compactor.pass(&vnode.state.read())?,
+                    Err(Error::Stale | Error::Corruption(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            freed += compactor.compact(false)?.fragments * fragment_bytes;
+        }
+        Ok(freed + compactor.compact(true)?.fragments * fragment_bytes)
     }
 
     /// Brings the contents of a regular file into the cache.
