@@ -45,12 +45,15 @@ struct Found {
     live: u32,
 }
 
+/// A cluster in which much is dead.
+type Sparse = (FragRun, Found);
+
 /// The clusters that a walk has passed.
 #[derive(Default)]
 pub(super) struct Survey {
     clusters: HashMap<FragRun, Found>,
     /// Those all of whose references were found and in which much is dead, in the order of the walk.
-    sparse: Vec<(FragRun, Found)>,
+    sparse: Vec<Sparse>,
 }
 
 /// The space that a compaction freed.
@@ -69,14 +72,14 @@ pub(super) struct Compactor<'a> {
 /// Contents that go into a new cluster.
 #[derive(Default)]
 struct Group {
-    old: Vec<FragRun>,
+    old: Vec<Sparse>,
     parts: Vec<MovedPart>,
     raw: Vec<u8>,
 }
 
 impl Group {
     fn old_fragments(&self) -> u32 {
-        self.old.iter().map(|run| run.len).sum()
+        self.old.iter().map(|(run, _)| run.len).sum()
     }
 }
 
@@ -128,25 +131,33 @@ impl<'a> Compactor<'a> {
         {
             let take = self.survey.sparse.len().min(BATCH_CLUSTERS);
             let batch: Vec<_> = self.survey.sparse.drain(..take).collect();
-            let done = self.compact_batch(batch)?;
+            let (done, mut left) = self.compact_batch(batch)?;
             compacted.clusters += done.clusters;
             compacted.fragments += done.fragments;
+            if done.clusters > 0 {
+                // The epoch has made room for more.
+                left.append(&mut self.survey.sparse);
+                self.survey.sparse = left;
+            }
         }
         Ok(compacted)
     }
 
-    fn compact_batch(&self, batch: Vec<(FragRun, Found)>) -> Result<Compacted> {
+    /// Compacts clusters with one epoch. Returns those for which there was no room as well.
+    fn compact_batch(&self, batch: Vec<Sparse>) -> Result<(Compacted, Vec<Sparse>)> {
         let _patient = Patient::begin();
         let mut progress = self.writer.epochs.lock();
         self.writer.check_writable()?;
         let inodes = &*self.writer.inodes;
         let mut write_back = WriteBack::new(inodes, WriteSet::default());
         let mut compacted = Compacted::default();
+        let mut left = Vec::new();
         let level = match self.writer.superblock().compression {
             Compression::Zstd(level) => level.into(),
             Compression::Off => DEFAULT_LEVEL,
         };
         let mut compressor = Compressor::new(level).map_err(Error::Io)?;
+        Clusters::of(&inodes.alloc).reserve_run()?;
         let encode = |group: Group| {
             // At least a fragment is gained, and a cluster takes at least a block.
             let fragments_max = group.old_fragments().checked_sub(1)?;
@@ -162,9 +173,14 @@ impl<'a> Compactor<'a> {
         {
             let _gate = self.writer.gate.write();
             for (group, stored) in groups {
-                let Some(run) = write_back.move_cluster(&group.parts, stored)? else { continue };
-                compacted.clusters += group.old.len() as u64;
-                compacted.fragments += u64::from(group.old_fragments().saturating_sub(run.len));
+                match write_back.move_cluster(&group.parts, stored)? {
+                    Some(run) => {
+                        compacted.clusters += group.old.len() as u64;
+                        let freed = group.old_fragments().saturating_sub(run.len);
+                        compacted.fragments += u64::from(freed);
+                    }
+                    None => left.extend(group.old),
+                }
             }
         }
         if compacted.clusters > 0 {
@@ -172,12 +188,12 @@ impl<'a> Compactor<'a> {
             inodes.write_ahead(write_back.writes).inspect_err(|error| self.writer.latch(error))?;
             self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
         }
-        Ok(compacted)
+        Ok((compacted, left))
     }
 
     /// Expands clusters, and puts what is in use in them together up to the length of a cluster. Those in
     /// which too little is dead are left out, and so are those that cannot be read.
-    fn group(&self, batch: Vec<(FragRun, Found)>) -> Result<Vec<Group>> {
+    fn group(&self, batch: Vec<Sparse>) -> Result<Vec<Group>> {
         let inodes = &*self.writer.inodes;
         let fragment_bytes = inodes.layout.fragment_bytes;
         let full_bytes = (self.fragments_max() * fragment_bytes) as usize;
@@ -198,9 +214,8 @@ impl<'a> Compactor<'a> {
             if open.raw.len() + (found.live * fragment_bytes) as usize > full_bytes {
                 groups.push(std::mem::take(&mut open));
             }
-            open.old.push(run);
-            for (ino, extent) in found.extents {
-                let Ok(vnode) = self.writer.vnode(ino) else { continue };
+            for (ino, extent) in &found.extents {
+                let Ok(vnode) = self.writer.vnode(*ino) else { continue };
                 let Some(of) = extent.cluster else { continue };
                 let first = u32::from(of.offset) * fragment_bytes;
                 let end = (first + extent.len * fragment_bytes) as usize;
@@ -208,8 +223,9 @@ impl<'a> Compactor<'a> {
                 let offset = open.raw.len() as u32 / fragment_bytes;
                 open.raw.extend_from_slice(bytes);
                 open.raw.resize(open.raw.len().next_multiple_of(fragment_bytes as usize), 0);
-                open.parts.push(MovedPart { vnode, extent, offset });
+                open.parts.push(MovedPart { vnode, extent: *extent, offset });
             }
+            open.old.push((run, found));
         }
         groups.push(open);
         groups.retain(|group| !group.parts.is_empty());

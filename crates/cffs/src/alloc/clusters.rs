@@ -7,11 +7,12 @@
 //! The counts on the device are those of the last clean point, and leave out files without a name: after a
 //! crash nothing points to these.
 
-use super::group::Group;
+use super::group::{Among, Group};
 use super::place::Request;
+use super::promise::{COMPACTION_RUN_FRAGMENTS, Spender};
 use super::{Allocator, State};
 use crate::error::{Corruption, Result};
-use crate::units::{FragNo, FragRun};
+use crate::units::{CgIndex, FragNo, FragRun};
 
 /// A reference that came or went.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +44,24 @@ impl<'a> Clusters<'a> {
 
     /// Finds one run for a cluster with this many references, at least one, and takes it into use; `None` if
     /// there is no such run where files of the owner go.
-    pub fn place(&self, request: &Request, references: u8) -> Result<Option<FragRun>> {
+    /// Compaction may use its own run, so that it frees space on a full volume.
+    pub fn place(
+        &self,
+        request: &Request,
+        references: u8,
+        spender: Spender,
+    ) -> Result<Option<FragRun>> {
         let Clusters(alloc) = self;
         assert!(references > 0 && request.len >= alloc.layout.block_fragments());
         let mut state = alloc.lock();
         state.clock += 1;
-        let Some(run) = alloc.place_small(&mut state, request)? else { return Ok(None) };
+        let placed = match alloc.place_small(&mut state, request)? {
+            None if spender == Spender::Compaction => {
+                self.take_reserved(&mut state, request.len)?
+            }
+            placed => placed,
+        };
+        let Some(run) = placed else { return Ok(None) };
         assert_eq!(run.len, request.len, "a cluster lies in one piece");
         alloc.check_placed(request, run)?;
         alloc.take(&mut state, run)?;
@@ -65,6 +78,50 @@ impl<'a> Clusters<'a> {
     /// counted yet.
     pub fn references_to(&self, run: FragRun) -> Result<u8> {
         self.references(&mut self.0.lock(), run.start)
+    }
+
+    /// Takes fragments from the run that is reserved for compaction.
+    fn take_reserved(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
+        let Some(run) = state.compaction_run.split_off(len) else { return Ok(None) };
+        let cg = self.0.layout.cg_of_fragment(run.start);
+        let at = self.0.in_group(cg, run.start);
+        // Files may have been moved there.
+        let is_free = self.0.group(state, cg)?.run_at(at, len, Among::All) == len;
+        Ok(is_free.then_some(run))
+    }
+
+    /// Reserves a run for compaction, as long as there is one in the groups that are in use.
+    pub fn reserve_run(&self) -> Result<()> {
+        let Clusters(alloc) = self;
+        if alloc.layout.count_blocks == 0 {
+            return Ok(());
+        }
+        let mut state = alloc.lock();
+        let wanted = COMPACTION_RUN_FRAGMENTS;
+        if state.compaction_run.len >= wanted {
+            return Ok(());
+        }
+        let old = std::mem::take(&mut state.compaction_run);
+        if old.len > 0 {
+            let cg = alloc.layout.cg_of_fragment(old.start);
+            let at = alloc.in_group(cg, old.start);
+            alloc.group(&mut state, cg)?.release(at, old.len);
+        }
+        let groups = state.cgs_made.max(1).min(alloc.layout.cgs());
+        let mut len = wanted;
+        while len >= alloc.layout.block_fragments() {
+            for cg in (0..groups).rev().map(CgIndex) {
+                let group = alloc.group(&mut state, cg)?;
+                let end = group.fragments();
+                if let Some(at) = group.find(0, end, len, 1, Among::Unreserved) {
+                    group.reserve(at, len);
+                    state.compaction_run = FragRun::new(alloc.of_group(cg, at), len);
+                    return Ok(());
+                }
+            }
+            len /= 2;
+        }
+        Ok(())
     }
 
     /// Notes that a cluster has one reference more.

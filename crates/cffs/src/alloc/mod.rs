@@ -105,6 +105,8 @@ struct State {
     references_before: HashMap<FragNo, u8>,
     /// Clusters that the intent log does not list yet.
     new_clusters: Vec<FragRun>,
+    /// Reserved for compaction.
+    compaction_run: FragRun,
     reservations: HashMap<(Owner, Class), Reservation>,
     homes: HashMap<Owner, HomeExtents>,
     /// Blocks reserved for metadata.
@@ -165,6 +167,7 @@ impl Allocator {
                     references: Vec::new(),
                     references_before: HashMap::default(),
                     new_clusters: Vec::new(),
+                    compaction_run: FragRun::default(),
                     reservations: HashMap::default(),
                     homes: HashMap::default(),
                     pool: Vec::new(),

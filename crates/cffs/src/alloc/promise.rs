@@ -36,8 +36,8 @@ impl WholeBlocks {
     }
 }
 
-/// The reserve of compaction: about one cluster.
-const COMPACTION_RESERVE_FRAGMENTS: u64 = 64;
+/// The run that is reserved for compaction: long enough for one cluster.
+pub(super) const COMPACTION_RUN_FRAGMENTS: u32 = 64;
 
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
@@ -111,7 +111,7 @@ impl Allocator {
 
     /// Fragments that are kept for compaction, which frees more than it takes, but only afterwards.
     pub(super) fn compaction_reserve(&self) -> u64 {
-        if self.layout.count_blocks == 0 { 0 } else { COMPACTION_RESERVE_FRAGMENTS }
+        if self.layout.count_blocks == 0 { 0 } else { COMPACTION_RUN_FRAGMENTS.into() }
     }
 
     /// Fails unless a block is free for a new file.

@@ -144,7 +144,7 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        self.put_cluster(&request, references, cluster.stored.clone())
+        self.put_cluster(&request, references, Spender::Privileged, cluster.stored.clone())
     }
 
     /// Takes a run into use for a cluster with this many references, and adds the cluster to the epoch.
@@ -152,9 +152,10 @@ impl WriteBack<'_> {
         &mut self,
         request: &Request,
         references: u8,
+        spender: Spender,
         mut stored: Vec<u8>,
     ) -> Result<Option<FragRun>> {
-        let Some(run) = Clusters::of(self.alloc).place(request, references)? else {
+        let Some(run) = Clusters::of(self.alloc).place(request, references, spender)? else {
             return Ok(None);
         };
         self.inodes.cache.expanded.forget(run.start);
@@ -192,7 +193,7 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        let placed = self.put_cluster(&request, references, stored)?;
+        let placed = self.put_cluster(&request, references, Spender::Compaction, stored)?;
         if let Some(run) = placed {
             parts.into_iter().try_for_each(|part| self.repoint(part, run))?;
         }

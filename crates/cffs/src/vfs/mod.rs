@@ -71,7 +71,7 @@ pub use xattr::copy_xattrs;
 
 use crate::admin::Regrouper;
 pub use crate::admin::{Piece, Placement, ScrubProgress, SetVolume};
-use crate::alloc::Spender;
+use crate::alloc::{Clusters, Spender};
 use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::{BlockDevice, Journal};
@@ -189,6 +189,7 @@ impl Volume {
             volume.writer.mark_mounted()?;
             let inodes = volume.inodes();
             inodes.alloc.fill_pool()?;
+            Clusters::of(&inodes.alloc).reserve_run()?;
             inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
         }
         Ok(volume)
