@@ -9,9 +9,9 @@
 //!                          └──── gate closed ───────┘
 //! ```
 //!
-//! Invariants: no epoch is written between expanding a cluster and repointing its files, so its run cannot be
-//! used again meanwhile. Files are not changed in memory, so a compaction that finds no room leaves nothing to
-//! be written.
+//! Invariants: no epoch is written between expanding a cluster and repointing its files, so its run cannot
+//! be used again meanwhile. A compaction that finds no room changes nothing in memory, so it leaves nothing
+//! to be written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::units::{FragRun, InodeNo};
 
 /// A cluster is compacted if at least this part of its contents is dead.
 const DEAD_PART: u32 = 4;
-/// The clusters whose references a walk collects at a time. Of directories that share a cluster, a walk passes
-/// one soon after the other.
+/// The clusters whose references a walk collects at a time. A walk passes directories that share a cluster
+/// soon after each other.
 const SURVEYED_MAX: usize = 4096;
 /// The new clusters of one epoch.
 const BATCH_CLUSTERS: usize = 64;

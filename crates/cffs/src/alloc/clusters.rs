@@ -9,10 +9,13 @@
 
 use super::group::{Among, Group};
 use super::place::Request;
-use super::promise::{COMPACTION_RUN_FRAGMENTS, Spender};
+use super::promise::Spender;
 use super::{Allocator, State};
 use crate::error::{Corruption, Result};
 use crate::units::{CgIndex, FragNo, FragRun};
+
+/// The run that is reserved for compaction: long enough for one cluster.
+const COMPACTION_RUN_FRAGMENTS: u32 = 64;
 
 /// A reference that came or went.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +83,11 @@ impl<'a> Clusters<'a> {
         self.references(&mut self.0.lock(), run.start)
     }
 
+    /// Fragments that are kept for compaction, which frees more than it takes, but only with its epoch.
+    pub(super) fn reserve_fragments(&self) -> u64 {
+        if self.0.layout.count_blocks == 0 { 0 } else { COMPACTION_RUN_FRAGMENTS.into() }
+    }
+
     /// Takes fragments from the run that is reserved for compaction.
     fn take_reserved(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
         let Some(run) = state.compaction_run.split_off(len) else { return Ok(None) };
@@ -90,7 +98,7 @@ impl<'a> Clusters<'a> {
         Ok(is_free.then_some(run))
     }
 
-    /// Reserves a run for compaction, as long as there is one in the groups that are in use.
+    /// Reserves a run for compaction if a group in use has one.
     pub fn reserve_run(&self) -> Result<()> {
         let Clusters(alloc) = self;
         if alloc.layout.count_blocks == 0 {

@@ -196,8 +196,9 @@ impl Allocator {
         let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
         let free = (state.free + pending(&state.freed) + pending(&state.freeing))
             .saturating_sub(state.promised);
-        let available = free
-            .saturating_sub(self.pool_fragments() + self.compaction_reserve() + state.root_reserve);
+        let available = free.saturating_sub(
+            self.pool_fragments() + Clusters::of(self).reserve_fragments() + state.root_reserve,
+        );
         Space { total: self.layout.allocatable_fragments(), free, available }
     }
 

@@ -4,7 +4,7 @@
 //! pieces smaller than a block: if whole blocks are scarce, promised ones are reserved at once, in the pool.
 
 use super::group::Among;
-use super::{Allocator, State};
+use super::{Allocator, Clusters, State};
 use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::units::{BlockNo, CgIndex, FragNo};
@@ -35,9 +35,6 @@ impl WholeBlocks {
         self.count = self.count.saturating_sub(u64::from(fragments / per_block) + 2);
     }
 }
-
-/// The run that is reserved for compaction: long enough for one cluster.
-pub(super) const COMPACTION_RUN_FRAGMENTS: u32 = 64;
 
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
@@ -109,11 +106,6 @@ impl Allocator {
         self.lock().root_reserve = fragments;
     }
 
-    /// Fragments that are kept for compaction, which frees more than it takes, but only afterwards.
-    pub(super) fn compaction_reserve(&self) -> u64 {
-        if self.layout.count_blocks == 0 { 0 } else { COMPACTION_RUN_FRAGMENTS.into() }
-    }
-
     /// Fails unless a block is free for a new file.
     pub fn check_room(&self, spender: Spender) -> Result<()> {
         self.check_free(&self.lock(), self.layout.block_fragments().into(), spender)
@@ -125,9 +117,10 @@ impl Allocator {
     fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
         let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
+        let compaction = Clusters::of(self).reserve_fragments();
         let kept = match spender {
-            Spender::Anyone => state.root_reserve + self.compaction_reserve(),
-            Spender::Privileged => self.compaction_reserve(),
+            Spender::Anyone => state.root_reserve + compaction,
+            Spender::Privileged => compaction,
             Spender::Compaction => 0,
         };
         let promised = state.promised + spill + self.pool_fragments() + kept;

@@ -209,22 +209,14 @@ impl Volume {
         &self.names.inodes
     }
 
-    /// Calls `run` with what may free space for a change that finds none: deletions that are under way, and
-    /// then a compaction.
-    fn with_hopes<T>(&self, run: impl FnOnce(&[&dyn Fn() -> bool]) -> T) -> T {
-        let deletions = || self.references.await_deletions(&*self.options.waiter);
-        let regrouper = Regrouper::new(&self.readahead, &self.writer);
-        run(&[&deletions, &|| self.urgent.gain_space(&regrouper)])
-    }
-
     /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.with_hopes(|hopes| self.writer.change(|| change(&self.names), hopes))
+        urgent::with_hopes(self, |hopes| self.writer.change(|| change(&self.names), hopes))
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.with_hopes(|hopes| self.writer.change_alone(|| change(&self.names), hopes))
+        urgent::with_hopes(self, |hopes| self.writer.change_alone(|| change(&self.names), hopes))
     }
 
     /// Runs a change of one inode for a caller of this kind.

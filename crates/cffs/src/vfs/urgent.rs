@@ -1,5 +1,6 @@
 //! Compaction for a change that finds no space: dead contents of clusters are freed before the change fails.
 
+use super::Volume;
 use crate::admin::{Pending, Regrouper};
 use crate::error::Result;
 use crate::lock::{Mutex, Rank};
@@ -7,6 +8,14 @@ use crate::units::InodeNo;
 
 /// The bytes that one change frees before it is tried again. The next one goes on where it stopped.
 const WANTED_BYTES: u64 = 4 << 20;
+
+/// Calls `run` with what may free space for a change that finds none: deletions that are under way, and then
+/// a compaction.
+pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> bool]) -> T) -> T {
+    let deletions = || volume.references.await_deletions(&*volume.options.waiter);
+    let regrouper = Regrouper::new(&volume.readahead, &volume.writer);
+    run(&[&deletions, &|| volume.urgent.gain_space(&regrouper)])
+}
 
 /// The walk of the volume that urgent compactions share.
 pub(super) struct UrgentCompaction(Mutex<Walk>);
@@ -26,9 +35,9 @@ impl UrgentCompaction {
         UrgentCompaction(Mutex::new(Rank::Compaction, walk))
     }
 
-    /// Compacts clusters until enough is free; false if there is nothing to gain. An error counts as that:
-    /// the change fails for lack of space.
-    pub(super) fn gain_space(&self, regrouper: &Regrouper<'_>) -> bool {
+    /// Compacts clusters until enough is free; false if nothing could be freed. After an error, the change
+    /// fails for lack of space.
+    fn gain_space(&self, regrouper: &Regrouper<'_>) -> bool {
         self.try_gain(regrouper).unwrap_or(false)
     }
 

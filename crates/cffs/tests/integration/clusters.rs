@@ -202,8 +202,8 @@ fn regrouping_frees_the_dead_contents_of_clusters() {
     is_sound(&device);
 }
 
-/// A volume that is full of the dead contents of clusters has room for new files: a change that finds no space
-/// compacts clusters first.
+/// A volume that is full of the dead contents of clusters has room for new files: a change that finds no
+/// space compacts clusters first.
 #[test]
 fn a_full_volume_compacts_clusters_before_a_change_fails() {
     for survivors in [8, 3] {

@@ -176,8 +176,8 @@ impl<'a> Regrouper<'a> {
         self.writer.inodes.intent_log.removed_references()
     }
 
-    /// Compacts the clusters of trees until this many bytes are free, and returns how many are. The directories
-    /// that remain stay in `pending`.
+    /// Compacts the clusters of trees until this many bytes are free, and returns how many are. The
+    /// directories that remain stay in `pending`.
     pub(crate) fn compact(&self, pending: &mut Vec<Pending>, wanted_bytes: u64) -> Result<u64> {
         self.writer.commit()?;
         let mut compactor = Compactor::new(self.writer);
