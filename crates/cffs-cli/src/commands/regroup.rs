@@ -190,6 +190,10 @@ impl Regroup {
                 say!("{name}: {} not moved: {why}", counted(count, "file"))?;
             }
         }
+        if status.progress.freed_bytes > 0 {
+            let freed = size::show(status.progress.freed_bytes);
+            say!("{name}: {freed} of dead contents in clusters freed")?;
+        }
         if status.stage == Stage::Stopped {
             say!("{name}: ended before it was complete")?;
         }

@@ -232,7 +232,7 @@ fn a_full_volume_compacts_clusters_before_a_change_fails() {
         let first = count + 1;
         let more = (first..).take_while(is_made).count() as u64;
         println!("{count} files, then {more} more");
-        assert!(more > count * (survivors - 1) / survivors * 7 / 8, "{more} after {count}");
+        assert!(more > count * (survivors - 1) / survivors * 3 / 4, "{more} after {count}");
         for number in (1..count).step_by(survivors as usize).chain(first..first + more) {
             let found = volume.lookup(dir(number), name(number).as_bytes()).expect("found");
             assert!(read(&volume, found.ino) == text(number, len(number)), "file {number}");
