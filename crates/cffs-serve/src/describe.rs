@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use cffs::device::JournalStats;
 use cffs::format::Superblock;
-use cffs::format::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, JournalArea, Reserve, RoCompat, State,
-};
+use cffs::format::superblock::{Damage, Holder, Incompat, JournalArea, Reserve, RoCompat, State};
 use cffs::fsck::{Code, Phase, Report};
 use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
@@ -61,11 +59,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         "mounted_at": superblock.mounted_at,
         "mounts": superblock.mounts,
         "holder": superblock.holder.as_ref().map(holder),
-        "errors": match superblock.errors_policy {
-            ErrorsPolicy::Default => "default",
-            ErrorsPolicy::Continue => "continue",
-            ErrorsPolicy::RemountReadOnly => "remount-ro",
-        },
+        "errors": superblock.errors_policy,
         "damage_seen": superblock.damage.as_ref().map(damage),
         "reserve": (superblock.reserve != Reserve::default()).then(|| json!({
             "bytes": superblock.reserve.fragments * u64::from(superblock.fragment_bytes),

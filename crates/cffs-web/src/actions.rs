@@ -38,40 +38,12 @@ pub(crate) enum Action {
     StopRegroup,
     Trim,
     Label(String),
-    Errors(Errors),
+    Errors(ErrorsPolicy),
     Reserve { bytes: u64 },
     AddExport(String),
     RemoveExport(String),
     KeepSnapshot(String),
     RemoveSnapshot(String),
-}
-
-/// The default reaction of a mount to damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Errors {
-    Default,
-    Continue,
-    RemountRo,
-}
-
-impl Errors {
-    /// The name that `cffs tune` uses.
-    fn name(self) -> &'static str {
-        match self {
-            Errors::Default => "default",
-            Errors::Continue => "continue",
-            Errors::RemountRo => "remount-ro",
-        }
-    }
-
-    fn policy(self) -> ErrorsPolicy {
-        match self {
-            Errors::Default => ErrorsPolicy::Default,
-            Errors::Continue => ErrorsPolicy::Continue,
-            Errors::RemountRo => ErrorsPolicy::RemountReadOnly,
-        }
-    }
 }
 
 /// The fields of all bodies; each action uses some of them.
@@ -83,7 +55,7 @@ pub(crate) struct Body {
     path: Option<String>,
     dry_run: bool,
     label: Option<String>,
-    errors: Option<Errors>,
+    errors: Option<ErrorsPolicy>,
     reserve_bytes: Option<u64>,
     export: Option<String>,
     name: Option<String>,
@@ -181,7 +153,10 @@ impl Action {
             Action::StopRegroup => String::from("Ctrl-C, in the terminal of cffs regroup"),
             Action::Trim => format!("cffs trim {volume}"),
             Action::Label(label) => format!("cffs tune --label {} {volume}", quoted(label)),
-            Action::Errors(errors) => format!("cffs tune --errors {} {volume}", errors.name()),
+            Action::Errors(errors) => {
+                let policy = serde_json::json!(errors);
+                format!("cffs tune --errors {} {volume}", policy.as_str().unwrap_or_default())
+            }
             Action::Reserve { bytes } => format!("cffs tune --reserve {bytes} {volume}"),
             Action::AddExport(export) => {
                 format!("cffs serve --export-add {} {volume}", quoted(export))
@@ -294,7 +269,7 @@ impl Actions {
                 self.tune(served, SetVolume { label, ..SetVolume::default() })?;
             }
             Action::Errors(errors) => {
-                let errors = Some(errors.policy());
+                let errors = Some(*errors);
                 self.tune(served, SetVolume { errors, ..SetVolume::default() })?;
             }
             Action::Reserve { bytes } => {

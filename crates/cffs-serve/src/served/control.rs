@@ -41,7 +41,6 @@ mod client;
 mod refusals;
 mod reporting;
 mod request;
-mod tuning;
 
 pub(super) use client::call_server;
 pub use client::{

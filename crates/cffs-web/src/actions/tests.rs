@@ -31,7 +31,7 @@ fn each_action_has_its_command_line() {
             "cffs tune --label 'it'\\''s; rm' tree.cffs  # after cffs serve --stop tree.cffs",
         ),
         (
-            Action::Errors(Errors::RemountRo),
+            Action::Errors(ErrorsPolicy::RemountReadOnly),
             "cffs tune --errors remount-ro /mnt/tree",
             "cffs tune --errors remount-ro tree.cffs  # after cffs serve --stop tree.cffs",
         ),

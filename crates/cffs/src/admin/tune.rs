@@ -3,13 +3,15 @@
 //! The copies of the superblock are written first, and block 0 when they are durable: a change is complete
 //! when block 0 has it. A new UUID does not affect metadata, since the seed of its checksums stays.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{Compression, ErrorsPolicy, Incompat, Reserve};
 use crate::mkfs;
 
 /// Which properties of a volume to change; `None` leaves one unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetVolume {
     /// The volume's name: at most [`LABEL_BYTES_MAX`](crate::mkfs::LABEL_BYTES_MAX) bytes, none of
     /// them zero.

@@ -3,7 +3,10 @@
 use cffs::error::{Error, Result};
 use cffs::vfs::SetVolume;
 
-use super::{RegroupRequest, tuning};
+use super::RegroupRequest;
+
+#[cfg(test)]
+mod tests;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -52,7 +55,7 @@ impl Request {
             Request::Grow(None) => (GROW_NAME, String::from("device")),
             Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
             Request::GrowBy(bytes) => (GROW_NAME, format!("+{bytes}")),
-            Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
+            Request::Tune(changes) => (TUNE_NAME, serde_json::json!(changes).to_string()),
             Request::AddExport(export) => (EXPORT_NAME, format!("add {export}")),
             Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
         }
@@ -94,8 +97,8 @@ impl Request {
             return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
         }
         if name == TUNE_NAME.as_bytes() {
-            let request = tuning::from_text(value).map(Request::Tune);
-            return Some(request.ok_or(Error::Invalid("no changes of a volume")));
+            let request = serde_json::from_str(value).map(Request::Tune);
+            return Some(request.map_err(|_| Error::Invalid("no changes of a volume")));
         }
         if name != SCRUB_NAME.as_bytes() {
             return None;

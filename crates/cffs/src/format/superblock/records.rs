@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::InodeNo;
 
 /// Bytes of the name of a host in [`Holder`].
@@ -29,7 +31,8 @@ pub struct Holder {
 }
 
 /// How a mounted volume reacts to damage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum ErrorsPolicy {
     /// The program's default: it continues.
@@ -38,6 +41,7 @@ pub enum ErrorsPolicy {
     /// The call that met the damage fails; all else goes on.
     Continue = 1,
     /// The volume refuses changes from then on.
+    #[serde(rename = "remount-ro")]
     RemountReadOnly = 2,
 }
 
@@ -49,7 +53,8 @@ impl ErrorsPolicy {
 }
 
 /// How new contents are compressed. Written contents stay as they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Compression {
     /// Not at all.
     #[default]
@@ -84,6 +89,19 @@ impl fmt::Display for Compression {
             Compression::Off => f.write_str("off"),
             Compression::Zstd(level) => write!(f, "zstd:{level}"),
         }
+    }
+}
+
+impl From<Compression> for String {
+    fn from(compression: Compression) -> String {
+        compression.to_string()
+    }
+}
+
+impl TryFrom<String> for Compression {
+    type Error = <Compression as FromStr>::Err;
+    fn try_from(text: String) -> Result<Compression, Self::Error> {
+        text.parse()
     }
 }
 
@@ -160,7 +178,7 @@ impl fmt::Display for Damage {
 }
 
 /// Space that only some may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     /// Fragments that stay free for root, and for the user and the group below.
     pub fragments: u64,

@@ -1,6 +1,6 @@
-//! Encoding and decoding of changes.
+//! Changes of a volume, as the value of an attribute.
 
-use cffs::format::superblock::Compression;
+use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
 
 use super::*;
 
@@ -14,11 +14,15 @@ fn changes_survive_encoding() {
         compression: Some(Compression::Zstd(19)),
     };
     for changes in [SetVolume::default(), all] {
-        assert_eq!(from_text(&to_text(&changes)), Some(changes));
+        let request = Request::Tune(changes);
+        let (name, value) = request.to_attribute();
+        let found = Request::from_attribute(name.as_bytes(), value.as_bytes());
+        assert_eq!(found.unwrap().unwrap(), request, "{value}");
     }
     for wrong in
         ["", "{", "[]", "{\"label\": 3}", "{\"errors\": \"panic\"}", "{\"compression\": \"zip\"}"]
     {
-        assert_eq!(from_text(wrong), None, "{wrong}");
+        let found = Request::from_attribute(TUNE_NAME.as_bytes(), wrong.as_bytes());
+        assert!(found.unwrap().is_err(), "{wrong}");
     }
 }
