@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::commands::{
     cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
@@ -52,123 +52,79 @@ Without mounting:
 
 `cffs COMMAND --help` explains a command, with examples.";
 
-/// The commands, in the order in which one needs them.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Mkfs(mkfs::Mkfs),
-    Mount(mount::Mount),
-    Umount(umount::Umount),
-    Serve(serve::Serve),
-    Restart(restart::Restart),
-    Sync(sync::Sync),
-    Fsck(fsck::Fsck),
-    Scrub(scrub::Scrub),
-    Grow(grow::Grow),
-    Tune(tune::Tune),
-    Trim(trim::Trim),
-    Info(info::Info),
-    Ls(ls::Ls),
-    Cat(cat::Cat),
-    Import(import::Import),
-    Export(export::Export),
-    Tar(tar::Tar),
-    Snapshot(snapshot::Snapshot),
-    Clone(clone::Clone),
-    Publish(publish::Publish),
-    Stats(stats::Stats),
-    Explain(explain::Explain),
-    Layout(layout::Layout),
-    Regroup(regroup::Regroup),
-    Trace(trace::Trace),
-    Path(path::Path),
-    Inspect(inspect::Inspect),
+/// Defines the commands, each with its name for messages.
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $command:ident($arguments:ty) = $name:literal,)*) => {
+        /// The commands, in the order in which one needs them.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$attribute])* $command($arguments),)*
+        }
+
+        impl Command {
+            /// The command's name, for messages.
+            pub fn name(&self) -> &'static str {
+                if let Command::Tar(tar) = self {
+                    return tar.name();
+                }
+                match self {
+                    $(Command::$command(_) => $name,)*
+                }
+            }
+
+            /// Runs the command.
+            pub fn run(self) -> anyhow::Result<ExitCode> {
+                match self {
+                    $(Command::$command(command) => command.run(),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Mkfs(mkfs::Mkfs) = "mkfs",
+    Mount(mount::Mount) = "mount",
+    Umount(umount::Umount) = "umount",
+    Serve(serve::Serve) = "serve",
+    Restart(restart::Restart) = "restart",
+    Sync(sync::Sync) = "sync",
+    Fsck(fsck::Fsck) = "fsck",
+    Scrub(scrub::Scrub) = "scrub",
+    Grow(grow::Grow) = "grow",
+    Tune(tune::Tune) = "tune",
+    Trim(trim::Trim) = "trim",
+    Info(info::Info) = "info",
+    Ls(ls::Ls) = "ls",
+    Cat(cat::Cat) = "cat",
+    Import(import::Import) = "import",
+    Export(export::Export) = "export",
+    Tar(tar::Tar) = "tar",
+    Snapshot(snapshot::Snapshot) = "snapshot",
+    Clone(clone::Clone) = "clone",
+    Publish(publish::Publish) = "publish",
+    Stats(stats::Stats) = "stats",
+    Explain(explain::Explain) = "explain",
+    Layout(layout::Layout) = "layout",
+    Regroup(regroup::Regroup) = "regroup",
+    Trace(trace::Trace) = "trace",
+    Path(path::Path) = "path",
+    Inspect(inspect::Inspect) = "inspect",
     #[command(hide = true)]
-    ResumeVersion(restart::ResumeVersion),
+    ResumeVersion(restart::ResumeVersion) = "resume-version",
     #[command(hide = true)]
-    FillRequests(restart::FillRequests),
+    FillRequests(restart::FillRequests) = "fill-requests",
     #[command(hide = true)]
-    Generate(generate::Generate),
+    Generate(generate::Generate) = "generate",
 }
 
 impl Command {
-    /// The command's name, for messages.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Command::Mkfs(_) => "mkfs",
-            Command::Mount(_) => "mount",
-            Command::Umount(_) => "umount",
-            Command::Serve(_) => "serve",
-            Command::Restart(_) => "restart",
-            Command::ResumeVersion(_) => "resume-version",
-            Command::FillRequests(_) => "fill-requests",
-            Command::Sync(_) => "sync",
-            Command::Fsck(_) => "fsck",
-            Command::Scrub(_) => "scrub",
-            Command::Grow(_) => "grow",
-            Command::Tune(_) => "tune",
-            Command::Trim(_) => "trim",
-            Command::Info(_) => "info",
-            Command::Ls(_) => "ls",
-            Command::Cat(_) => "cat",
-            Command::Import(_) => "import",
-            Command::Export(_) => "export",
-            Command::Tar(tar) => tar.name(),
-            Command::Snapshot(_) => "snapshot",
-            Command::Clone(_) => "clone",
-            Command::Publish(_) => "publish",
-            Command::Stats(_) => "stats",
-            Command::Explain(_) => "explain",
-            Command::Layout(_) => "layout",
-            Command::Regroup(_) => "regroup",
-            Command::Trace(_) => "trace",
-            Command::Path(_) => "path",
-            Command::Inspect(_) => "inspect",
-            Command::Generate(_) => "generate",
-        }
-    }
-
     /// The convention for its exit codes.
     pub fn kind(&self) -> Kind {
         match self {
             Command::Mount(_) => Kind::Mount,
             Command::Fsck(_) | Command::Scrub(_) => Kind::Fsck,
             _ => Kind::Ordinary,
-        }
-    }
-
-    /// Runs the command.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self {
-            Command::Mkfs(command) => command.run(),
-            Command::Mount(command) => command.run(),
-            Command::Umount(command) => command.run(),
-            Command::Serve(command) => command.run(),
-            Command::Restart(command) => command.run(),
-            Command::ResumeVersion(command) => command.run(),
-            Command::FillRequests(command) => command.run(),
-            Command::Sync(command) => command.run(),
-            Command::Fsck(command) => command.run(),
-            Command::Scrub(command) => command.run(),
-            Command::Grow(command) => command.run(),
-            Command::Tune(command) => command.run(),
-            Command::Trim(command) => command.run(),
-            Command::Info(command) => command.run(),
-            Command::Ls(command) => command.run(),
-            Command::Cat(command) => command.run(),
-            Command::Import(command) => command.run(),
-            Command::Export(command) => command.run(),
-            Command::Tar(command) => command.run(),
-            Command::Snapshot(command) => command.run(),
-            Command::Clone(command) => command.run(),
-            Command::Publish(command) => command.run(),
-            Command::Stats(command) => command.run(),
-            Command::Explain(command) => command.run(),
-            Command::Layout(command) => command.run(),
-            Command::Regroup(command) => command.run(),
-            Command::Trace(command) => command.run(),
-            Command::Path(command) => command.run(),
-            Command::Inspect(command) => command.run(),
-            Command::Generate(command) => command.run(Cli::command()),
         }
     }
 }

@@ -416,6 +416,42 @@ fn lower_first(text: &str) -> String {
     }
 }
 
+/// Writes a page in section 1 for a program whose definition has been built, and one for each command that is
+/// not hidden. `statuses` has the exit codes of a command, or of the program; the program's page also refers to
+/// `see_also`.
+pub fn write_pages<'a>(
+    definition: &'a Command,
+    directory: &Path,
+    statuses: impl Fn(Option<&'a str>) -> &'a [(u8, &'a str)],
+    see_also: &[&str],
+) -> io::Result<()> {
+    let program = definition.get_name();
+    let commands = || visible_subcommands(definition);
+    let pages = commands().map(|command| format!("{program}-{}(1)", command.get_name()));
+    Page {
+        name: program,
+        section: 1,
+        invocation: program,
+        command: definition,
+        statuses: statuses(None),
+        see_also: pages.chain(see_also.iter().map(|page| String::from(*page))).collect(),
+    }
+    .write(directory)?;
+    for command in commands() {
+        let name = command.get_name();
+        Page {
+            name: &format!("{program}-{name}"),
+            section: 1,
+            invocation: &format!("{program} {name}"),
+            command,
+            statuses: statuses(Some(name)),
+            see_also: vec![format!("{program}(1)")],
+        }
+        .write(directory)?;
+    }
+    Ok(())
+}
+
 /// Writes completions of a program for bash, zsh and fish.
 pub fn write_completions(
     mut definition: Command,

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Command, CommandFactory, ValueEnum};
-use man_page::{Page, write_completions};
+use man_page::{Page, write_completions, write_pages};
 
 use super::mount_helper::MountHelper;
+use crate::cli::Cli;
 use crate::exit::Kind;
 
 /// Write man pages or shell completions to a directory
@@ -31,8 +32,9 @@ enum What {
 }
 
 impl Generate {
-    /// Writes the man pages or completions of `definition`, the whole command line.
-    pub fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
+    /// Writes the man pages or completions of the whole command line.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let definition = Cli::command();
         let written = match self.what {
             What::Man => man_pages(definition, &self.directory),
             What::Completions => {
@@ -47,32 +49,10 @@ impl Generate {
 fn man_pages(definition: Command, directory: &Path) -> anyhow::Result<()> {
     let mut definition = definition.disable_help_subcommand(true);
     definition.build();
-    let commands: Vec<&Command> =
-        definition.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-    let pages = commands.iter().map(|command| format!("cffs-{}(1)", command.get_name()));
-    Page {
-        name: "cffs",
-        section: 1,
-        invocation: "cffs",
-        command: &definition,
-        statuses: Kind::Ordinary.statuses(),
-        see_also: pages.chain(["mount.cffs(8)".to_owned()]).collect(),
-    }
-    .write(directory)?;
-    for command in commands {
-        let (name, invocation) =
-            (format!("cffs-{}", command.get_name()), format!("cffs {}", command.get_name()));
-        Page {
-            name: &name,
-            section: 1,
-            invocation: &invocation,
-            command,
-            statuses: Kind::of_arguments(OsStr::new("cffs"), Some(OsStr::new(command.get_name())))
-                .statuses(),
-            see_also: vec!["cffs(1)".to_owned()],
-        }
-        .write(directory)?;
-    }
+    let statuses = |command: Option<&str>| {
+        Kind::of_arguments(OsStr::new("cffs"), command.map(OsStr::new)).statuses()
+    };
+    write_pages(&definition, directory, statuses, &["mount.cffs(8)"])?;
     applet_pages(&definition, directory)
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Command, ValueEnum};
-use man_page::{Page, write_completions};
+use man_page::{write_completions, write_pages};
 
 /// Write man pages or shell completions to a directory
 #[derive(Debug, Args)]
@@ -38,33 +38,7 @@ impl Generate {
     fn man_pages(&self, definition: Command) -> std::io::Result<()> {
         let mut definition = definition.disable_help_subcommand(true);
         definition.build();
-        let commands: Vec<&Command> =
-            definition.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-        let see_also = commands.iter().map(|command| format!("place-{}(1)", command.get_name()));
-        let page = Page {
-            name: "place",
-            section: 1,
-            invocation: "place",
-            command: &definition,
-            statuses: &STATUSES,
-            see_also: see_also.collect(),
-        };
-        page.write(&self.directory)?;
-        for command in commands {
-            let name = format!("place-{}", command.get_name());
-            let invocation = format!("place {}", command.get_name());
-            let see_also = vec![String::from("place(1)")];
-            let page = Page {
-                name: &name,
-                section: 1,
-                invocation: &invocation,
-                command,
-                statuses: &STATUSES,
-                see_also,
-            };
-            page.write(&self.directory)?;
-        }
-        Ok(())
+        write_pages(&definition, &self.directory, |_| &STATUSES, &[])
     }
 }
 
