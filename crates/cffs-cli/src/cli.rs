@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
@@ -54,7 +54,7 @@ Without mounting:
 
 /// Defines the commands, each with its name for messages.
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $command:ident($arguments:ty) = $name:literal,)*) => {
+    ($($(#[$attribute:meta])* $command:ident($arguments:ty) = $name:literal $(, $definition:expr)?;)*) => {
         /// The commands, in the order in which one needs them.
         #[derive(Debug, Subcommand)]
         pub enum Command {
@@ -75,7 +75,7 @@ macro_rules! commands {
             /// Runs the command.
             pub fn run(self) -> anyhow::Result<ExitCode> {
                 match self {
-                    $(Command::$command(command) => command.run(),)*
+                    $(Command::$command(command) => command.run($($definition)?),)*
                 }
             }
         }
@@ -83,39 +83,39 @@ macro_rules! commands {
 }
 
 commands! {
-    Mkfs(mkfs::Mkfs) = "mkfs",
-    Mount(mount::Mount) = "mount",
-    Umount(umount::Umount) = "umount",
-    Serve(serve::Serve) = "serve",
-    Restart(restart::Restart) = "restart",
-    Sync(sync::Sync) = "sync",
-    Fsck(fsck::Fsck) = "fsck",
-    Scrub(scrub::Scrub) = "scrub",
-    Grow(grow::Grow) = "grow",
-    Tune(tune::Tune) = "tune",
-    Trim(trim::Trim) = "trim",
-    Info(info::Info) = "info",
-    Ls(ls::Ls) = "ls",
-    Cat(cat::Cat) = "cat",
-    Import(import::Import) = "import",
-    Export(export::Export) = "export",
-    Tar(tar::Tar) = "tar",
-    Snapshot(snapshot::Snapshot) = "snapshot",
-    Clone(clone::Clone) = "clone",
-    Publish(publish::Publish) = "publish",
-    Stats(stats::Stats) = "stats",
-    Explain(explain::Explain) = "explain",
-    Layout(layout::Layout) = "layout",
-    Regroup(regroup::Regroup) = "regroup",
-    Trace(trace::Trace) = "trace",
-    Path(path::Path) = "path",
-    Inspect(inspect::Inspect) = "inspect",
+    Mkfs(mkfs::Mkfs) = "mkfs";
+    Mount(mount::Mount) = "mount";
+    Umount(umount::Umount) = "umount";
+    Serve(serve::Serve) = "serve";
+    Restart(restart::Restart) = "restart";
+    Sync(sync::Sync) = "sync";
+    Fsck(fsck::Fsck) = "fsck";
+    Scrub(scrub::Scrub) = "scrub";
+    Grow(grow::Grow) = "grow";
+    Tune(tune::Tune) = "tune";
+    Trim(trim::Trim) = "trim";
+    Info(info::Info) = "info";
+    Ls(ls::Ls) = "ls";
+    Cat(cat::Cat) = "cat";
+    Import(import::Import) = "import";
+    Export(export::Export) = "export";
+    Tar(tar::Tar) = "tar";
+    Snapshot(snapshot::Snapshot) = "snapshot";
+    Clone(clone::Clone) = "clone";
+    Publish(publish::Publish) = "publish";
+    Stats(stats::Stats) = "stats";
+    Explain(explain::Explain) = "explain";
+    Layout(layout::Layout) = "layout";
+    Regroup(regroup::Regroup) = "regroup";
+    Trace(trace::Trace) = "trace";
+    Path(path::Path) = "path";
+    Inspect(inspect::Inspect) = "inspect";
     #[command(hide = true)]
-    ResumeVersion(restart::ResumeVersion) = "resume-version",
+    ResumeVersion(restart::ResumeVersion) = "resume-version";
     #[command(hide = true)]
-    FillRequests(restart::FillRequests) = "fill-requests",
+    FillRequests(restart::FillRequests) = "fill-requests";
     #[command(hide = true)]
-    Generate(generate::Generate) = "generate",
+    Generate(generate::Generate) = "generate", Cli::command();
 }
 
 impl Command {

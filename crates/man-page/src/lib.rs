@@ -416,9 +416,10 @@ fn lower_first(text: &str) -> String {
     }
 }
 
-/// Writes a page in section 1 for a program whose definition has been built, and one for each command that is
-/// not hidden. `statuses` has the exit codes of a command, or of the program; the program's page also refers to
-/// `see_also`.
+/// Writes a page in section 1 for a program, and for each of its commands that is not hidden.
+///
+/// The definition must have been built. `statuses` has the exit codes of a command, or of the program. The
+/// program's page also refers to `see_also`.
 pub fn write_pages<'a>(
     definition: &'a Command,
     directory: &Path,

@@ -10,7 +10,6 @@ use clap::{Args, Command, CommandFactory, ValueEnum};
 use man_page::{Page, write_completions, write_pages};
 
 use super::mount_helper::MountHelper;
-use crate::cli::Cli;
 use crate::exit::Kind;
 
 /// Write man pages or shell completions to a directory
@@ -32,9 +31,8 @@ enum What {
 }
 
 impl Generate {
-    /// Writes the man pages or completions of the whole command line.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        let definition = Cli::command();
+    /// Writes the man pages or completions of `definition`, the whole command line.
+    pub fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let written = match self.what {
             What::Man => man_pages(definition, &self.directory),
             What::Completions => {
