@@ -768,7 +768,7 @@ fn a_log_that_cannot_be_written_does_not_keep_a_volume_from_being_mounted() {
 }
 
 #[test]
-fn the_log_names_the_volume() {
+fn the_log_names_the_volume_and_shows_no_structures() {
     if !can_mount() {
         return;
     }
@@ -780,5 +780,6 @@ fn the_log_names_the_volume() {
     assert!(log.contains("mounted"), "{log}");
     for line in log.lines() {
         assert!(line.contains(&volume), "{line}");
+        assert!(!line.contains(" { ") && !line.contains("granted"), "{line}");
     }
 }

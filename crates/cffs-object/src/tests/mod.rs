@@ -10,6 +10,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use crate::format::Record;
 use crate::{Collection, Error, Location, LogDevice, OpenOptions, Requests};
 
 mod ahead;
@@ -258,6 +259,17 @@ fn a_log_that_was_tampered_with_is_refused() {
         changes
     };
     refused(run(&flipped), 4, "checksum");
+    let after_another = |store: &InMemory| {
+        let mut changes = copy(store, 4, 4);
+        if let Some(bytes) = &mut changes[0].1 {
+            let (mut head, _) = Record::decode(bytes).expect("whole");
+            head.previous ^= 1;
+            let (head, _) = head.encode();
+            bytes[..head.len()].copy_from_slice(&head);
+        }
+        changes
+    };
+    refused(run(&after_another), 4, "does not follow");
 }
 
 /// A missing or wrong hint only costs requests.

@@ -23,6 +23,9 @@ use super::places::{Place, Places};
 use crate::clock::Timestamp;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 
+#[cfg(test)]
+mod tests;
+
 /// The longest list of names that the kernel hands out.
 const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
 /// The mode of a new file until it is complete.

@@ -18,6 +18,9 @@ use super::rights;
 use super::sparse::Map;
 use crate::output::note;
 
+#[cfg(test)]
+mod tests;
+
 const COPY_BYTES: usize = 1 << 20;
 /// The mode of a directory without an entry in the archive.
 const UNNAMED: u32 = 0o755;

@@ -45,6 +45,22 @@ fn a_job_that_panics_ends_and_stops_the_volume() {
 }
 
 #[test]
+fn a_second_regrouping_is_refused_and_says_how_to_end_the_first() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let files = open(&device);
+    let (regrouping, job) = start(&files);
+    // The job may end before the second request.
+    regrouping.lock().stage = Stage::Running;
+    let second = regrouping.start(files.volume(), InodeNo::ROOT, RegroupRequest::default());
+    let said = second.expect_err("refused").to_string();
+    assert!(said.contains("under way") && said.contains("cffs regroup --stop"), "{said}");
+    regrouping.stop();
+    job.join().expect("it ended");
+    files.close().expect("closed");
+}
+
+#[test]
 fn it_continues_when_callers_have_had_their_turn() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
