@@ -145,7 +145,7 @@ pub struct FragRun {
 
 impl FragRun {
     /// Takes the first `len` fragments; `None` if the run is shorter.
-    pub fn split_off(&mut self, len: u32) -> Option<FragRun> {
+    pub fn take_front(&mut self, len: u32) -> Option<FragRun> {
         let rest = self.len.checked_sub(len)?;
         let first = FragRun::new(self.start, len);
         *self = FragRun::new(first.end(), rest);

@@ -1,24 +1,23 @@
 //! Compaction: contents in use move out of clusters whose other contents are dead.
 //!
-//! A cluster is freed when the last reference to it goes. Until then, contents that were deleted or rewritten
-//! take space in it. Compaction finds the references to a cluster while a walk passes its files, expands
-//! it, and compresses what is in use together with that of other such clusters.
+//! A cluster is freed when its last reference is removed. Until then, deleted and rewritten contents take
+//! space in it. Compaction collects the references to each cluster during a walk, expands clusters with
+//! enough dead contents, and compresses their live contents together.
 //!
 //! ```text
-//!   expand ── compress ──▶ │ place ── repoint files │ ──▶ write ──▶ epoch: the old clusters are free
-//!                          └──── gate closed ───────┘
+//!   expand ── compress ──▶ │ place │ ──▶ write ──▶ │ repoint files │ ──▶ epoch: the old clusters are free
+//!                          └ gate ─┘               └──── gate ─────┘
 //! ```
 //!
 //! Invariants: no epoch is written between expanding a cluster and repointing its files, so its run cannot
-//! be used again meanwhile. A compaction that finds no room changes nothing in memory, so it leaves nothing
-//! to be written.
+//! be used again meanwhile. A file is pointed to a new cluster once that is written, because readers take no
+//! gate. A compaction that finds no room changes nothing in memory, so it leaves nothing to be written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::alloc::Clusters;
-use crate::cache::WriteSet;
-use crate::device::Patient;
+use crate::device::{Failure, Patient};
 use crate::epoch::{EpochKind, EpochWriter};
 use crate::error::{Error, Result};
 use crate::format::cluster::Compressor;
@@ -27,22 +26,28 @@ use crate::format::superblock::Compression;
 use crate::inode::{MovedPart, VnodeState, WriteBack};
 use crate::units::{FragRun, InodeNo};
 
-/// A cluster is compacted if at least this part of its contents is dead.
+/// A cluster is compacted if at least one in this many of its fragments is dead.
 const DEAD_PART: u32 = 4;
-/// The clusters whose references a walk collects at a time. A walk passes directories that share a cluster
-/// soon after each other.
+/// The most clusters whose references are collected at a time. Directories that share a cluster are close to
+/// each other in a walk.
 const SURVEYED_MAX: usize = 4096;
-/// The new clusters of one epoch.
+/// The most old clusters that one epoch compacts.
 const BATCH_CLUSTERS: usize = 64;
-/// The level if new contents are not compressed any more.
+/// The compression level if the volume no longer compresses new contents.
 const DEFAULT_LEVEL: i32 = 1;
 
 /// The references to a cluster that a walk has found.
 #[derive(Default)]
 struct Found {
-    extents: Vec<(InodeNo, Extent)>,
+    /// By file and position. A file with several names is passed several times.
+    extents: BTreeMap<(InodeNo, u64), Extent>,
+}
+
+impl Found {
     /// Fragments of the expanded contents that are in use.
-    live: u32,
+    fn live(&self) -> u32 {
+        self.extents.values().map(|extent| extent.len).sum()
+    }
 }
 
 /// A cluster in which much is dead.
@@ -52,7 +57,7 @@ type Sparse = (FragRun, Found);
 #[derive(Default)]
 pub(super) struct Survey {
     clusters: HashMap<FragRun, Found>,
-    /// Those all of whose references were found and in which much is dead, in the order of the walk.
+    /// Clusters with all references found and enough dead contents, in the order of the walk.
     sparse: Vec<Sparse>,
 }
 
@@ -90,15 +95,16 @@ impl<'a> Compactor<'a> {
 
     /// Notes the references of a file to clusters.
     pub(super) fn pass(&mut self, file: &VnodeState) -> Result<()> {
-        let Some(map) = file.inode.map() else { return Ok(()) };
+        let Some(map) = file.inode.map().filter(|_| file.inode.protection.is_empty()) else {
+            return Ok(());
+        };
         for extent in map.iter().filter(|extent| extent.cluster.is_some()) {
             if self.survey.clusters.len() >= SURVEYED_MAX {
                 self.survey.clusters.clear();
             }
             let run = extent.run();
             let found = self.survey.clusters.entry(run).or_default();
-            found.extents.push((file.inode.ino, *extent));
-            found.live += extent.len;
+            found.extents.insert((file.inode.ino, extent.logical), *extent);
             let references = Clusters::of(&self.writer.inodes.alloc).references_to(run)?;
             if found.extents.len() == usize::from(references)
                 && let Some(found) = self.survey.clusters.remove(&run)
@@ -113,7 +119,7 @@ impl<'a> Compactor<'a> {
     /// Whether a full cluster with these contents in use would be compacted.
     fn may_be_sparse(&self, found: &Found) -> bool {
         let full = self.fragments_max();
-        found.live <= full - full / DEAD_PART
+        found.live() <= full - full / DEAD_PART
     }
 
     fn fragments_max(&self) -> u32 {
@@ -149,15 +155,16 @@ impl<'a> Compactor<'a> {
         let mut progress = self.writer.epochs.lock();
         self.writer.check_writable()?;
         let inodes = &*self.writer.inodes;
-        let mut write_back = WriteBack::new(inodes, WriteSet::default());
+        let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut compacted = Compacted::default();
-        let mut left = Vec::new();
+        let (mut placed, mut left) = (Vec::new(), Vec::new());
+        let latch = |error: &Error| self.writer.latch(error);
         let level = match self.writer.superblock().compression {
             Compression::Zstd(level) => level.into(),
             Compression::Off => DEFAULT_LEVEL,
         };
         let mut compressor = Compressor::new(level).map_err(Error::Io)?;
-        Clusters::of(&inodes.alloc).reserve_run()?;
+        Clusters::of(&inodes.alloc).reserve_compaction_run()?;
         let encode = |group: Group| {
             // At least a fragment is gained, and a cluster takes at least a block.
             let fragments_max = group.old_fragments().checked_sub(1)?;
@@ -173,26 +180,37 @@ impl<'a> Compactor<'a> {
         {
             let _gate = self.writer.gate.write();
             for (group, stored) in groups {
-                match write_back.move_cluster(&group.parts, stored)? {
-                    Some(run) => {
-                        compacted.clusters += group.old.len() as u64;
-                        let freed = group.old_fragments().saturating_sub(run.len);
-                        compacted.fragments += u64::from(freed);
-                    }
+                match write_back.place_moved(&group.parts, stored).inspect_err(latch)? {
+                    Some(run) => placed.push((group, run)),
                     None => left.extend(group.old),
                 }
             }
         }
-        if compacted.clusters > 0 {
+        if !placed.is_empty() {
             progress.early.is_in_motion = true;
-            inodes.write_ahead(write_back.writes).inspect_err(|error| self.writer.latch(error))?;
+            let writes = std::mem::replace(&mut write_back.writes, inodes.cache.write_set());
+            inodes.write_ahead(writes).inspect_err(latch)?;
+            // Readers may follow a file to its new cluster from here on, so it has to be written.
+            let gate = self.writer.gate.write();
+            for (group, run) in placed {
+                let mut all_moved = true;
+                for part in &group.parts {
+                    all_moved &= write_back.repoint(part, run).inspect_err(latch)?;
+                }
+                if all_moved {
+                    compacted.clusters += group.old.len() as u64;
+                    let freed = group.old_fragments().saturating_sub(run.len);
+                    compacted.fragments += u64::from(freed);
+                }
+            }
+            drop(gate);
             self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         Ok((compacted, left))
     }
 
-    /// Expands clusters, and puts what is in use in them together up to the length of a cluster. Those in
-    /// which too little is dead are left out, and so are those that cannot be read.
+    /// Expands clusters, and groups their live contents up to the length of a cluster. Leaves out unreadable
+    /// clusters, and those with too few dead contents.
     fn group(&self, batch: Vec<Sparse>) -> Result<Vec<Group>> {
         let inodes = &*self.writer.inodes;
         let fragment_bytes = inodes.layout.fragment_bytes;
@@ -200,25 +218,30 @@ impl<'a> Compactor<'a> {
         let mut groups = Vec::new();
         let mut open = Group::default();
         for (run, found) in batch {
-            let Some((ino, _)) = found.extents.first() else { continue };
+            let Some(((ino, _), _)) = found.extents.first_key_value() else { continue };
             let raw = match self.expand(*ino, run) {
                 Ok(raw) => raw,
                 Err(Error::Stale | Error::Corruption(_)) => continue,
+                Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => continue,
                 Err(error) => return Err(error),
             };
             let fragments = (raw.len() as u32).div_ceil(fragment_bytes);
-            let dead = fragments.saturating_sub(found.live);
+            let dead = fragments.saturating_sub(found.live());
             if dead == 0 || dead < fragments / DEAD_PART {
                 continue;
             }
-            if open.raw.len() + (found.live * fragment_bytes) as usize > full_bytes {
+            if open.raw.len() + (found.live() * fragment_bytes) as usize > full_bytes {
                 groups.push(std::mem::take(&mut open));
             }
-            for (ino, extent) in &found.extents {
+            for ((ino, _), extent) in &found.extents {
                 let Ok(vnode) = self.writer.vnode(*ino) else { continue };
                 let Some(of) = extent.cluster else { continue };
                 let first = u32::from(of.offset) * fragment_bytes;
                 let end = (first + extent.len * fragment_bytes) as usize;
+                // Only the last fragment may be cut off.
+                if end >= raw.len() + fragment_bytes as usize {
+                    continue;
+                }
                 let Some(bytes) = raw.get(first as usize..end.min(raw.len())) else { continue };
                 let offset = open.raw.len() as u32 / fragment_bytes;
                 open.raw.extend_from_slice(bytes);
@@ -235,6 +258,11 @@ impl<'a> Compactor<'a> {
     fn expand(&self, ino: InodeNo, run: FragRun) -> Result<Arc<Vec<u8>>> {
         let vnode = self.writer.vnode(ino)?;
         let file = vnode.state.read();
+        // The cluster may be gone since the walk passed it.
+        let mut extents = file.inode.map().into_iter().flat_map(|map| map.iter());
+        if !extents.any(|extent| extent.cluster.is_some() && extent.run() == run) {
+            return Err(Error::Stale);
+        }
         self.writer.noted_contents(self.writer.inodes.contents().expand(&file, run))
     }
 }

@@ -5,7 +5,7 @@
 //! no extent refers to any more is freed with that epoch, like all that the epoch frees.
 //!
 //! The counts on the device are those of the last clean point, and leave out files without a name: after a
-//! crash nothing points to these.
+//! crash, nothing refers to such files.
 
 use super::group::{Among, Group};
 use super::place::Request;
@@ -14,8 +14,8 @@ use super::{Allocator, State};
 use crate::error::{Corruption, Result};
 use crate::units::{CgIndex, FragNo, FragRun};
 
-/// The run that is reserved for compaction: long enough for one cluster.
-const COMPACTION_RUN_FRAGMENTS: u32 = 64;
+/// Compaction reserves the length of an expanded cluster, and on a tiny volume one in this many fragments.
+const RESERVE_PART_MIN: u64 = 16;
 
 /// A reference that came or went.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +85,17 @@ impl<'a> Clusters<'a> {
 
     /// Fragments that are kept for compaction, which frees more than it takes, but only with its epoch.
     pub(super) fn reserve_fragments(&self) -> u64 {
-        if self.0.layout.count_blocks == 0 { 0 } else { COMPACTION_RUN_FRAGMENTS.into() }
+        let Clusters(Allocator { layout, cache, .. }) = self;
+        if layout.count_blocks == 0 {
+            return 0;
+        }
+        let cluster = cache.tuning().writing.cluster_bytes / u64::from(layout.fragment_bytes);
+        cluster.min(layout.allocatable_fragments() / RESERVE_PART_MIN)
     }
 
     /// Takes fragments from the run that is reserved for compaction.
     fn take_reserved(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
-        let Some(run) = state.compaction_run.split_off(len) else { return Ok(None) };
+        let Some(run) = state.compaction_run.take_front(len) else { return Ok(None) };
         let cg = self.0.layout.cg_of_fragment(run.start);
         let at = self.0.in_group(cg, run.start);
         // Files may have been moved there.
@@ -99,13 +104,13 @@ impl<'a> Clusters<'a> {
     }
 
     /// Reserves a run for compaction if a group in use has one.
-    pub fn reserve_run(&self) -> Result<()> {
+    pub fn reserve_compaction_run(&self) -> Result<()> {
         let Clusters(alloc) = self;
         if alloc.layout.count_blocks == 0 {
             return Ok(());
         }
         let mut state = alloc.lock();
-        let wanted = COMPACTION_RUN_FRAGMENTS;
+        let wanted = self.reserve_fragments() as u32;
         if state.compaction_run.len >= wanted {
             return Ok(());
         }
@@ -177,7 +182,8 @@ impl<'a> Clusters<'a> {
         runs.dedup();
         let changed = |run: FragRun| {
             let now = self.references(state, run.start)?;
-            // Of files without a name, references that remain in memory do not count.
+            // The counts on the device leave out files without a name, so they may change although those in
+            // memory do not.
             self.0.group(state, self.0.layout.cg_of_fragment(run.start))?.dirty = true;
             let before = state.references_before.get(&run.start).copied().unwrap_or(now);
             Ok(ChangedCluster { run, before, now })
@@ -242,8 +248,8 @@ impl Group {
         }
     }
 
-    /// The counts of references as they go to the device, in `bytes` bytes. The blocks of `before` have
-    /// these counts there.
+    /// The counts of references as they go to the device, in `bytes` bytes. `before` has the counts of
+    /// blocks for which the device keeps another count than memory.
     pub(super) fn save_references(&self, bytes: usize, before: &[(u32, u8)]) -> Vec<u8> {
         assert!(self.references.len() <= bytes, "a count for each block");
         let mut counts = self.references.clone();

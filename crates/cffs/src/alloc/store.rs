@@ -117,8 +117,8 @@ impl Allocator {
     }
 
     /// Adds the changed groups to the writes of an epoch, and their counts to the superblock. The runs that
-    /// the epoch frees count as free, and so does the space of files without a name; their references to
-    /// clusters do not count. Call with the gate closed.
+    /// the epoch frees count as free, and so does the space of files without a name; the references of
+    /// such files to clusters do not count. Call with the gate closed.
     pub fn save(
         &self,
         writes: &mut WriteSet,

@@ -7,7 +7,8 @@ use crate::lock::Rule;
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
 
-/// Whether an epoch may free space for a change that found none. A change that fails again asks the next one.
+/// Tries to free space for a change that found none; true if a retry may succeed. If that fails as well, the
+/// next one is called.
 type Hope<'a> = &'a dyn Fn() -> bool;
 
 impl EpochWriter {

@@ -1,8 +1,8 @@
 //! References to clusters after a crash: recovery counts those that the intent log lists.
 //!
-//! A cluster that existed at the clean point has the references of then, without those of files that the log
-//! lists for it, and with those that the walk found these files to have now. All references to a cluster that
-//! is new, or whose place was used again, are of files that the walk has found.
+//! The count of a cluster that existed at the clean point is the count of then, less the references that the
+//! listed files had, plus those that the walk found in them. Only files that the walk has found refer to a
+//! cluster that is new or in reused space.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::units::{CgIndex, FragNo, FragRun, InodeNo};
 const FIRST: InodeNo = InodeNo(0);
 const LAST: InodeNo = InodeNo(u64::MAX);
 
-/// The references to all clusters for which they may have changed.
+/// The counts of references to the clusters that the log lists.
 #[derive(Debug, Default)]
 pub(super) struct ClusterCounts(BTreeMap<FragNo, u8>);
 
@@ -48,8 +48,9 @@ impl ClusterCounts {
                 };
                 i64::from(*before) + files.map(change).sum::<i64>()
             };
-            let count = u8::try_from(count)
-                .map_err(|_| "a cluster has fewer references than its files, or too many")?;
+            let count = u8::try_from(count).map_err(
+                |_| "the count of references to a cluster would be negative or above 255",
+            )?;
             if count == 0 && *before > 0 {
                 unreferenced.push(*run);
             }
@@ -63,11 +64,44 @@ impl ClusterCounts {
         let start = layout.cg_start(cg);
         let first = layout.block_start(start);
         let end = FragNo(first.0 + u64::from(layout.cg_fragments(cg)));
-        let mut is_different = false;
+        // One cluster may have begun in a block after another one, at another fragment, and one of them is
+        // gone.
+        let mut in_blocks: BTreeMap<usize, u8> = BTreeMap::new();
         for (at, count) in self.0.range(first..end) {
             let block = (layout.block_of(*at).0 - start.0) as usize;
-            is_different |= std::mem::replace(&mut counts[block], *count) != *count;
+            let kept = in_blocks.entry(block).or_default();
+            *kept = (*kept).max(*count);
+        }
+        let mut is_different = false;
+        for (block, count) in in_blocks {
+            is_different |= std::mem::replace(&mut counts[block], count) != count;
         }
         is_different
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::mkfs::{self, MkfsOptions};
+
+    /// A cluster can begin in a block in which another one began, at another fragment.
+    #[test]
+    fn a_block_has_the_count_of_the_cluster_that_remains() {
+        let device = MemoryDevice::new(16 << 20);
+        let compression = Some(crate::format::superblock::Compression::Zstd(1));
+        let options = MkfsOptions { compression, ..MkfsOptions::default() };
+        let layout = Layout::new(&mkfs::make(&device, &options).expect("made"));
+        let start = layout.block_start(layout.cg_start(CgIndex(0))).0;
+        let block = 100;
+        let first = start + block as u64 * u64::from(layout.block_fragments());
+        for (at_first, later) in [(3, 0), (0, 3)] {
+            let listed = [(FragNo(first), at_first), (FragNo(first + 2), later)];
+            let counts = ClusterCounts(listed.into_iter().collect());
+            let mut bytes = vec![0; layout.count_bytes()];
+            assert!(counts.apply(&layout, CgIndex(0), &mut bytes));
+            assert_eq!(bytes[block], 3);
+        }
     }
 }

@@ -316,9 +316,9 @@ impl FastRecovery<'_, '_> {
             free = (free + u64::from(header.free_fragments)).saturating_sub(before.into());
             let sum = bitmap_checksum(&bitmap);
             let is_torn = self.walk.scope.as_ref().is_some_and(|scope| scope.settling);
-            let has_counts = !clusters.apply(&layout, CgIndex(cg), &mut counts);
+            let are_counts_right = !clusters.apply(&layout, CgIndex(cg), &mut counts);
             let is_made = cg < self.walk.meta.superblock.cgs_made;
-            if sum == header.bitmap_checksum && has_counts && !is_torn && is_made {
+            if sum == header.bitmap_checksum && are_counts_right && !is_torn && is_made {
                 continue;
             }
             header.bitmap_checksum = sum;

@@ -68,8 +68,8 @@ impl UsedMap {
         is_free
     }
 
-    /// Takes a reference to a cluster back; the run of the last one is free again. In a fast check there may
-    /// be others that the walk does not see, so the run is not among those released.
+    /// Takes a reference to a cluster back; without references its run is free again. In a fast check, files
+    /// outside of the walk may refer to it, so the run is not added to those released.
     pub fn release_cluster(&mut self, run: FragRun) {
         let found = self.clusters.get_mut(&run.start).filter(|(len, _)| *len == run.len);
         let Some((_, references)) = found else { return };

@@ -42,9 +42,14 @@ pub struct MovedPart {
 
 impl MovedPart {
     /// Whether the file has the extent, and a name.
-    fn is_current(&self) -> bool {
-        let file = self.vnode.state.read();
-        let has_extent = |map: &ExtentMap| map.iter().any(|extent| *extent == self.extent);
+    fn is_current(&self, file: &VnodeState) -> bool {
+        let Some(of) = self.extent.cluster else { return false };
+        let place = Mapping::InCluster {
+            run: self.extent.run(),
+            offset: of.offset.into(),
+            len: self.extent.len.into(),
+        };
+        let has_extent = |map: &ExtentMap| map.find(FileFrag(self.extent.logical)) == place;
         file.container.is_some()
             && file.inode.protection.is_empty()
             && file.inode.map().is_some_and(has_extent)
@@ -164,17 +169,12 @@ impl WriteBack<'_> {
         Ok(Some(run))
     }
 
-    /// Moves contents into a new cluster and points their files there. A file that has changed meanwhile
-    /// keeps its extent. `None` if nothing moves, because there is no room.
-    pub fn move_cluster(
-        &mut self,
-        parts: &[MovedPart],
-        stored: Vec<u8>,
-    ) -> Result<Option<FragRun>> {
+    /// Chooses a run for a cluster of contents that move, with a reference for each part, and adds it to the
+    /// writes. `None` if no space was found. Files are [repointed](WriteBack::repoint) once it is written.
+    pub fn place_moved(&mut self, parts: &[MovedPart], stored: Vec<u8>) -> Result<Option<FragRun>> {
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let len = stored.len().div_ceil(fragment_bytes) as u32;
         let len = len.max(self.layout.block_fragments());
-        let parts: Vec<&MovedPart> = parts.iter().filter(|part| part.is_current()).collect();
         let (Some(first), Ok(references)) = (parts.first(), u8::try_from(parts.len())) else {
             return Ok(None);
         };
@@ -193,23 +193,23 @@ impl WriteBack<'_> {
             replaces: false,
             room: 0,
         };
-        let placed = self.put_cluster(&request, references, Spender::Compaction, stored)?;
-        if let Some(run) = placed {
-            parts.into_iter().try_for_each(|part| self.repoint(part, run))?;
-        }
-        Ok(placed)
+        self.put_cluster(&request, references, Spender::Compaction, stored)
     }
 
-    /// Points a file to its part of the cluster in `run`.
-    fn repoint(&self, part: &MovedPart, run: FragRun) -> Result<()> {
+    /// Points a file to its part of the cluster in `run`, which is written. Returns false, and the cluster has
+    /// one reference less, if the file has changed meanwhile or there is no space for its extents.
+    pub fn repoint(&self, part: &MovedPart, run: FragRun) -> Result<bool> {
         let extent = &part.extent;
         let mut file = VnodeGuard::new(&part.vnode);
-        match self.space.promise_spill(&mut file, 1, true) {
+        let promised = match part.is_current(&file) {
+            true => self.space.promise_spill(&mut file, 1, true),
+            false => Err(Error::NoSpace),
+        };
+        match promised {
             Ok(()) => {}
-            // The file stays where it is.
             Err(Error::NoSpace) => {
                 Clusters::of(self.alloc).release(run);
-                return Ok(());
+                return Ok(false);
             }
             Err(error) => return Err(error),
         }
@@ -218,7 +218,7 @@ impl WriteBack<'_> {
             map.insert_in_cluster(Extent::of_cluster(extent.logical, extent.len, run, part.offset));
         }
         self.inodes.mark_dirty(&mut file);
-        Ok(())
+        Ok(true)
     }
 
     /// Points a file to its part of the cluster that takes `run`. Returns the pages that are in flight from

@@ -86,7 +86,7 @@ pub struct IntentLog {
     checksum: Checksum,
     state: Mutex<State>,
     /// Changes of references to clusters since the volume was opened.
-    removed: AtomicU64,
+    reference_changes: AtomicU64,
 }
 
 /// The fill level of the log.
@@ -116,7 +116,7 @@ impl IntentLog {
             layout,
             checksum,
             state: Mutex::new(Rank::Leaf, State::default()),
-            removed: AtomicU64::new(0),
+            reference_changes: AtomicU64::new(0),
         };
         intent_log.begin(generation);
         intent_log
@@ -128,7 +128,6 @@ impl IntentLog {
         let tail = vec![0; self.layout.block_bytes as usize];
         let position = Position { generation, ..Position::default() };
         let state = &mut *self.state.lock();
-        assert!(state.referred.is_empty(), "changes of references go with an epoch");
         *state = State { position, tail, ..State::default() };
     }
 
@@ -216,11 +215,11 @@ impl IntentLog {
         self.referred(file, clusters);
     }
 
-    /// Notes that references of a file to clusters change, or will not count any more; each cluster with the
-    /// extents that refer to it before. References of files without a name do not count.
+    /// Notes the clusters to which a file's references change or stop counting, each with the number of
+    /// extents that referred to it before. References of files without a name do not count.
     pub fn referred(&self, file: &VnodeState, clusters: Vec<(FragRun, u8)>) {
         if !clusters.is_empty() && file.container.is_some() {
-            self.removed.fetch_add(clusters.len() as u64, Ordering::Relaxed);
+            self.reference_changes.fetch_add(clusters.len() as u64, Ordering::Relaxed);
             let ino = file.inode.ino;
             let changes = clusters.into_iter().map(|(run, before)| (ino, run, before));
             self.state.lock().referred.extend(changes);
@@ -228,8 +227,8 @@ impl IntentLog {
     }
 
     /// How often references of files to clusters changed since the volume was opened.
-    pub fn removed_references(&self) -> u64 {
-        self.removed.load(Ordering::Relaxed)
+    pub fn reference_changes(&self) -> u64 {
+        self.reference_changes.load(Ordering::Relaxed)
     }
 
     /// Takes the space of files that lost their last name.

@@ -48,14 +48,18 @@ pub struct Removed {
     pub released: Vec<FragRun>,
     /// Clusters that gained a reference, because a hole split an extent in two.
     pub shared: Vec<FragRun>,
-    /// These clusters, with the extents of the map that referred to each before.
+    /// The clusters of removed extents, with the number of the map's extents that referred to each before.
     pub referred: Vec<(FragRun, u8)>,
 }
 
 impl Removed {
-    /// Whether the map gave up nothing.
+    /// Whether nothing changed. An extent of a cluster that became shorter frees nothing, but the intent log
+    /// records it, so the inode must go with the same epoch.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.released.is_empty() && self.shared.is_empty()
+        self.runs.is_empty()
+            && self.released.is_empty()
+            && self.shared.is_empty()
+            && self.referred.is_empty()
     }
 }
 
@@ -69,6 +73,9 @@ struct Leaf {
 /// Approximate memory of a leaf of the tree.
 const LEAF_BYTES: u64 = 48;
 
+/// The most extents that a change of one in a cluster goes through.
+const COUNTED_EXTENTS: usize = 64;
+
 /// The extents of a file. Many files are in memory and few have a tree, so the tree is allocated separately.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
@@ -79,6 +86,9 @@ pub struct ExtentMap {
     unwritten_count: u32,
     extents: Extents,
     tree: Option<Box<Tree>>,
+    /// Of a file with more than [`COUNTED_EXTENTS`], once a change asked for it: the clusters that extents
+    /// refer to, with the number of these extents.
+    clusters: Option<Box<BTreeMap<FragRun, u8>>>,
 }
 
 /// The blocks of the device with the extents that do not lie in the inode.
@@ -329,23 +339,41 @@ impl ExtentMap {
     }
 
     /// Those of these runs that are clusters, with the number of extents that refer to each.
-    fn clusters(&self, runs: impl Iterator<Item = FragRun>) -> Vec<(FragRun, u8)> {
-        let mut found: BTreeMap<FragRun, u8> = runs.map(|run| (run, 0)).collect();
-        for extent in self.iter().filter(|extent| extent.cluster.is_some()) {
-            if let Some(count) = found.get_mut(&extent.run()) {
-                *count = count.saturating_add(1);
-            }
+    fn clusters(&mut self, runs: impl Iterator<Item = FragRun>) -> Vec<(FragRun, u8)> {
+        let mut runs: Vec<FragRun> = runs.collect();
+        runs.sort_unstable();
+        runs.dedup();
+        if self.extents.len() <= COUNTED_EXTENTS {
+            let counts = self.count_clusters();
+            return runs.into_iter().filter_map(|run| Some((run, *counts.get(&run)?))).collect();
         }
-        found.into_iter().filter(|(_, count)| *count > 0).collect()
+        if self.clusters.is_none() {
+            self.clusters = Some(Box::new(self.count_clusters()));
+        }
+        let counts = self.clusters.as_deref();
+        let count = |run: FragRun| Some((run, *counts?.get(&run)?));
+        runs.into_iter().filter_map(count).collect()
+    }
+
+    fn count_clusters(&self) -> BTreeMap<FragRun, u8> {
+        let mut counts = BTreeMap::new();
+        for extent in self.iter().filter(|extent| extent.cluster.is_some()) {
+            let count: &mut u8 = counts.entry(extent.run()).or_default();
+            *count = count.saturating_add(1);
+        }
+        counts
     }
 
     /// The clusters that the map refers to, with the number of extents that refer to each.
     pub fn all_clusters(&self) -> Vec<(FragRun, u8)> {
-        let in_clusters = self.iter().filter(|extent| extent.cluster.is_some());
-        self.clusters(in_clusters.map(Extent::run))
+        self.count_clusters().into_iter().collect()
     }
 
     fn put(&mut self, extent: Extent, direct: bool) {
+        if let (Some(counts), Some(_)) = (&mut self.clusters, extent.cluster) {
+            let count = counts.entry(extent.run()).or_default();
+            *count = count.saturating_add(1);
+        }
         self.extents.insert(Kept { extent, direct });
         self.direct_count += u32::from(direct);
         self.unwritten_count += u32::from(extent.unwritten);
@@ -353,6 +381,15 @@ impl ExtentMap {
 
     fn take_out(&mut self, logical: u64) -> bool {
         let kept = self.extents.remove(logical);
+        if let (Some(counts), Some(Kept { extent, .. })) = (&mut self.clusters, &kept)
+            && extent.cluster.is_some()
+            && let Some(count) = counts.get_mut(&extent.run())
+        {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&extent.run());
+            }
+        }
         let direct = kept.is_some_and(|kept| kept.direct);
         self.direct_count -= u32::from(direct);
         self.unwritten_count -= u32::from(kept.is_some_and(|kept| kept.extent.unwritten));

@@ -189,7 +189,7 @@ impl Volume {
             volume.writer.mark_mounted()?;
             let inodes = volume.inodes();
             inodes.alloc.fill_pool()?;
-            Clusters::of(&inodes.alloc).reserve_run()?;
+            Clusters::of(&inodes.alloc).reserve_compaction_run()?;
             inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
         }
         Ok(volume)

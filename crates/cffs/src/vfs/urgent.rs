@@ -1,12 +1,14 @@
 //! Compaction for a change that finds no space: dead contents of clusters are freed before the change fails.
 
+use std::time::Instant;
+
 use super::Volume;
 use crate::admin::{Pending, Regrouper};
 use crate::error::Result;
 use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
-/// The bytes that one change frees before it is tried again. The next one goes on where it stopped.
+/// A compaction ends when it has freed this many bytes. The next one continues from there.
 const WANTED_BYTES: u64 = 4 << 20;
 
 /// Calls `run` with what may free space for a change that finds none: deletions that are under way, and then
@@ -17,21 +19,28 @@ pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> boo
     run(&[&deletions, &|| volume.urgent.gain_space(&regrouper)])
 }
 
+/// A walk that frees nothing is followed by a rest of this many times its duration, unless this many
+/// references change.
+const REST_FACTOR: u32 = 10;
+const WORTHWHILE_CHANGES: u64 = 256;
+
 /// The walk of the volume that urgent compactions share.
 pub(super) struct UrgentCompaction(Mutex<Walk>);
 
 struct Walk {
     /// The directories that remain.
     pending: Vec<Pending>,
-    /// The references to clusters that were removed when the walk began.
+    /// The count of reference changes when the walk began.
     began_at: u64,
-    /// The same when the last complete walk began: without more of them, another walk finds nothing.
+    /// That count when the last complete walk began: while it is the same, another walk finds nothing.
     complete_at: Option<u64>,
+    /// After a walk that freed nothing, no other one begins until then if few references have changed.
+    rests_until: Option<Instant>,
 }
 
 impl UrgentCompaction {
     pub(super) fn new() -> UrgentCompaction {
-        let walk = Walk { pending: Vec::new(), began_at: 0, complete_at: None };
+        let walk = Walk { pending: Vec::new(), began_at: 0, complete_at: None, rests_until: None };
         UrgentCompaction(Mutex::new(Rank::Compaction, walk))
     }
 
@@ -47,23 +56,26 @@ impl UrgentCompaction {
         }
         let walk = &mut *self.0.lock();
         if walk.pending.is_empty() {
-            let removed = regrouper.removed_references();
-            if walk.complete_at == Some(removed) {
+            let changes = regrouper.reference_changes();
+            let more = walk.complete_at.map_or(u64::MAX, |before| changes.saturating_sub(before));
+            let rests = walk.rests_until.is_some_and(|until| Instant::now() < until);
+            if more == 0 || more < WORTHWHILE_CHANGES && rests {
                 return Ok(false);
             }
-            walk.began_at = removed;
+            walk.began_at = changes;
             walk.pending.push(Pending::tree(InodeNo::ROOT));
         }
-        let freed = match regrouper.compact(&mut walk.pending, WANTED_BYTES) {
-            Err(error) => {
-                walk.pending.clear();
-                return Err(error);
-            }
-            freed => freed?,
-        };
+        let begun = Instant::now();
+        let freed = regrouper.compact(&mut walk.pending, WANTED_BYTES);
+        if freed.is_err() {
+            walk.pending.clear();
+        }
         if walk.pending.is_empty() {
             walk.complete_at = Some(walk.began_at);
         }
-        Ok(freed > 0)
+        if *freed.as_ref().unwrap_or(&0) == 0 {
+            walk.rests_until = Some(Instant::now() + begun.elapsed() * REST_FACTOR);
+        }
+        Ok(freed? > 0)
     }
 }

@@ -291,6 +291,15 @@ fn cluster_stories() -> Vec<Vec<Op>> {
         vec![UnlinkInUse("big"), Sync, CleanPoint, Fill("c", 6, 3000), NameAgain("d/n"), Sync],
         vec![Link(one, "e/n"), Sync, Unlink(one), Sync, Unlink("e/n"), Sync],
         vec![Fill("d/s", 20, 3000), WriteEarly, Sync, Empty("d/s", 19), Sync],
+        vec![Append("big", 9000), WriteEarly, Append("big", 9000), Fsync("d/f")],
+        vec![
+            Append("big", 70_000),
+            WriteEarly,
+            Append("big", 300),
+            Fsync("d/f"),
+            Unlink("g"),
+            Sync,
+        ],
         vec![Empty("c", 4), Sync, Regroup, Sync],
         vec![Empty("c", 5), Regroup, Unlink("c/one of many files, number 5"), Sync],
         vec![Truncate("big", 70_000), Sync, Write("big", 30_000, 9000), Sync, Unlink("big"), Sync],
@@ -328,7 +337,7 @@ fn each_mutant_of_clusters_is_caught() {
         let mut stories = cluster_stories().into_iter();
         let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
         println!("{mutant:?} was caught by story {caught:?}");
-        assert!(caught.is_some(), "{mutant:?} is not missed");
+        assert!(caught.is_some(), "{mutant:?} was not caught");
     }
 }
 
@@ -389,7 +398,7 @@ fn every_part_of_moving_is_missed() {
         for mut kinds in [0..KINDS, SCATTERED..SCATTERED + KINDS] {
             let caught = kinds.find(is_caught);
             println!("{mutant:?} was caught on a volume of kind {caught:?}");
-            assert!(caught.is_some(), "{mutant:?} is not missed");
+            assert!(caught.is_some(), "{mutant:?} was not caught");
         }
     }
 }
@@ -437,7 +446,7 @@ fn the_phase_of_vacated_names_is_missed() {
             |kind: &u64| stories.iter().any(|calls| explorer.run_calls(*kind, calls).is_err());
         let caught = (0..KINDS).find(is_caught);
         println!("{mutant:?} was caught on a volume of kind {caught:?}");
-        assert!(caught.is_some(), "{mutant:?} is not missed");
+        assert!(caught.is_some(), "{mutant:?} was not caught");
     }
 }
 

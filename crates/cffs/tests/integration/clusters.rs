@@ -228,7 +228,7 @@ fn a_full_volume_compacts_clusters_before_a_change_fails() {
             volume.unlink(&Caller::ROOT, dir(number), name(number).as_bytes()).expect("unlinked");
         }
         volume.sync().expect("synced");
-        // The last file of the first time may be there, without all of its contents.
+        // The last file of the first round may exist, with only part of its contents.
         let first = count + 1;
         let more = (first..).take_while(is_made).count() as u64;
         println!("{count} files, then {more} more");

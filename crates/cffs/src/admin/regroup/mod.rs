@@ -61,7 +61,7 @@ pub struct RegroupProgress {
     pub protected: u64,
     /// Files that stay because their contents cannot be read, or do not match their checksum.
     pub damaged: u64,
-    /// Space that dead contents of clusters took, and that is free now, in bytes.
+    /// Space of dead contents in clusters that compaction freed, in bytes.
     #[serde(default)]
     pub freed_bytes: u64,
 }
@@ -157,10 +157,8 @@ impl<'a> Regrouper<'a> {
             self.writer.commit()?;
         }
         let progress = RegroupProgress::default();
-        let compacts = self.has_clusters() && !options.dry_run;
-        let compactor = compacts.then(|| Compactor::new(self.writer));
         let mut work =
-            Regrouping { regrouper: self, options: *options, progress, compactor, watch };
+            Regrouping { regrouper: self, options: *options, progress, compactor: None, watch };
         let ended = regroup(&mut work);
         self.writer.inodes.alloc.end_moving()?;
         ended.map(|_| work.progress)
@@ -171,12 +169,12 @@ impl<'a> Regrouper<'a> {
         self.writer.inodes.layout.count_blocks > 0
     }
 
-    /// The references to clusters that were removed since the volume was opened.
-    pub(crate) fn removed_references(&self) -> u64 {
-        self.writer.inodes.intent_log.removed_references()
+    /// How often references to clusters changed since the volume was opened.
+    pub(crate) fn reference_changes(&self) -> u64 {
+        self.writer.inodes.intent_log.reference_changes()
     }
 
-    /// Compacts the clusters of trees until this many bytes are free, and returns how many are. The
+    /// Compacts the clusters of trees until this many bytes were freed, and returns how many were. The
     /// directories that remain stay in `pending`.
     pub(crate) fn compact(&self, pending: &mut Vec<Pending>, wanted_bytes: u64) -> Result<u64> {
         self.writer.commit()?;
@@ -187,7 +185,8 @@ impl<'a> Regrouper<'a> {
             && let Some(Pending { dir, .. }) = pending.pop()
         {
             let (files, directories) = match self.list(dir) {
-                Err(Error::Stale) => continue,
+                Err(Error::Stale | Error::Corruption(_)) => continue,
+                Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => continue,
                 listed => listed?,
             };
             pending.extend(directories.into_iter().rev().map(Pending::tree));
@@ -342,6 +341,9 @@ struct Regrouping<'a> {
 impl Regrouping<'_> {
     /// Goes through trees. The directories that remain when `watch` ends it stay in `pending`.
     fn trees(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
+        if self.regrouper.has_clusters() && !self.options.dry_run {
+            self.compactor = Some(Compactor::new(self.regrouper.writer));
+        }
         let mut unit = Unit::new(&self.regrouper.writer.inodes);
         // The directories with files in the unit.
         let mut begun = Vec::new();
