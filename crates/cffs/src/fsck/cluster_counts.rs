@@ -16,7 +16,7 @@ const LAST: InodeNo = InodeNo(u64::MAX);
 
 /// The counts of references to the clusters that the log lists.
 #[derive(Debug, Default)]
-pub(super) struct ClusterCounts(BTreeMap<FragNo, u8>);
+pub(super) struct ClusterCounts(pub(super) BTreeMap<FragNo, u8>);
 
 impl ClusterCounts {
     /// Counts the references to the clusters that the log lists. Also returns those that lost their last one.
@@ -77,31 +77,5 @@ impl ClusterCounts {
             is_different |= std::mem::replace(&mut counts[block], count) != count;
         }
         is_different
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::MemoryDevice;
-    use crate::mkfs::{self, MkfsOptions};
-
-    /// A cluster can begin in a block in which another one began, at another fragment.
-    #[test]
-    fn a_block_has_the_count_of_the_cluster_that_remains() {
-        let device = MemoryDevice::new(16 << 20);
-        let compression = Some(crate::format::superblock::Compression::Zstd(1));
-        let options = MkfsOptions { compression, ..MkfsOptions::default() };
-        let layout = Layout::new(&mkfs::make(&device, &options).expect("made"));
-        let start = layout.block_start(layout.cg_start(CgIndex(0))).0;
-        let block = 100;
-        let first = start + block as u64 * u64::from(layout.block_fragments());
-        for (at_first, later) in [(3, 0), (0, 3)] {
-            let listed = [(FragNo(first), at_first), (FragNo(first + 2), later)];
-            let counts = ClusterCounts(listed.into_iter().collect());
-            let mut bytes = vec![0; layout.count_bytes()];
-            assert!(counts.apply(&layout, CgIndex(0), &mut bytes));
-            assert_eq!(bytes[block], 3);
-        }
     }
 }

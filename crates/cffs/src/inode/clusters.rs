@@ -196,8 +196,8 @@ impl WriteBack<'_> {
         self.put_cluster(&request, references, Spender::Compaction, stored)
     }
 
-    /// Points a file to its part of the cluster in `run`, which is written. Returns false, and the cluster has
-    /// one reference less, if the file has changed meanwhile or there is no space for its extents.
+    /// Points a file to its part of the cluster in `run`, which is written. Returns false, and the cluster
+    /// has one reference less, if the file has changed meanwhile or no space for its extents was found.
     pub fn repoint(&self, part: &MovedPart, run: FragRun) -> Result<bool> {
         let extent = &part.extent;
         let mut file = VnodeGuard::new(&part.vnode);

@@ -86,14 +86,14 @@ pub struct ExtentMap {
     unwritten_count: u32,
     extents: Extents,
     tree: Option<Box<Tree>>,
-    /// Of a file with more than [`COUNTED_EXTENTS`], once a change asked for it: the clusters that extents
-    /// refer to, with the number of these extents.
-    clusters: Option<Box<BTreeMap<FragRun, u8>>>,
 }
 
 /// The blocks of the device with the extents that do not lie in the inode.
 #[derive(Debug, Default)]
 struct Tree {
+    /// Of a file with more than [`COUNTED_EXTENTS`], once a change asked for it: the clusters that extents
+    /// refer to, with the number of these extents.
+    clusters: Option<BTreeMap<FragRun, u8>>,
     /// The leaves, each by the first fragment that belongs to it.
     leaves: BTreeMap<u64, Leaf>,
     /// The blocks above the leaves.
@@ -102,7 +102,8 @@ struct Tree {
     depth: u8,
 }
 
-static NO_TREE: Tree = Tree { leaves: BTreeMap::new(), inner: Vec::new(), root: None, depth: 0 };
+static NO_TREE: Tree =
+    Tree { clusters: None, leaves: BTreeMap::new(), inner: Vec::new(), root: None, depth: 0 };
 
 /// The services that writing a tree needs.
 pub trait TreeWriter {
@@ -347,12 +348,17 @@ impl ExtentMap {
             let counts = self.count_clusters();
             return runs.into_iter().filter_map(|run| Some((run, *counts.get(&run)?))).collect();
         }
-        if self.clusters.is_none() {
-            self.clusters = Some(Box::new(self.count_clusters()));
+        if self.tree().clusters.is_none() {
+            self.tree_mut().clusters = Some(self.count_clusters());
         }
-        let counts = self.clusters.as_deref();
+        let counts = self.tree().clusters.as_ref();
         let count = |run: FragRun| Some((run, *counts?.get(&run)?));
         runs.into_iter().filter_map(count).collect()
+    }
+
+    /// The counts that are kept.
+    fn cluster_counts(&mut self) -> Option<&mut BTreeMap<FragRun, u8>> {
+        self.tree.as_mut()?.clusters.as_mut()
     }
 
     fn count_clusters(&self) -> BTreeMap<FragRun, u8> {
@@ -370,7 +376,9 @@ impl ExtentMap {
     }
 
     fn put(&mut self, extent: Extent, direct: bool) {
-        if let (Some(counts), Some(_)) = (&mut self.clusters, extent.cluster) {
+        if extent.cluster.is_some()
+            && let Some(counts) = self.cluster_counts()
+        {
             let count = counts.entry(extent.run()).or_default();
             *count = count.saturating_add(1);
         }
@@ -381,8 +389,9 @@ impl ExtentMap {
 
     fn take_out(&mut self, logical: u64) -> bool {
         let kept = self.extents.remove(logical);
-        if let (Some(counts), Some(Kept { extent, .. })) = (&mut self.clusters, &kept)
+        if let Some(Kept { extent, .. }) = &kept
             && extent.cluster.is_some()
+            && let Some(counts) = self.cluster_counts()
             && let Some(count) = counts.get_mut(&extent.run())
         {
             *count -= 1;

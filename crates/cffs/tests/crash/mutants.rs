@@ -135,8 +135,9 @@ pub const OF_MOVING: [Mutant; 7] = [
     Mutant::EarlyDiscard,
 ];
 
-/// Mutants that break what clusters depend on: they are written before anything refers to them, their space is not
-/// used again before the last reference has left the device, and recovery learns of changed references.
+/// Mutants that break what clusters depend on: they are written before anything refers to them, their space
+/// is not used again before the last reference has left the device, and recovery learns of changed
+/// references.
 pub const OF_CLUSTERS: [Mutant; 8] = [
     Mutant::NoBarrier(0),
     Mutant::NoPhase(0),

@@ -4,6 +4,7 @@ use super::volumes::make;
 use crate::format::Layout;
 use crate::format::cluster::REFERENCES_MAX;
 use crate::format::superblock::Compression;
+use crate::fsck::cluster_counts::ClusterCounts;
 use crate::fsck::used::UsedMap;
 use crate::mkfs::MkfsOptions;
 use crate::units::{CgIndex, FragNo, FragRun};
@@ -23,6 +24,24 @@ fn a_run_that_is_not_free_is_not_claimed_in_part() {
     assert_eq!((used.total(), used.free_bitmap(CgIndex(0))), (total, bitmap));
     assert!(used.claim_free(run(0, 3)) && used.claim_free(run(5, 100)));
     assert_eq!(used.total(), 105);
+}
+
+/// A cluster can begin in a block in which another one began, at another fragment.
+#[test]
+fn a_block_has_the_count_of_the_cluster_that_remains() {
+    let compression = Some(Compression::Off);
+    let device = make(&MkfsOptions { compression, ..MkfsOptions::default() });
+    let layout = Layout::new(&read_superblock(&*device).unwrap());
+    let start = layout.block_start(layout.cg_start(CgIndex(0))).0;
+    let block = 100;
+    let first = start + block as u64 * u64::from(layout.block_fragments());
+    for (at_first, later) in [(3, 0), (0, 3)] {
+        let listed = [(FragNo(first), at_first), (FragNo(first + 2), later)];
+        let mut counts = vec![0; layout.count_bytes()];
+        let recovered = ClusterCounts(listed.into_iter().collect());
+        assert!(recovered.apply(&layout, CgIndex(0), &mut counts));
+        assert_eq!(counts[block], 3);
+    }
 }
 
 #[test]
