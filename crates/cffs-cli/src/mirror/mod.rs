@@ -22,7 +22,7 @@ use cffs::vfs::{Caller, copy_xattrs};
 mod directory;
 mod image;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use directory::Directory;
 pub use image::Image;

@@ -9,7 +9,8 @@ use super::*;
 /// The most lookups per directory and its file, in either volume.
 const LOOKUPS_MAX: u64 = 6;
 
-fn volume() -> Files {
+/// An empty volume in memory.
+pub(crate) fn volume() -> Files {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
     let volume = cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened");
@@ -17,7 +18,7 @@ fn volume() -> Files {
 }
 
 /// A chain of directories, each with a file.
-fn deep(depth: usize) -> Files {
+pub(crate) fn deep(depth: usize) -> Files {
     let files = volume();
     let new = |kind| NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
     let mut dir = Node::root(files.volume());

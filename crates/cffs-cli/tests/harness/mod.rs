@@ -71,7 +71,7 @@ impl Scratch {
         command
     }
 
-    /// The program as run by the user `nobody`; only for root. It is a copy in this directory, which then
+    /// The program as run by an unprivileged user; only for root. It is a copy in this directory, which then
     /// becomes accessible to others: the repository may be in a directory that they cannot access, such as
     /// `/root`.
     pub fn cffs_by_nobody<const N: usize>(&self, arguments: [&str; N]) -> Command {

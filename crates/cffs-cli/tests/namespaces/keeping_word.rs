@@ -442,7 +442,7 @@ fn options_of(directory: &Path) -> (String, bool) {
     (options, line.rsplit(' ').next().expect("it has options").starts_with("ro"))
 }
 
-/// Regression: `nobody` had mounted an image with set-user-id programs; after root remounted it, they ran as
+/// Regression: a user had mounted an image with set-user-id programs; after root remounted it, they ran as
 /// root.
 #[test]
 fn remount_keeps_options_that_were_not_given() {

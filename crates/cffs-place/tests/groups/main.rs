@@ -68,7 +68,7 @@ fn directories_and_files_lie_in_the_group_that_was_asked_for() {
     }
 }
 
-/// A directory of the user nobody, with a copy of the program that this user may run.
+/// A directory of an unprivileged user, with a copy of the program that this user may run.
 struct Home {
     dir: PathBuf,
     program: PathBuf,

@@ -10,7 +10,7 @@ use crate::access::User;
 #[cfg(test)]
 mod tests;
 
-/// The default anonymous user and group (*nobody*).
+/// The default anonymous user and group, 65534 on Linux.
 const NOBODY: u32 = 65534;
 /// Ports below this one are reserved for root.
 const PORTS_OF_ROOT: u16 = 1024;

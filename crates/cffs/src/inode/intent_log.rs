@@ -127,8 +127,7 @@ impl IntentLog {
     pub fn begin(&self, generation: u64) {
         let tail = vec![0; self.layout.block_bytes as usize];
         let position = Position { generation, ..Position::default() };
-        let state = &mut *self.state.lock();
-        *state = State { position, tail, ..State::default() };
+        *self.state.lock() = State { position, tail, ..State::default() };
     }
 
     /// How far the log is filled.
@@ -205,12 +204,12 @@ impl IntentLog {
         if !space.is_empty() {
             self.state.lock().nameless.extend(space);
         }
-        self.referred(file, file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default());
+        self.referred(file, clusters_of(file));
     }
 
     /// Notes that a file without a name got one: its references to clusters count from now on.
     pub fn named(&self, file: &VnodeState) {
-        let mut clusters = file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default();
+        let mut clusters = clusters_of(file);
         clusters.iter_mut().for_each(|(_, extents)| *extents = 0);
         self.referred(file, clusters);
     }
@@ -380,13 +379,18 @@ impl IntentLog {
     }
 }
 
+/// The clusters that a file refers to, with the number of its extents that refer to each.
+fn clusters_of(file: &VnodeState) -> Vec<(FragRun, u8)> {
+    file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default()
+}
+
 /// All space of files without a name.
 pub fn nameless_space(nameless: &[Arc<Vnode>], layout: &Layout) -> NamelessSpace {
     let mut space = NamelessSpace::default();
     for vnode in nameless {
         let file = vnode.state.read();
         space.runs.extend(own_space(&file, layout));
-        let clusters = file.inode.map().map(ExtentMap::all_clusters).unwrap_or_default();
+        let clusters = clusters_of(&file);
         let each_extent = |(run, extents)| std::iter::repeat_n(run, usize::from(extents));
         space.clusters.extend(clusters.into_iter().flat_map(each_extent));
     }

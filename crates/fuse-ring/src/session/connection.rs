@@ -96,15 +96,12 @@ impl Suspender {
         Suspender(Arc::downgrade(suspension))
     }
 
-    /// From here on threads stop once they have answered what they have. Does nothing if the session
-    /// is over.
-    pub fn suspend(&self) {
-        self.suspend_or(|_| ());
-    }
-
-    /// Does the same. On io_uring it may fail, since it takes [requests](Suspender::fill) on all cores: then
-    /// the session continues, and `failed` is called with the reason. Make them when this returns: it waits
-    /// until all threads of the session have started, for five seconds at most.
+    /// Makes threads stop once they have answered the requests that they hold. Does nothing if the session is
+    /// over.
+    ///
+    /// On io_uring this may fail, since it takes [requests](Suspender::fill) on all cores: then the session
+    /// continues, and `failed` is called with the reason. Make the requests after this returns. It waits
+    /// until all threads have registered their entries, for at most five seconds.
     pub fn suspend_or(&self, failed: impl FnOnce(String) + Send + 'static) {
         let Some(suspension) = self.0.upgrade() else { return };
         if let Some(hold) = &suspension.hold {
@@ -115,8 +112,8 @@ impl Suspender {
         }
     }
 
-    /// The requests that somebody has to make once a session on io_uring is to be suspended: how many on
-    /// which core. [`make_requests`](crate::make_requests) does that, in a process that does not end
+    /// The requests that the owner makes after it asked to suspend a session on io_uring: how many on which
+    /// core. [`make_requests`](crate::make_requests) does that, in a process that does not end
     /// with this one, since it waits for the session that comes next. None are needed on `/dev/fuse`.
     pub fn fill(&self) -> Vec<(usize, usize)> {
         let mut cores = BTreeMap::new();
