@@ -14,13 +14,14 @@
 //! gate. A compaction that finds no room changes nothing in memory, so it leaves nothing to be written.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::Clusters;
 use crate::device::{Failure, Patient};
 use crate::epoch::{EpochKind, EpochWriter};
 use crate::error::{Error, Result};
-use crate::format::cluster::Compressor;
+use crate::format::cluster::{Compressor, REFERENCES_MAX};
 use crate::format::extent::Extent;
 use crate::format::superblock::Compression;
 use crate::inode::{MovedPart, VnodeState, WriteBack};
@@ -44,9 +45,26 @@ struct Found {
 }
 
 impl Found {
+    /// The parts of the expanded contents that are in use, in fragments. Extents that map the same fragments
+    /// share a part.
+    fn live_parts(&self) -> Vec<Range<u32>> {
+        let part = |extent: &Extent| {
+            let offset = u32::from(extent.cluster?.offset);
+            Some(offset..offset + extent.len)
+        };
+        let mut parts: Vec<Range<u32>> = self.extents.values().filter_map(part).collect();
+        parts.sort_unstable_by_key(|part| part.start);
+        parts.dedup_by(|next, before| {
+            let overlaps = next.start < before.end;
+            before.end = if overlaps { before.end.max(next.end) } else { before.end };
+            overlaps
+        });
+        parts
+    }
+
     /// Fragments of the expanded contents that are in use.
     fn live(&self) -> u32 {
-        self.extents.values().map(|extent| extent.len).sum()
+        self.live_parts().into_iter().map(|part| part.len() as u32).sum()
     }
 }
 
@@ -230,29 +248,46 @@ impl<'a> Compactor<'a> {
             if dead == 0 || dead < fragments / DEAD_PART {
                 continue;
             }
-            if open.raw.len() + (found.live() * fragment_bytes) as usize > full_bytes {
+            let is_full = open.raw.len() + (found.live() * fragment_bytes) as usize > full_bytes
+                || open.parts.len() + found.extents.len() > usize::from(REFERENCES_MAX);
+            if is_full {
                 groups.push(std::mem::take(&mut open));
             }
-            for ((ino, _), extent) in &found.extents {
-                let Ok(vnode) = self.writer.vnode(*ino) else { continue };
-                let Some(of) = extent.cluster else { continue };
-                let first = u32::from(of.offset) * fragment_bytes;
-                let end = (first + extent.len * fragment_bytes) as usize;
-                // Only the last fragment may be cut off.
-                if end >= raw.len() + fragment_bytes as usize {
-                    continue;
-                }
-                let Some(bytes) = raw.get(first as usize..end.min(raw.len())) else { continue };
-                let offset = open.raw.len() as u32 / fragment_bytes;
-                open.raw.extend_from_slice(bytes);
-                open.raw.resize(open.raw.len().next_multiple_of(fragment_bytes as usize), 0);
-                open.parts.push(MovedPart { vnode, extent: *extent, offset });
-            }
+            self.add_live(&mut open, &found, &raw);
             open.old.push((run, found));
         }
         groups.push(open);
         groups.retain(|group| !group.parts.is_empty());
         Ok(groups)
+    }
+
+    /// Adds the live parts of a cluster to a group, each once, and the extents that map them.
+    fn add_live(&self, group: &mut Group, found: &Found, raw: &[u8]) {
+        let fragment_bytes = self.writer.inodes.layout.fragment_bytes;
+        // Where each part begins in the new cluster, once it was added.
+        let mut parts: Vec<(Range<u32>, Option<u32>)> =
+            found.live_parts().into_iter().map(|part| (part, None)).collect();
+        for ((ino, _), extent) in &found.extents {
+            let Ok(vnode) = self.writer.vnode(*ino) else { continue };
+            let Some(old) = extent.cluster.map(|of| u32::from(of.offset)) else { continue };
+            let at = parts.partition_point(|(part, _)| part.end <= old);
+            let (part, begin) = &mut parts[at];
+            let bytes =
+                (part.start * fragment_bytes) as usize..(part.end * fragment_bytes) as usize;
+            // Only the last fragment may be cut off.
+            if bytes.end >= raw.len() + fragment_bytes as usize {
+                continue;
+            }
+            let Some(bytes) = raw.get(bytes.start..bytes.end.min(raw.len())) else { continue };
+            let begin = *begin.get_or_insert_with(|| {
+                let begin = group.raw.len() as u32 / fragment_bytes;
+                group.raw.extend_from_slice(bytes);
+                group.raw.resize(group.raw.len().next_multiple_of(fragment_bytes as usize), 0);
+                begin
+            });
+            let offset = begin + (old - part.start);
+            group.parts.push(MovedPart { vnode, extent: *extent, offset });
+        }
     }
 
     fn expand(&self, ino: InodeNo, run: FragRun) -> Result<Arc<Vec<u8>>> {

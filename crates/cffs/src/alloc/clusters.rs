@@ -4,6 +4,9 @@
 //! A change only notes that a reference came or went: the counts change when the epoch starts, and a run that
 //! no extent refers to any more is freed with that epoch, like all that the epoch frees.
 //!
+//! Invariant: the references to a cluster and those that came since the last epoch started are no more than
+//! [`REFERENCES_MAX`], because a file that would need one more gets contents of its own.
+//!
 //! The counts on the device are those of the last clean point, and leave out files without a name: after a
 //! crash, nothing refers to such files.
 
@@ -12,16 +15,17 @@ use super::place::Request;
 use super::promise::Spender;
 use super::{Allocator, State};
 use crate::error::{Corruption, Result};
+use crate::format::cluster::REFERENCES_MAX;
 use crate::units::{CgIndex, FragNo, FragRun};
 
 /// Compaction reserves the length of an expanded cluster, and on a tiny volume one in this many fragments.
 const RESERVE_PART_MIN: u64 = 16;
 
-/// A reference that came or went.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Reference {
-    Added(FragRun),
-    Removed(FragRun),
+/// The references to a cluster that came and went since the last epoch started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turnover {
+    added: u32,
+    removed: u32,
 }
 
 /// A cluster whose references changed.
@@ -137,33 +141,40 @@ impl<'a> Clusters<'a> {
         Ok(())
     }
 
-    /// Notes that a cluster has one reference more.
-    pub fn share(&self, run: FragRun) {
-        self.0.lock().references.push(Reference::Added(run));
+    /// Adds a reference to a cluster; false if it can have no more.
+    pub fn share(&self, run: FragRun) -> Result<bool> {
+        let mut state = self.0.lock();
+        let count = u32::from(self.references(&mut state, run.start)?);
+        let turnover = state.references.entry(run).or_default();
+        let has_room = count + turnover.added < u32::from(REFERENCES_MAX);
+        turnover.added += u32::from(has_room);
+        Ok(has_room)
     }
 
-    /// Notes that a cluster has one reference less.
+    /// Adds a reference to a cluster of which a file gives up as many before the epoch starts.
+    pub fn share_for_now(&self, run: FragRun) {
+        self.0.lock().references.entry(run).or_default().added += 1;
+    }
+
+    /// Removes a reference to a cluster.
     pub fn release(&self, run: FragRun) {
-        self.0.lock().references.push(Reference::Removed(run));
+        self.0.lock().references.entry(run).or_default().removed += 1;
     }
 
     /// Counts the references that came and went since the last epoch started, and frees the runs of clusters
     /// that have none any more.
     pub(super) fn count(&self, state: &mut State) -> Result<()> {
-        for reference in std::mem::take(&mut state.references) {
-            let (Reference::Added(run) | Reference::Removed(run)) = reference;
-            let count = self.references(state, run.start)?;
-            state.references_before.entry(run.start).or_insert(count);
-            let changed = match reference {
-                Reference::Added(_) => count.checked_add(1),
-                Reference::Removed(_) => count.checked_sub(1),
-            };
+        for (run, Turnover { added, removed }) in std::mem::take(&mut state.references) {
+            let before = self.references(state, run.start)?;
+            state.references_before.entry(run.start).or_insert(before);
             let cg = self.0.layout.cg_of_fragment(run.start);
             let what = "the count of references to a cluster is wrong";
-            let changed = changed.ok_or(Corruption::CgHeader { cg, what })?;
+            let now = (u32::from(before) + added).checked_sub(removed);
+            let now = now.and_then(|now| u8::try_from(now).ok());
+            let now = now.ok_or(Corruption::CgHeader { cg, what })?;
             let block = self.block_in_group(run.start);
-            self.0.group(state, cg)?.set_references(block, changed);
-            if changed == 0 {
+            self.0.group(state, cg)?.set_references(block, now);
+            if now == 0 {
                 state.freed.push(run);
             }
         }

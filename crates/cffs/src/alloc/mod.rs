@@ -48,7 +48,7 @@ mod zone;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clusters::Reference;
+use clusters::Turnover;
 pub use clusters::{ChangedCluster, Clusters};
 use foldhash::HashMap;
 pub use group::Group;
@@ -99,8 +99,8 @@ struct State {
     freed: Vec<FragRun>,
     /// Freed in the epoch that is being written.
     freeing: Vec<FragRun>,
-    /// References to clusters that came and went in the open epoch, in their order.
-    references: Vec<Reference>,
+    /// References to clusters that came and went in the open epoch.
+    references: BTreeMap<FragRun, Turnover>,
     /// The references at the last clean point to clusters whose references have changed since.
     references_before: HashMap<FragNo, u8>,
     /// Clusters that the intent log does not list yet.
@@ -164,7 +164,7 @@ impl Allocator {
                     whole: WholeBlocks::default(),
                     freed: Vec::new(),
                     freeing: Vec::new(),
-                    references: Vec::new(),
+                    references: BTreeMap::new(),
                     references_before: HashMap::default(),
                     new_clusters: Vec::new(),
                     compaction_run: FragRun::default(),

@@ -21,11 +21,11 @@ use crate::units::{FileBlock, FileFrag};
 /// Changes the contents of files in memory.
 #[derive(Clone, Copy)]
 pub struct PageWriter<'a> {
-    inodes: &'a InodeCache,
-    layout: &'a LiveLayout,
-    alloc: &'a Allocator,
+    pub(super) inodes: &'a InodeCache,
+    pub(super) layout: &'a LiveLayout,
+    pub(super) alloc: &'a Allocator,
     contents: Contents<'a>,
-    space: SpacePlan<'a>,
+    pub(super) space: SpacePlan<'a>,
 }
 
 impl<'a> PageWriter<'a> {
@@ -48,6 +48,7 @@ impl<'a> PageWriter<'a> {
         whole: bool,
     ) -> Result<&'f mut Block> {
         if !file.pages.is_dirty(position) {
+            self.part_cluster(file, position)?;
             let block = if file.pages.get(position).is_some() {
                 None
             } else if whole || self.layout.file_offset(position) >= file.inode.size {
@@ -309,6 +310,7 @@ impl<'a> PageWriter<'a> {
         }
         if first_whole < end_whole {
             self.space.promise_spill(file, 2, true)?;
+            self.split_around(file, layout.file_frag(first_whole)..layout.file_frag(end_whole))?;
             self.drop_pages(file, first_whole..end_whole);
             self.space.unmap(file, layout.file_frag(first_whole)..layout.file_frag(end_whole));
         }

@@ -46,7 +46,8 @@ pub struct Removed {
     pub runs: Vec<FragRun>,
     /// Clusters that lost a reference.
     pub released: Vec<FragRun>,
-    /// Clusters that gained a reference, because a hole split an extent in two.
+    /// Clusters that gained a reference, because a hole split an extent in two. One of the two goes with the
+    /// same epoch.
     pub shared: Vec<FragRun>,
     /// The clusters of removed extents, with the number of the map's extents that referred to each before.
     pub referred: Vec<(FragRun, u8)>,
@@ -303,6 +304,33 @@ impl ExtentMap {
         debug_assert!(matches!(free, Mapping::Hole(len) if len >= extent.len.into()));
         self.mapped += u64::from(extent.len);
         self.put(extent, true);
+    }
+
+    /// Maps fragments that are not mapped to parts of clusters that other extents refer to. Returns these
+    /// clusters, each with the number of the map's extents that referred to it before.
+    pub fn insert_shared(&mut self, extents: &[Extent]) -> Vec<(FragRun, u8)> {
+        let mut before: BTreeMap<FragRun, u8> =
+            extents.iter().map(|extent| (extent.run(), 0)).collect();
+        before.extend(self.clusters(extents.iter().map(Extent::run)));
+        extents.iter().for_each(|extent| self.insert_in_cluster(*extent));
+        before.into_iter().collect()
+    }
+
+    /// The extent of a cluster that maps both the fragment before the range and the one after it.
+    pub fn cluster_around(&self, range: &Range<FileFrag>) -> Option<&Extent> {
+        let extent = self.last_before(range.start)?;
+        (extent.cluster.is_some() && extent.logical_end() > range.end.0).then_some(extent)
+    }
+
+    /// Splits the extent that maps a fragment and the one before it. Returns the number of the map's extents
+    /// that referred to its cluster before.
+    pub fn split(&mut self, at: FileFrag) -> u8 {
+        let extent = *self.last_before(at).expect("an extent maps the fragment before");
+        let before = self.clusters([extent.run()].into_iter());
+        let direct = self.take_out(extent.logical);
+        self.put_back(extent.part(extent.logical..at.0), direct);
+        self.put_back(extent.part(at.0..extent.logical_end()), direct);
+        before.first().map_or(0, |(_, extents)| *extents)
     }
 
     /// Unmaps a range and returns what it was mapped to.

@@ -35,6 +35,7 @@ mod locator;
 mod map;
 mod read;
 mod scrub;
+mod sharing;
 mod space;
 mod spill;
 mod table;

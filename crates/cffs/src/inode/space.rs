@@ -15,7 +15,7 @@ use crate::units::{FileBlock, FileFrag, FragRun};
 pub struct SpacePlan<'a> {
     pub(super) layout: &'a LiveLayout,
     pub(super) alloc: &'a Allocator,
-    intent_log: &'a IntentLog,
+    pub(super) intent_log: &'a IntentLog,
     features: &'a Features,
     placing: &'a Placing,
 }
@@ -189,7 +189,7 @@ impl<'a> SpacePlan<'a> {
         let Removed { runs, released, shared, referred } = removed;
         self.intent_log.referred(file, referred);
         runs.into_iter().for_each(|run| self.alloc.free(run));
-        shared.into_iter().for_each(|run| Clusters::of(self.alloc).share(run));
+        shared.into_iter().for_each(|run| Clusters::of(self.alloc).share_for_now(run));
         released.into_iter().for_each(|run| Clusters::of(self.alloc).release(run));
     }
 

@@ -2,14 +2,18 @@
 //!
 //! A copy reads and writes in turn, a piece at a time. It holds one file's lock at a time, so that copies in
 //! opposite directions do not wait for each other; a change of the source meanwhile is in the pieces that
-//! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target.
+//! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target. Contents that
+//! lie in clusters are shared instead of copied where they are durable and the offsets of both are those of
+//! blocks (`inode/sharing.rs`).
+
+use std::sync::Arc;
 
 use super::write::{CAPABILITY, check_regular, written};
 use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
-use crate::inode::Content;
+use crate::inode::{Content, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
@@ -20,6 +24,9 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// A place in a file.
 pub(super) type Place = (InodeNo, u64);
+
+/// A piece that is shared counts as this many bytes.
+const SHARED_BYTES: u64 = 256 << 10;
 
 /// A part of a file that is a hole, or is not; where it ends.
 struct Part {
@@ -33,11 +40,14 @@ pub(super) struct Copying<'a> {
     caller: &'a Caller<'a>,
     part: Part,
     buffer: Vec<u8>,
+    /// The bytes that were copied, without holes.
+    moved: u64,
 }
 
 impl<'a> Copying<'a> {
     pub(super) fn new(volume: &'a Volume, caller: &'a Caller<'a>) -> Copying<'a> {
-        Copying { volume, caller, part: Part { is_hole: false, end: 0 }, buffer: Vec::new() }
+        let part = Part { is_hole: false, end: 0 };
+        Copying { volume, caller, part, buffer: Vec::new(), moved: 0 }
     }
 
     /// See [`Volume::copy`].
@@ -53,16 +63,12 @@ impl<'a> Copying<'a> {
         if len == 0 {
             return Err(Error::TooLarge);
         }
-        self.buffer.resize(len.min(PIECE_BYTES) as usize, 0);
-        let (mut done, mut moved) = (0, 0);
-        while done < len && moved < BYTES_MAX {
+        let mut done = 0;
+        while done < len && self.moved < BYTES_MAX {
             let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
             match self.copy_piece(source, target, len - done) {
                 Ok(0) => break,
-                Ok(bytes) => {
-                    done += bytes;
-                    moved += if self.part.is_hole { 0 } else { bytes };
-                }
+                Ok(bytes) => done += bytes,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -79,6 +85,14 @@ impl<'a> Copying<'a> {
     }
 
     fn copy_piece(&mut self, from: Place, to: Place, len: u64) -> Result<u64> {
+        let block_bytes = u64::from(self.volume.inodes().layout.block_bytes);
+        if from.1.is_multiple_of(block_bytes) && to.1.is_multiple_of(block_bytes) {
+            let bytes = self.share(from, to, len)?;
+            if bytes > 0 {
+                self.moved += SHARED_BYTES;
+                return Ok(bytes);
+            }
+        }
         if from.1 >= self.part.end {
             self.part = self.part_at(from)?;
         }
@@ -89,12 +103,63 @@ impl<'a> Copying<'a> {
                 return Ok(bytes);
             }
             // The target has a hole from its next block on.
-            let block_bytes = u64::from(self.volume.inodes().layout.block_bytes);
             len = len.min(block_bytes - to.1 % block_bytes);
+        } else if from.1 % block_bytes == to.1 % block_bytes {
+            // The next piece begins at a block, and may be shared.
+            len = len.min(PIECE_BYTES - from.1 % block_bytes);
         }
-        let piece = &mut self.buffer[..len.min(PIECE_BYTES) as usize];
+        let len = len.min(PIECE_BYTES) as usize;
+        self.buffer.resize(self.buffer.len().max(len), 0);
+        let piece = &mut self.buffer[..len];
         let read = self.volume.read(from.0, from.1, piece)?;
-        Ok(self.volume.write(self.caller, to.0, to.1, &piece[..read])? as u64)
+        let written = self.volume.write(self.caller, to.0, to.1, &piece[..read])? as u64;
+        self.moved += written;
+        Ok(written)
+    }
+
+    /// Lets the target refer to the contents of the source from there on. Returns the number of bytes: 0 if
+    /// nothing can be shared.
+    fn share(&self, from: Place, to: Place, len: u64) -> Result<u64> {
+        if self.volume.inodes().layout.count_blocks == 0 {
+            return Ok(0);
+        }
+        let (source, target) = (self.volume.writer.vnode(from.0)?, self.volume.writer.vnode(to.0)?);
+        let spender = self.volume.reserve.spender(self.caller);
+        let size = target.state.read().inode.size;
+        let bytes = self.volume.change(|names| {
+            let writer = names.inodes.writer();
+            let lent = {
+                let source = source.state.read();
+                check_regular(&source.inode)?;
+                let with_end = size <= to.1 + source.inode.size.saturating_sub(from.1);
+                writer.lend(&source, from.1, len, with_end)?
+            };
+            let Some(lent) = lent else { return Ok(0) };
+            let mut file = VnodeGuard::by(&target, spender);
+            let shared =
+                check_regular(&file.inode).and_then(|()| writer.borrow(&mut file, to.1, &lent));
+            match &shared {
+                Ok(1..) => written(&names.inodes, &mut file),
+                _ => writer.give_back(&lent),
+            }
+            if shared.is_err() {
+                names.inodes.space().withdraw_unused(&mut file);
+            }
+            shared
+        })?;
+        if bytes > 0 {
+            self.volume.calls.writes.count();
+            self.drop_capability(&target)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Removes the privileges that an executable file gives, as a write does.
+    fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        if xattr::look_at(self.volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
+            self.volume.drop_xattr(vnode.ino, CAPABILITY)?;
+        }
+        Ok(())
     }
 
     /// Whether a file is a hole at a place, and how far.
@@ -123,9 +188,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         let vnode = self.volume.writer.vnode(ino)?;
-        if xattr::look_at(self.volume.inodes(), &vnode, |known| known.has(CAPABILITY))? {
-            self.volume.drop_xattr(ino, CAPABILITY)?;
-        }
+        self.drop_capability(&vnode)?;
         self.volume.calls.writes.count();
         self.volume.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
             check_regular(&file.inode)?;

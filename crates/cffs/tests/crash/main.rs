@@ -312,6 +312,38 @@ fn cluster_stories() -> Vec<Vec<Op>> {
     ]
 }
 
+/// Calls that let files share clusters and part again: the copy or the source is changed, cut off, deleted or
+/// replaced, before a clean point and after it.
+fn sharing_stories() -> Vec<Vec<Op>> {
+    use Op::*;
+    use RenameMode::Replace;
+    let [one, two, three] = FILLED;
+    vec![
+        vec![Copy(one, "n"), Sync, Unlink(one), Sync],
+        vec![Copy(one, "n"), Sync, Empty("c", 6), Sync, Unlink("n"), Sync],
+        vec![Copy(one, "n"), Empty("c", 6), Sync, CleanPoint, Unlink("n"), Sync],
+        vec![Copy(one, two), Sync, Unlink(three), Sync, Copy(two, "g"), Fsync("g")],
+        vec![Copy(one, "n"), Fsync("n"), Write(one, 100, 200), Sync, Unlink("n"), Sync],
+        vec![Copy(one, "n"), Sync, Rename("n", two, Replace), Sync, Unlink(one), Sync],
+        vec![Copy(one, "n"), Sync, UnlinkInUse("n"), Sync, CleanPoint, NameAgain("e/n"), Sync],
+        vec![Copy(one, "n"), Unlink(one), Sync, Copy("n", "e/n"), Unlink("n"), Sync],
+        vec![Copy("big", "n"), Sync, Unlink("big"), Sync, CleanPoint, Unlink("n"), Sync],
+        vec![Copy("big", "n"), Sync, Write("n", 30_000, 9000), Sync, Unlink("big"), Sync],
+        vec![Copy("big", "n"), Write("big", 30_000, 9000), Fsync("n"), Truncate("n", 70_000), Sync],
+        vec![Copy("big", "g"), Copy("g", "n"), Sync, Unlink("big"), Unlink("g"), Sync],
+        vec![
+            Copy("big", "n"),
+            Sync,
+            Allocate("n", 8192, 16_384, AllocateMode::PunchHole),
+            Fsync("n"),
+            Copy("n", "big"),
+            Sync,
+        ],
+        vec![Copy(one, "n"), Sync, Empty("c", 5), Regroup, Unlink("n"), Sync],
+        vec![Copy(one, "n"), Copy(one, "e/n"), Empty("c", 6), Sync, Fill("c", 6, 3000), Sync],
+    ]
+}
+
 #[test]
 fn references_to_clusters_are_right_after_any_crash() {
     let explorer = explorer();
@@ -334,6 +366,35 @@ fn each_mutant_of_clusters_is_caught() {
     for mutant in mutants::OF_CLUSTERS {
         let explorer = explorer_of(mutant);
         let mut stories = cluster_stories().into_iter();
+        let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
+        println!("{mutant:?} was caught by story {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} was not caught");
+    }
+}
+
+#[test]
+fn copies_that_share_clusters_are_right_after_any_crash() {
+    let explorer = explorer();
+    let mut tried = Tried::default();
+    for kind in (0..KINDS).map(|kind| COMPRESSED + kind) {
+        for calls in sharing_stories() {
+            match explorer.run_calls(kind, &calls) {
+                Ok(states) => tried.add(states),
+                Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
+            }
+        }
+    }
+    println!("{tried:?}");
+    assert!(tried.states > 2000);
+}
+
+/// If recovery does not learn that a copy refers to a cluster, or counts a reference too few, one of the
+/// stories fails.
+#[test]
+fn each_mutant_of_sharing_is_caught() {
+    for mutant in mutants::OF_SHARING {
+        let explorer = explorer_of(mutant);
+        let mut stories = sharing_stories().into_iter();
         let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
         println!("{mutant:?} was caught by story {caught:?}");
         assert!(caught.is_some(), "{mutant:?} was not caught");

@@ -44,6 +44,8 @@ pub enum Mutant {
     LateHalf,
     /// The intent log has no records of this kind.
     NoRecord(Kind),
+    /// The intent log counts one reference to each cluster too few.
+    LowCount,
     /// Each sector of the intent log is the end of what an epoch lists.
     EarlyEnd,
     /// Space that an epoch frees is discarded before the epoch is on the device.
@@ -149,6 +151,10 @@ pub const OF_CLUSTERS: [Mutant; 8] = [
     Mutant::EarlyDiscard,
 ];
 
+/// Mutants that break recovery's counts of references, on which copies that share clusters depend.
+pub const OF_SHARING: [Mutant; 3] =
+    [Mutant::NoRecord(Kind::Cluster), Mutant::NoRecord(Kind::Referrer), Mutant::LowCount];
+
 impl Mutant {
     /// Changes what a request writes. `chain` has the checksum that a sector of the intent log has now,
     /// by the one that it had.
@@ -160,7 +166,7 @@ impl Mutant {
                 Mutant::NoLog if intent_log::position_of(image, checksum).is_some() => {
                     image.fill(0)
                 }
-                Mutant::NoRecord(_) | Mutant::EarlyEnd | Mutant::Reordered => {
+                Mutant::NoRecord(_) | Mutant::LowCount | Mutant::EarlyEnd | Mutant::Reordered => {
                     self.untell(image, checksum, chain);
                 }
                 _ => {}
@@ -179,7 +185,10 @@ impl Mutant {
             let epochs = marks.records.split_mut(|record| *record == Record::End);
             epochs.for_each(<[Record]>::reverse);
         }
-        for record in marks.records {
+        for mut record in marks.records {
+            if let (Mutant::LowCount, Record::Cluster { references, .. }) = (self, &mut record) {
+                *references = references.saturating_sub(1);
+            }
             if self != Mutant::NoRecord(Kind::of(&record)) {
                 assert!(intent_log::append(image, &record), "there was room before");
             }

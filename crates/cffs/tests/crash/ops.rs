@@ -42,6 +42,8 @@ pub enum Op {
     Rename(Path, Path, RenameMode),
     Write(Path, u64, usize),
     Append(Path, usize),
+    /// Makes a file with the contents of another, or replaces the beginning of one.
+    Copy(Path, Path),
     Truncate(Path, u64),
     Allocate(Path, u64, u64, AllocateMode),
     Chmod(Path),
@@ -208,6 +210,11 @@ impl Op {
                 let ino = find(volume, path)?;
                 let size = volume.attr(ino).ok()?.size;
                 volume.write(&Caller::ROOT, ino, size, &bytes(len)).ok()?;
+            }
+            Op::Copy(from, to) => {
+                let source = find(volume, from)?;
+                let target = find(volume, to).or_else(|| make(to, NewKind::Regular))?;
+                volume.copy(&Caller::ROOT, (source, 0), (target, 0), u64::MAX).ok()?;
             }
             Op::Truncate(path, size) => {
                 set(volume, path, SetAttr { size: Some(size), ..SetAttr::default() })?;
@@ -416,6 +423,9 @@ pub fn all() -> Vec<Op> {
         Allocate("g", 1000, 5000, ZeroRange { keep_size: true }),
         Allocate("big", 80_000, 30_000, ZeroRange { keep_size: false }),
         Allocate("g", 9000, 50_000, ReserveKeepSize),
+        Copy("g", "n"),
+        Copy("big", "d/n"),
+        Copy("big", "g"),
         CleanPoint,
         WriteEarly,
         Regroup,

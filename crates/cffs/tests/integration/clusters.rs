@@ -21,21 +21,24 @@ use cffs::vfs::{
 use crate::golden::listing;
 use crate::setup::FILE;
 
-const ROOT: InodeNo = InodeNo::ROOT;
+pub const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
 
-fn device() -> Arc<MemoryDevice> {
+/// The same with a usual size.
+pub fn device() -> Arc<MemoryDevice> {
     device_of(64 * MIB)
 }
 
-fn device_of(bytes: u64) -> Arc<MemoryDevice> {
+/// A device with a new volume that compresses contents.
+pub fn device_of(bytes: u64) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
     let compression = Some(Compression::Zstd(1));
     mkfs::make(&*device, &MkfsOptions { compression, ..MkfsOptions::default() }).expect("mkfs");
     device
 }
 
-fn open(device: &Arc<MemoryDevice>) -> Volume {
+/// Opens a volume that writes an epoch only when a test asks for one.
+pub fn open(device: &Arc<MemoryDevice>) -> Volume {
     let options = OpenOptions {
         epoch_interval: Duration::from_secs(3600),
         early_bytes: 1,
@@ -45,7 +48,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
 }
 
 /// Contents that compress about as well as source code.
-fn text(seed: u64, len: usize) -> Vec<u8> {
+pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let words = ["struct ", "return ", "inode", "block ", "{\n", "}\n", "    ", "let ", "= ", "0x"];
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 16);
@@ -75,11 +78,11 @@ fn make(volume: &Volume, dir: InodeNo, number: u64) -> InodeNo {
     ino
 }
 
-fn write(volume: &Volume, ino: InodeNo, at: u64, bytes: &[u8]) {
+pub fn write(volume: &Volume, ino: InodeNo, at: u64, bytes: &[u8]) {
     assert_eq!(volume.write(&Caller::ROOT, ino, at, bytes).expect("written"), bytes.len());
 }
 
-fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
+pub fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
     let mut bytes = vec![0; volume.attr(ino).expect("its attributes").size as usize];
     assert_eq!(volume.read(ino, 0, &mut bytes).expect("read"), bytes.len());
     bytes
@@ -92,12 +95,12 @@ fn directories(volume: &Volume) -> Vec<InodeNo> {
     ["a", "b", "c"].into_iter().map(make).collect()
 }
 
-fn free_bytes(volume: &Volume) -> u64 {
+pub fn free_bytes(volume: &Volume) -> u64 {
     let stat = volume.stat_fs();
     stat.free_fragments * u64::from(stat.fragment_bytes)
 }
 
-fn is_sound(device: &Arc<MemoryDevice>) {
+pub fn is_sound(device: &Arc<MemoryDevice>) {
     let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
     let report = fsck::check(&**device, &options, &()).expect("checked");
     assert_eq!(report.problems, []);

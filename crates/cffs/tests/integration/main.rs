@@ -37,6 +37,7 @@ mod reserve;
 mod safeguards;
 mod scrub;
 mod setup;
+mod sharing;
 mod throttle;
 mod tune;
 mod unreachable;
