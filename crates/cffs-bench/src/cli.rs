@@ -23,6 +23,7 @@ use cffs_bench::serve::media::Media;
 use cffs_bench::serve::server::DiskServer;
 use cffs_bench::store_proxy::{self, Line};
 use cffs_bench::workload::catalog::{Scale, Workload};
+use cffs_bench::workload::contents::Contents;
 use cffs_bench::workload::hot::Hot;
 
 /// Measures C-FFS and what people would use instead of it.
@@ -190,6 +191,10 @@ struct CompareArguments {
     /// Where randomness starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Fill files with pieces of the files below this directory, which has at least 64 MiB in them. Without
+    /// it, contents are noise, which does not compress.
+    #[arg(long, value_name = "DIRECTORY")]
+    contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
@@ -237,6 +242,10 @@ struct NfsArguments {
     /// The directory into which the packages of nfs-ganesha were unpacked.
     #[arg(long, default_value = "target/tools/ganesha")]
     ganesha: PathBuf,
+    /// Fill files with pieces of the files below this directory, which has at least 64 MiB in them. Without
+    /// it, contents are noise, which does not compress.
+    #[arg(long, value_name = "DIRECTORY")]
+    contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
@@ -325,6 +334,7 @@ impl CompareArguments {
             repetitions: self.repetitions,
             read_time_max: Duration::from_secs(read_seconds_max),
             seed: self.seed,
+            contents: self.contents.as_deref().map(Contents::below).transpose()?,
             scratch: self.scratch,
             cffs: self.cffs,
             transport: self.transport,

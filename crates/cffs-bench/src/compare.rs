@@ -16,6 +16,7 @@ use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::placement::Placement;
 use crate::results::{Failure, Results};
 use crate::workload::catalog::{Scale, Workload};
+use crate::workload::contents::Contents;
 use crate::workload::{Phase, Session};
 
 /// The peers and workloads of a comparison.
@@ -33,6 +34,8 @@ pub struct Plan {
     pub read_time_max: Duration,
     /// Where randomness starts. Each repetition adds one.
     pub seed: u64,
+    /// What files contain; noise if not given.
+    pub contents: Option<Contents>,
     /// Where backing files go.
     pub scratch: PathBuf,
     pub cffs: PathBuf,
@@ -118,7 +121,8 @@ impl Plan {
         let request_kib = volume.request_kib()?;
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
         progress.set_prefix(format!("{} on {peer}", workload.name()));
-        let mut session = Session::new(&mut volume, interrupt, progress, self.read_time_max);
+        let mut session = Session::new(&mut volume, interrupt, progress, self.read_time_max)
+            .with_contents(self.contents.clone());
         workload.run(&mut session, self.scale, seed)?;
         let phases = session.finish();
         volume.dismantle()?;

@@ -23,8 +23,9 @@ use crate::results::Results;
 use crate::virtual_disk::VirtualDisk;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
+use crate::workload::contents::Contents;
 use crate::workload::hot::{self, Hot};
-use crate::workload::random::{Contents, Random};
+use crate::workload::random::Random;
 
 pub mod documents;
 pub mod durable;

@@ -13,7 +13,8 @@ use super::{Disk, LibraryPlan, find, make, phase, phase_with};
 use crate::disk::Counters;
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::{Contents, LogNormal, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::{LogNormal, Random};
 
 /// Files of a document: the page and its pictures.
 pub const PARTS: u64 = 11;

@@ -8,7 +8,7 @@ use cffs::vfs::{Caller, NewKind, Volume};
 use super::{LibraryPlan, make, phase};
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::Contents;
+use crate::workload::contents::Contents;
 
 impl LibraryPlan {
     /// Makes `files` of this size, as many at a time as there are directories. Epochs before those

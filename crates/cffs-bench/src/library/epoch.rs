@@ -13,7 +13,8 @@ use cffs::vfs::{AtimeMode, Caller, NewKind, OpenOptions, Volume};
 use super::{LibraryPlan, make, phase};
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::{Contents, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::Random;
 
 /// Directories of a set.
 const DIRECTORIES: u64 = 100;

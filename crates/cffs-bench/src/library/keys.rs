@@ -14,7 +14,8 @@ use super::trees::{READ, read_all};
 use super::{Disk, LibraryPlan, find, make, phase};
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::{Contents, LogNormal, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::{LogNormal, Random};
 
 /// Properties that files can share: directory, owner, minute of creation, process.
 pub const COMMON: [&str; 4] = ["directory", "owner", "time", "process"];

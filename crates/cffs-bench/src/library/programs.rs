@@ -11,7 +11,8 @@ use cffs::vfs::{Caller, NewKind, Volume};
 use super::trees::{READ, read_all, walk};
 use super::{Disk, LibraryPlan, make, phase};
 use crate::workload::Phase;
-use crate::workload::random::{Contents, LogNormal, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::{LogNormal, Random};
 
 /// Files in a directory, on average, as in the tree of the thesis: 5,955 in 952 directories.
 const FILES_EACH: u64 = 6;

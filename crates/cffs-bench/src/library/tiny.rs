@@ -7,7 +7,8 @@ use cffs::vfs::{Caller, NewKind, SetAttr, Volume};
 use super::{LibraryPlan, find, make, phase, phase_with};
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::{Contents, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::Random;
 use crate::workload::servers::Kind;
 
 /// Bytes that each call of the micro-benchmark reads or writes: a file that fits into an inode of

@@ -17,7 +17,8 @@ use cffs::vfs::{
 use super::{Disk, LibraryPlan, make, phase};
 use crate::peer::Peer;
 use crate::workload::Phase;
-use crate::workload::random::{Contents, LogNormal, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::{LogNormal, Random};
 
 /// Bytes that a file is read with at a time, as the kernel reads ahead.
 pub(crate) const READ: usize = 256 << 10;

@@ -35,6 +35,8 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
+    /// C-FFS that compresses the contents of neighbouring files together.
+    CffsCompressed,
     /// C-FFS without a journal.
     CffsNoJournal,
     /// C-FFS with a journal of 60 MiB on a device without delays.
@@ -45,6 +47,8 @@ pub enum Peer {
     Xfs,
     /// Linux btrfs.
     Btrfs,
+    /// Linux btrfs, mounted with `compress=zstd:1`.
+    BtrfsCompressed,
     /// A FUSE server in memory that does nothing else: the ceiling for anything over FUSE.
     Null,
     /// C-FFS as a library inside the process: no system call per operation.
@@ -53,11 +57,13 @@ pub enum Peer {
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 12] = [
+    pub const ALL: [Peer; 14] = [
         Peer::Cffs,
+        Peer::CffsCompressed,
         Peer::Ext4,
         Peer::Xfs,
         Peer::Btrfs,
+        Peer::BtrfsCompressed,
         Peer::Null,
         Peer::Library,
         Peer::CffsNoEmbed,
@@ -101,11 +107,13 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
+            Peer::CffsCompressed => "cffs+zstd",
             Peer::CffsNoJournal => "cffs^journal",
             Peer::CffsJournalDevice => "cffs+journal-device",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
+            Peer::BtrfsCompressed => "btrfs+zstd",
             Peer::Null => "null",
             Peer::Library => "library",
         }
@@ -113,7 +121,7 @@ impl Peer {
 
     /// Whether "the best peer" is chosen among these.
     pub fn is_mainstream(self) -> bool {
-        matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs)
+        matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::BtrfsCompressed)
     }
 
     /// Whether it is a form of C-FFS.
@@ -136,6 +144,7 @@ impl Peer {
                 "--journal",
                 "none",
             ]),
+            Peer::CffsCompressed => Some(&["--compress", "zstd"]),
             Peer::CffsNoJournal => Some(&["--journal", "none"]),
             Peer::CffsJournalDevice => Some(&["--journal", "60M"]),
             _ => None,
@@ -157,7 +166,7 @@ impl Peer {
                 c.args(["-q", "-f", "-K"]);
                 c
             }
-            Peer::Btrfs => {
+            Peer::Btrfs | Peer::BtrfsCompressed => {
                 let mut c = Command::new("mkfs.btrfs");
                 c.args(["-q", "-f", "-K"]);
                 c
@@ -195,6 +204,11 @@ impl Peer {
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
                 let mut c = Command::new("mount");
                 c.args(["-t", self.name(), "-o", "noatime"]);
+                c
+            }
+            Peer::BtrfsCompressed => {
+                let mut c = Command::new("mount");
+                c.args(["-t", "btrfs", "-o", "noatime,compress=zstd:1"]);
                 c
             }
             _ => {
@@ -235,7 +249,7 @@ impl Peer {
                 c.arg("-n");
                 c
             }
-            Peer::Btrfs => {
+            Peer::Btrfs | Peer::BtrfsCompressed => {
                 let mut c = Command::new("btrfs");
                 c.args(["check", "--readonly"]);
                 c
@@ -255,7 +269,7 @@ impl Peer {
         let made_by = match self {
             Peer::Ext4 => first_line(Command::new("mkfs.ext4").arg("-V")),
             Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
-            Peer::Btrfs => first_line(Command::new("mkfs.btrfs").arg("-V")),
+            Peer::Btrfs | Peer::BtrfsCompressed => first_line(Command::new("mkfs.btrfs").arg("-V")),
             Peer::Null => Some(String::from("fuse-ring's example")),
             Peer::Library => Some(String::from(concat!("cffs ", env!("CARGO_PKG_VERSION")))),
             _ => first_line(Command::new(cffs).arg("--version")),

@@ -27,6 +27,8 @@ pub struct Environment {
     pub machine: Machine,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
+    /// What files contained.
+    pub contents: String,
     /// The transport of FUSE requests, if there were any.
     pub transport: Option<Transport>,
     /// Which threads run where.
@@ -39,10 +41,15 @@ impl Environment {
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
         let journal = if plan.has_journal() { "-journal" } else { "" };
-        let suffix = format!("{journal}{}{quick}", plan.transport.suffix());
+        let real = if plan.contents.is_some() { "-real" } else { "" };
+        let suffix = format!("{journal}{real}{}{quick}", plan.transport.suffix());
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
             request_kib,
+            contents: String::from(match plan.contents {
+                Some(_) => "Files contain pieces of real files.",
+                None => "Files contain noise, which does not compress.",
+            }),
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
             transport: Some(plan.transport),
@@ -54,6 +61,7 @@ impl Environment {
     pub fn virtual_disk(plan: &LibraryPlan) -> Environment {
         let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
         Environment {
+            contents: String::from("Files contain noise, which does not compress."),
             placement: String::from("In virtual time, the device alone: the processor is free."),
             versions: vec![(Peer::Cffs.to_string(), version)],
             ..Environment::new(
@@ -80,6 +88,7 @@ impl Environment {
             scale,
             machine,
             request_kib: None,
+            contents: String::new(),
             transport: None,
             placement: String::new(),
             versions: Vec::new(),

@@ -109,8 +109,10 @@ fn circumstances(report: &Report) -> String {
         crate::disk::Stroke::Slice => "the volume is a slice of a large disk",
     };
     let mut details = format!(
-        "{} Emulated device: {} ({stroke}). Medians of {repetitions}.",
-        e.placement, e.name
+        "{} Emulated device: {} ({stroke}). {} Medians of {repetitions}.",
+        e.placement,
+        e.profile.name(),
+        e.contents
     );
     if let Some(kib) = e.request_kib {
         let disk = u64::from(DISK_REQUEST_BYTES >> 10);

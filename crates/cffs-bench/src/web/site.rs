@@ -10,7 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::workload::random::{Contents, LogNormal, Random};
+use crate::workload::contents::Contents;
+use crate::workload::random::{LogNormal, Random};
 use crate::workload::tree;
 
 #[derive(Clone, Copy, Debug)]

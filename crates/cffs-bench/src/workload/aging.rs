@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::random::{Contents, LogNormal, Random};
+use super::contents::Contents;
+use super::random::{LogNormal, Random};
 use super::small_file::SmallFile;
 use super::{Session, Tally, scan, tree};
 
@@ -41,9 +42,10 @@ pub struct Churn {
 impl Churn {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let volume = session.volume_size().context("aging fills a volume: give its size")?;
+        let contents = session.contents(self.seed, SIZE_MAX);
         let aged = session.prepare("age", |root, tally| {
             fs::create_dir(root.join("aged"))?;
-            let mut churner = Churner::new(&root.join("aged"), self, volume)?;
+            let mut churner = Churner::new(&root.join("aged"), self, volume, contents)?;
             churner.fill(tally)?;
             churner.churn(self.operations, tally)?;
             Ok(churner.files.len() as u64)
@@ -67,13 +69,13 @@ struct Churner {
 }
 
 impl Churner {
-    fn new(root: &Path, plan: &Churn, volume: u64) -> Result<Churner> {
+    fn new(root: &Path, plan: &Churn, volume: u64, contents: Contents) -> Result<Churner> {
         ensure!((0.0..1.0).contains(&plan.full), "a volume cannot be {} full", plan.full);
         Ok(Churner {
             dirs: tree::directories(root, "a", plan.directories)?,
             files: Vec::new(),
             random: Random::new(plan.seed),
-            contents: Contents::new(plan.seed, SIZE_MAX),
+            contents,
             sizes: LogNormal::churn(),
             target: (volume as f64 * plan.full) as u64,
             used: 0,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::random::{Contents, LogNormal, Random};
+use super::random::{LogNormal, Random};
 use super::{Session, Tally, tree};
 
 /// The size of the benchmark.
@@ -86,7 +86,7 @@ impl Apps {
     fn unpacked(&self, session: &mut Session) -> Result<u64> {
         let scratch = tempfile::tempdir().context("a place for the archive")?;
         let archive = scratch.path().join("tree.tar");
-        let bytes = self.pack(scratch.path(), &archive)?;
+        let bytes = self.pack(session, scratch.path(), &archive)?;
         session.write_phase("unpack", self.files, true, |root, tally| {
             run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(root), tally)?;
             tally.add(self.files, bytes);
@@ -96,9 +96,9 @@ impl Apps {
     }
 
     /// Makes the tree in `scratch` and packs it; returns the bytes in its files.
-    fn pack(&self, scratch: &Path, archive: &Path) -> Result<u64> {
+    fn pack(&self, session: &Session, scratch: &Path, archive: &Path) -> Result<u64> {
         let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
-        let contents = Contents::new(self.seed, 1 << 20);
+        let contents = session.contents(self.seed, 1 << 20);
         let root = scratch.join("tree");
         fs::create_dir(&root)?;
         let (mut dirs, mut total): (Vec<PathBuf>, u64) = (vec![root.clone()], 0);

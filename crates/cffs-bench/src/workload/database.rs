@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use rusqlite::{Connection, params};
 
 use super::Session;
-use super::random::Contents;
 
 /// How SQLite makes a transaction atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ const ROW: usize = 100;
 
 impl Database {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, ROW);
+        let contents = session.contents(self.seed, ROW);
         let mode = match self.journal {
             Journal::Rollback => "delete",
             Journal::Wal => "wal",

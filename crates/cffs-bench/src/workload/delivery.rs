@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Session;
-use super::random::Contents;
 
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +22,7 @@ pub struct Delivery {
 impl Delivery {
     /// Runs its one phase: write, fsync, rename, fsync of the directory.
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, self.size);
+        let contents = session.contents(self.seed, self.size);
         session.prepare("directories", |root, _| {
             fs::create_dir(root.join("tmp"))?;
             Ok(fs::create_dir(root.join("new"))?)

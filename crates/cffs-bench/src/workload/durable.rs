@@ -5,7 +5,6 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::random::Contents;
 use super::{Session, tree};
 
 /// The size of the benchmark.
@@ -23,7 +22,7 @@ pub struct Durable {
 impl Durable {
     /// Runs its one phase: create, write, fsync, close.
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, self.size);
+        let contents = session.contents(self.seed, self.size);
         session.prepare("directories", |root, _| tree::directories(root, "t", self.threads))?;
         session.write_phase("write+fsync", self.files, true, |root, tally| {
             std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::random::Contents;
+use super::contents::Contents;
 use super::{Session, Tally, tree};
 use crate::placement;
 
@@ -32,7 +32,7 @@ pub struct Hot {
 
 impl Hot {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, SIZE);
+        let contents = session.contents(self.seed, SIZE);
         session.prepare("directories", |root, _| tree::directories(root, "c", self.clients))?;
         for name in PHASES {
             session.hot_phase(name, self.operations, |root, tally| {

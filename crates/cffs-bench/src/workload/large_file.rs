@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 use anyhow::Result;
 
 use super::Session;
-use super::random::Contents;
 
 /// The size of one read or write.
 const CHUNK: usize = 1 << 20;
@@ -23,7 +22,7 @@ pub struct LargeFile {
 
 impl LargeFile {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, CHUNK);
+        let contents = session.contents(self.seed, CHUNK);
         let chunks = self.bytes.div_ceil(CHUNK as u64);
         session.write_phase("write", 1, true, |root, tally| {
             let mut file = File::create(root.join("large"))?;

@@ -14,6 +14,7 @@
 pub mod aging;
 pub mod apps;
 pub mod catalog;
+pub mod contents;
 pub mod database;
 pub mod delivery;
 pub mod durable;
@@ -36,6 +37,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
+use self::contents::Contents;
 use crate::disk::Counters;
 
 /// Where a workload runs.
@@ -124,6 +126,8 @@ pub struct Session<'a> {
     progress: ProgressBar,
     /// The longest that a phase may take which can stop early.
     read_time_max: Duration,
+    /// What files contain; noise if not given.
+    contents: Option<Contents>,
     phases: Vec<Phase>,
 }
 
@@ -135,7 +139,17 @@ impl<'a> Session<'a> {
         progress: ProgressBar,
         read_time_max: Duration,
     ) -> Session<'a> {
-        Session { site, interrupt, progress, read_time_max, phases: Vec::new() }
+        Session { site, interrupt, progress, read_time_max, contents: None, phases: Vec::new() }
+    }
+
+    /// The same session, whose files have these contents.
+    pub fn with_contents(self, contents: Option<Contents>) -> Session<'a> {
+        Session { contents, ..self }
+    }
+
+    /// Contents for files of up to `max` bytes; noise, unless the session has others.
+    pub fn contents(&self, seed: u64, max: usize) -> Contents {
+        self.contents.clone().unwrap_or_else(|| Contents::new(seed, max))
     }
 
     /// The directory to work in. It may change when caches are emptied; do not keep it.

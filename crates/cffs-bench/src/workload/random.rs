@@ -78,24 +78,3 @@ impl LogNormal {
         ((self.median * (self.sigma * normal).exp()) as u64).clamp(1, self.max)
     }
 }
-
-/// Contents that do not compress. Every file takes a different part of one buffer.
-pub struct Contents {
-    noise: Vec<u8>,
-}
-
-impl Contents {
-    /// Contents for files of up to `max` bytes.
-    pub fn new(seed: u64, max: usize) -> Contents {
-        let mut random = Random::new(seed);
-        let noise = (0..max / 8 + 4096).flat_map(|_| random.number().to_le_bytes()).collect();
-        Contents { noise }
-    }
-
-    /// The contents of the file with this number.
-    pub fn of(&self, number: u64, len: usize) -> &[u8] {
-        let room = self.noise.len() - len;
-        let at = (number.wrapping_mul(97) % (room as u64 + 1)) as usize;
-        &self.noise[at..at + len]
-    }
-}

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::random::{Contents, LogNormal, Random};
+use super::random::{LogNormal, Random};
 use super::tree::Visit;
 use super::{Session, tree};
 
@@ -30,7 +30,7 @@ pub struct FreshTree {
 impl FreshTree {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let sizes = LogNormal::churn();
-        let contents = Contents::new(self.seed, 8 << 20);
+        let contents = session.contents(self.seed, 8 << 20);
         session.prepare("fresh tree", |root, tally| {
             let mut random = Random::new(self.seed);
             for dir in tree::directories(root, "d", self.directories)? {

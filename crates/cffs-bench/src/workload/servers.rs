@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::random::{Contents, Random};
+use super::contents::Contents;
+use super::random::Random;
 use super::{Session, Tally, tree};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ const LOG_LINE: usize = 512;
 
 impl Server {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, self.size.max(LOG_LINE));
+        let contents = session.contents(self.seed, self.size.max(LOG_LINE));
         session.prepare("file set", |root, tally| {
             tree::directories(root, "s", self.files.div_ceil(100))?;
             for i in (0..self.files).filter(|i| self.kind != Kind::Proxy || i % 5 != 0) {

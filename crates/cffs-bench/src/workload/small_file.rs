@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::random::{Contents, Random};
+use super::random::Random;
 use super::{Session, Tally, tree};
 
 /// Names per directory, as in the papers.
@@ -27,7 +27,7 @@ pub struct SmallFile {
 
 impl SmallFile {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let contents = Contents::new(self.seed, self.size);
+        let contents = session.contents(self.seed, self.size);
         let names: Vec<PathBuf> = (0..self.files).map(name).collect();
         let mut shuffled: Vec<&PathBuf> = names.iter().collect();
         Random::new(self.seed).shuffle(&mut shuffled);

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::aging::Churn;
+use super::contents::Contents;
 use super::durable::Durable;
 use super::large_file::LargeFile;
-use super::random::{Contents, LogNormal, Random};
+use super::random::{LogNormal, Random};
 use super::scan::FreshTree;
 use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
