@@ -184,7 +184,7 @@ impl EpochWriter {
 }
 
 /// Whether a file has a name and changed pages.
-fn has_new_contents(file: &VnodeState) -> bool {
+pub(super) fn has_new_contents(file: &VnodeState) -> bool {
     let is_data = !file.inode.is_dir() && !file.inode.ino.is_system();
     is_data && file.pages.dirty_count() > 0 && file.container.is_some()
 }

@@ -5,12 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::chosen::Chosen;
+use super::early::has_new_contents;
 use super::fsync::Choice;
-use super::placing::{Hints, Placer, rank, rewritten};
+use super::packing::{Packed, Waiting};
+use super::placing::{Hints, PlacedClusters, Placer, rank, rewritten};
 use super::progress::InFlight;
 use crate::cache::WriteSet;
 use crate::error::{Corruption, Result};
 use crate::format::sector;
+use crate::format::superblock::Compression;
 use crate::format::{Superblock, index};
 use crate::inode::{InodeCache, Vnode, VnodeGuard, WriteBack};
 use crate::trace;
@@ -21,6 +25,8 @@ pub(crate) struct Prepared {
     pub(crate) epoch: EpochNo,
     pub(crate) writes: WriteSet,
     pub(crate) in_flight: InFlight,
+    /// The clusters among the writes.
+    pub(crate) clusters: PlacedClusters,
     /// The files that wait for a later epoch.
     pub(crate) left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
@@ -44,6 +50,10 @@ pub(crate) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
     }
 }
 
+/// The most bytes of contents that are compressed with the gate closed, by Zstandard's level 1. Higher levels
+/// are slower, and compress less.
+const COMPRESSED_AT_GATE_MAX: u64 = 32 << 20;
+
 /// An epoch that is being prepared, with the gate closed.
 pub(crate) struct Preparation<'a> {
     pub(crate) inodes: &'a InodeCache,
@@ -58,6 +68,9 @@ pub(crate) struct Preparation<'a> {
     /// Which files wait for a later epoch; none if there is no choice.
     choice: Option<Choice>,
     left: Vec<Arc<Vnode>>,
+    /// How contents are compressed that were not written ahead of the epoch.
+    compression: Compression,
+    clusters: PlacedClusters,
     pub(crate) with_derived: bool,
     /// Changed pages of derived state that may stay in memory.
     derived_bytes_max: u64,
@@ -83,9 +96,16 @@ impl<'a> Preparation<'a> {
             hints,
             choice,
             left: Vec::new(),
+            compression: Compression::Off,
+            clusters: PlacedClusters::default(),
             with_derived,
             derived_bytes_max,
         }
+    }
+
+    /// The same for an epoch that compresses contents.
+    pub(crate) fn compressed(self, compression: Compression) -> Preparation<'a> {
+        Preparation { compression, ..self }
     }
 
     /// Takes the changes, and prepares their writes.
@@ -103,10 +123,10 @@ impl<'a> Preparation<'a> {
         self.log_intents()?;
         self.left.iter().for_each(|vnode| self.inodes.queue(vnode));
         self.inodes.next_epoch();
-        let Preparation { write_back, in_flight, left, .. } = self;
+        let Preparation { write_back, in_flight, clusters, left, .. } = self;
         let WriteBack { epoch, writes, .. } = write_back;
         let left = left.iter().map(|vnode| vnode.ino).collect();
-        Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
+        Ok(Prepared { epoch, writes, in_flight, clusters, left, superblock: None })
     }
 
     /// Records all changes of the epoch in the intent log, ahead of them.
@@ -187,13 +207,38 @@ impl<'a> Preparation<'a> {
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
+    /// Compresses the first of the new contents, as far as they delay callers little: the gate is closed.
+    fn pack(&self) -> Waiting {
+        let Compression::Zstd(level) = self.compression else { return Waiting::default() };
+        let bytes_max = COMPRESSED_AT_GATE_MAX / u64::from(level);
+        let pages_max = bytes_max / u64::from(self.inodes.layout.block_bytes);
+        let mut chosen = Vec::new();
+        let mut pages = 0;
+        for vnode in self.batch.vnodes() {
+            let file = vnode.state.read();
+            if has_new_contents(&file) {
+                let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
+                pages += positions.len() as u64;
+                if pages > pages_max {
+                    break;
+                }
+                chosen.push(Chosen { rank: rank(&file), vnode: vnode.clone(), positions });
+            }
+        }
+        Packed::new(self.inodes, self.compression, &chosen).limit(&mut chosen)
+    }
+
     fn place(&mut self) -> Result<()> {
         let base = FileBlock(index::index_base(self.inodes.layout.block_bytes));
         let joined = self.joined_keys();
         let rewritten = rewritten(self.inodes, self.batch.vnodes());
         let hints = std::mem::take(&mut self.hints);
         let mut placer = Placer::new(self.inodes, hints, rewritten).asked(self.choice.is_some());
+        let mut waiting = self.pack();
         for vnode in self.batch.vnodes() {
+            for cluster in waiting.take(vnode.ino) {
+                self.in_flight.extend(placer.place_cluster(cluster, &mut self.write_back)?);
+            }
             let mut file = VnodeGuard::new(vnode);
             let range = match page_kind(&file) {
                 PageKind::Sectors if !self.with_derived => FileBlock(0)..base,
@@ -216,6 +261,7 @@ impl<'a> Preparation<'a> {
             let new = self.write_back.place_blocks(&mut file, range)?;
             self.new_pages.insert(vnode.ino, new);
         }
+        self.clusters = placer.placed;
         for (parent, run) in std::mem::take(placer.hints()) {
             // A file that was recorded ahead of the epoch may be gone.
             let Some(vnode) = self.inodes.peek(parent) else { continue };

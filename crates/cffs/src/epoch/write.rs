@@ -21,6 +21,7 @@ use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Stage};
 use crate::device::Patient;
 use crate::error::Result;
+use crate::format::superblock::Compression;
 use crate::lock::Rule;
 use crate::trace::OpKind;
 use crate::units::BlockNo;
@@ -127,13 +128,23 @@ impl EpochWriter {
         let hints = std::mem::take(&mut progress.early.hints);
         let with_derived = matches!(kind, EpochKind::Derived | EpochKind::Checkpoint);
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
-        Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max).run()
+        // An fsync waits for the epoch.
+        let compression = match kind {
+            EpochKind::Wanted => Compression::Off,
+            _ => self.superblock().compression,
+        };
+        let prepared =
+            Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max)
+                .compressed(compression)
+                .run()?;
+        self.counts.note_clusters(prepared.clusters, self.inodes.layout.fragment_bytes);
+        Ok(prepared)
     }
 
     /// Writes an epoch that was prepared.
     pub(crate) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let inodes = &*self.inodes;
-        let Prepared { epoch, mut writes, mut in_flight, left, superblock } = prepared;
+        let Prepared { epoch, mut writes, mut in_flight, left, superblock, .. } = prepared;
         if !Rule::PagesStay.holds() {
             finish_writes(std::mem::take(&mut in_flight), epoch);
         }
