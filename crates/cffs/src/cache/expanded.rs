@@ -51,6 +51,11 @@ impl Expanded {
         self.0.insert(start, raw);
     }
 
+    /// The number of clusters of 64 KiB for which there is room.
+    pub fn clusters_max(&self) -> usize {
+        (self.0.capacity() >> 16) as usize
+    }
+
     /// Forgets the cluster that began here: another one takes its place.
     pub fn forget(&self, start: FragNo) {
         self.0.remove(&start);

@@ -6,7 +6,8 @@
 //! the walk's next directories near them (`walk`), and requests all in the order of the device. Before a
 //! directory is listed with attributes, the extent trees of the inodes that it lists are read (`trees`).
 //!
-//! If the next files are known, no guess is needed (`batch`).
+//! If the next files are known, no guess is needed (`batch`). Clusters that a walk reads next are expanded on
+//! another thread (`expansion`).
 //!
 //! The cache itself follows sequential readers of blocks and random readers of regions (`cache::streams`,
 //! `cache::density`); this module asks it to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
@@ -19,6 +20,7 @@
 //! following read.
 
 mod batch;
+mod expansion;
 mod plan;
 mod survey;
 mod trees;
@@ -32,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::tuning::Tuning;
 use crate::units::{Class, InodeNo};
+use expansion::Expansion;
 use plan::Plans;
 use survey::{Listed, Survey};
 use walk::Walk;
@@ -40,6 +43,7 @@ use walk::Walk;
 pub struct ReadAhead {
     plans: Plans,
     walk: Walk,
+    expansion: Expansion,
     /// The block at which the last plan ended.
     arm: AtomicU64,
 }
@@ -47,7 +51,12 @@ pub struct ReadAhead {
 impl ReadAhead {
     /// Nothing was read yet.
     pub fn new(tuning: &Tuning) -> ReadAhead {
-        ReadAhead { plans: Plans::new(tuning), walk: Walk::default(), arm: AtomicU64::new(0) }
+        ReadAhead {
+            plans: Plans::new(tuning),
+            walk: Walk::default(),
+            expansion: Expansion::default(),
+            arm: AtomicU64::new(0),
+        }
     }
 
     /// Before the first read of a file or directory: if it is not in memory, prefetches it with the next
@@ -60,6 +69,12 @@ impl ReadAhead {
         let own = own_runs(&survey, vnode);
         self.before_read_as_listed(&survey, vnode);
         inodes.cache.prefetch(own, Class::Metadata);
+        self.expansion.before_read(inodes, vnode, self.walk.is_on());
+    }
+
+    /// Does `work` while threads read ahead, and one expands clusters ahead.
+    pub fn during<T>(&self, inodes: &InodeCache, threads: usize, work: impl FnOnce() -> T) -> T {
+        inodes.cache.with_prefetch(threads, || self.expansion.during(inodes, work))
     }
 
     /// The same as far as the directory of the file or directory shows it.

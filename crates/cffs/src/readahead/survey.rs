@@ -9,7 +9,7 @@ use crate::inode::{InodeCache, VnodeState};
 use crate::namespace::scan;
 use crate::runs;
 use crate::tuning::Reading;
-use crate::units::{BlockNo, FileBlock, InodeNo, SectorIndex};
+use crate::units::{BlockNo, FileBlock, FragRun, InodeNo, SectorIndex};
 
 /// Which entries of a directory are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +168,12 @@ impl<'a> Survey<'a> {
     }
 
     fn blocks_under(&self, extent: Extent) -> Range<u64> {
+        self.blocks_of_run(extent.run())
+    }
+
+    pub(super) fn blocks_of_run(&self, run: FragRun) -> Range<u64> {
         let layout = &self.inodes.layout;
         let per_block = u64::from(layout.block_fragments());
-        let end = extent.run().end().0.div_ceil(per_block).min(layout.blocks);
-        extent.start.0 / per_block..end
+        run.start.0 / per_block..run.end().0.div_ceil(per_block).min(layout.blocks)
     }
 }

@@ -127,7 +127,7 @@ impl Volume {
     /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
     /// at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
-        self.inodes().cache.with_prefetch(threads, work)
+        self.readahead.during(self.inodes(), threads, work)
     }
 
     pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {
