@@ -4,6 +4,9 @@
 //! reader of a directory enters a cluster, the thread expands the next ones of the directory, and of those
 //! that follow it in the walk. It only expands what is in memory, and reads nothing from the device.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

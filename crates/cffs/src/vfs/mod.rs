@@ -205,7 +205,7 @@ impl Volume {
         &self.writer
     }
 
-    fn inodes(&self) -> &InodeCache {
+    pub(crate) fn inodes(&self) -> &InodeCache {
         &self.names.inodes
     }
 

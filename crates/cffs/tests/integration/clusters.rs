@@ -130,6 +130,22 @@ fn compressed_files_come_back_after_a_remount_and_take_less_space() {
 }
 
 #[test]
+fn a_few_contents_are_compressed_when_their_epoch_closes_the_gate() {
+    let device = device();
+    let options = OpenOptions { epoch_interval: Duration::from_secs(3600), ..Default::default() };
+    let volume = Volume::open(device, Arc::new(TestClock::default()), options).expect("open");
+    let files: Vec<InodeNo> = (0..20).map(|number| make(&volume, ROOT, number)).collect();
+    volume.sync().expect("synced");
+    let bytes: usize = (0..20).map(len_of).filter(|len| *len > 1024).sum();
+    let stats = volume.stats();
+    assert_eq!(stats.early_writes, 0, "nothing was written ahead of the epoch");
+    assert!(stats.compressed_bytes >= bytes as u64, "{} of {bytes}", stats.compressed_bytes);
+    for (number, ino) in files.into_iter().enumerate() {
+        assert_eq!(read(&volume, ino), text(number as u64, len_of(number as u64)));
+    }
+}
+
+#[test]
 fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
     let device = device();
     let volume = open(&device);
