@@ -34,7 +34,7 @@ pub struct Plan {
     pub read_time_max: Duration,
     /// Where randomness starts. Each repetition adds one.
     pub seed: u64,
-    /// What files contain; noise if not given.
+    /// The contents of files; noise if not given.
     pub contents: Option<Contents>,
     /// Where backing files go.
     pub scratch: PathBuf,

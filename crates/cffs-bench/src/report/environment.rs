@@ -27,7 +27,7 @@ pub struct Environment {
     pub machine: Machine,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
-    /// What files contained.
+    /// The contents of files.
     pub contents: String,
     /// The transport of FUSE requests, if there were any.
     pub transport: Option<Transport>,

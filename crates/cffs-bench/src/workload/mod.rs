@@ -126,7 +126,7 @@ pub struct Session<'a> {
     progress: ProgressBar,
     /// The longest that a phase may take which can stop early.
     read_time_max: Duration,
-    /// What files contain; noise if not given.
+    /// The contents of files; noise if not given.
     contents: Option<Contents>,
     phases: Vec<Phase>,
 }
