@@ -6,7 +6,7 @@ use cffs::device::JournalStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Damage, Holder, Incompat, JournalArea, Reserve, RoCompat, State};
 use cffs::fsck::{Code, Phase, Report};
-use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
+use cffs::vfs::{ClusterPlace, MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -180,9 +180,6 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
             "written": stats.epochs,
             "forced": stats.epochs_forced,
             "early_writes": stats.early_writes,
-            "clusters_written": stats.clusters_written,
-            "compressed_bytes": stats.compressed_bytes,
-            "compressed_to_bytes": stats.compressed_to_bytes,
             "clean_points": stats.clean_points,
         },
         "memory": memory(stats, uses),
@@ -196,6 +193,22 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
 /// A part as a percentage of the whole; `None` if the whole is zero.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
+}
+
+/// The compression since the volume was opened, and the clusters that the volume has, if they are counted.
+pub fn compression(stats: &Stats, clusters: Option<u64>) -> Value {
+    json!({
+        "clusters_written": stats.clusters_written,
+        "compressed_bytes": stats.compressed_bytes,
+        "compressed_to_bytes": stats.compressed_to_bytes,
+        "ratio": ratio(stats.compressed_bytes, stats.compressed_to_bytes),
+        "clusters": clusters,
+    })
+}
+
+/// Bytes of contents for each byte that they take, with two decimals; `None` if they take none.
+pub fn ratio(bytes: u64, stored_bytes: u64) -> Option<f64> {
+    (stored_bytes > 0).then(|| (bytes as f64 / stored_bytes as f64 * 100.0).round() / 100.0)
 }
 
 /// The cost and the savings of the journal. Its memory is listed with the memory.
@@ -241,13 +254,14 @@ pub fn placement(placement: &Placement) -> Value {
                 "fragment": piece.run.start.0,
                 "fragments": piece.run.len,
                 "unwritten": piece.unwritten,
+                "in_cluster": piece.in_cluster,
             })
         })
         .collect();
     let segments = &placement.segments[..placement.segments.len().min(PIECES_SHOWN_MAX)];
     let neighbours: Vec<u64> =
         placement.shares_with.iter().take(NEIGHBOURS_SHOWN_MAX).map(|ino| ino.0).collect();
-    json!({
+    let mut shown = json!({
         "inode": placement.ino.0,
         "inode_in": placement.container.map(|c| format!("{}:{}", c.file, c.sector)),
         "inode_block": placement.container_block.map(|block| block.0),
@@ -260,6 +274,24 @@ pub fn placement(placement: &Placement) -> Value {
         "cold_requests": placement.cold_requests,
         "neighbours": neighbours,
         "contents": pieces,
+    });
+    if !placement.clusters.is_empty() {
+        shown["clusters"] = clusters(&placement.clusters);
+    }
+    shown
+}
+
+/// The clusters with contents of a file.
+fn clusters(clusters: &[ClusterPlace]) -> Value {
+    let written = || clusters.iter().filter(|cluster| cluster.expanded_bytes.is_some());
+    let expanded_bytes = written().filter_map(|cluster| cluster.expanded_bytes).sum();
+    let stored_bytes = written().map(|cluster| cluster.stored_bytes).sum();
+    json!({
+        "count": clusters.len(),
+        "parts_of_other_files": clusters.iter().map(|one| one.other_parts).sum::<u64>(),
+        "expanded_bytes": expanded_bytes,
+        "stored_bytes": stored_bytes,
+        "ratio": ratio(expanded_bytes, stored_bytes),
     })
 }
 

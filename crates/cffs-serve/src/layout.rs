@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cffs::files::layout::{DirectoryLayout, Layout};
+use cffs::files::layout::{ClusterUse, DirectoryLayout, Layout};
 use serde::{Deserialize, Serialize};
 
 /// The layout of a tree; see [`Layout`].
@@ -21,6 +21,9 @@ pub struct LayoutReport {
     pub neighbours: u64,
     /// Those of them with the same placement key.
     pub of_one_key: u64,
+    /// The clusters with contents of the tree.
+    #[serde(default)]
+    pub clusters: ClusterUse,
 }
 
 /// The layout of one directory of the tree; see [`DirectoryLayout`].
@@ -57,6 +60,7 @@ impl From<&Layout> for LayoutReport {
             read_bytes: layout.read_bytes(),
             neighbours: layout.neighbours,
             of_one_key: layout.of_one_key,
+            clusters: layout.clusters,
             directories: layout.directories.iter().map(DirectoryReport::from).collect(),
         }
     }

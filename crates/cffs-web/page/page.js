@@ -138,8 +138,22 @@ function showTiles({ volume, stats, now, hour }) {
   show("journal-note", stats.journal
     ? `${counted(stats.journal.records, "record")}, ${counted(stats.journal.flushes, "flush", "flushes")}`
     : "Add one with cffs tune --journal: an fsync then takes one write.");
+  showCompression(stats.compression);
   show("memory", size(stats.memory.resident_bytes ?? 0));
   show("memory-note", `${size(stats.memory.dirty_bytes)} to be written`);
+}
+
+function showCompression(compression) {
+  if (!compression) {
+    show("compression", "none");
+    show("compression-note", "It needs a volume made with cffs mkfs --compress.");
+    return;
+  }
+  const { ratio: saved, clusters, clusters_written: written } = compression;
+  const [before, after] = [compression.compressed_bytes, compression.compressed_to_bytes];
+  show("compression", saved === null ? "–" : `${saved.toFixed(2)} to 1`);
+  show("compression-note", `${size(before)} took ${size(after)}; ${counted(written, "cluster")} written, `
+    + `${clusters === null ? "?" : number(clusters)} on the volume`);
 }
 
 function showTables({ volume, server, stats }) {
@@ -494,6 +508,16 @@ function describe({ totals }) {
     + `a cold scan takes ${counted(totals.requests, "request")} and reads ${size(totals.read_bytes)}`;
 }
 
+// What the clusters of a tree hold; null without clusters.
+function describeClusters({ clusters }) {
+  if (clusters.clusters === 0) return null;
+  const { bytes, stored_bytes: stored, dead_bytes: dead, shared_bytes: shared } = clusters;
+  const unknown = clusters.incomplete === 0 ? ""
+    : `, not counting ${counted(clusters.incomplete, "cluster")} that other files use, too`;
+  return `${size(bytes)} of contents lie in ${counted(clusters.clusters, "cluster")} of ${size(stored)}: `
+    + `${(bytes / stored).toFixed(2)} to 1. In these, ${size(shared)} are shared, and ${size(dead)} are dead${unknown}.`;
+}
+
 function drawn(heading, found) {
   const box = element("div");
   box.append(element("h3", heading));
@@ -503,6 +527,8 @@ function drawn(heading, found) {
       : `${counted(file.pieces, "piece")} in ${counted(file.segment_count, "segment")}`;
     box.append(element("p", `Inode ${file.inode}, ${where}; `
       + `segments shared with ${counted(file.files_in_the_same_segments, "other file")}. `
+      + (file.clusters ? `Compressed ${file.clusters.ratio?.toFixed(2) ?? "?"} to 1, together with `
+        + `${counted(file.clusters.parts_of_other_files, "part")} of other files. ` : "")
       + `A cold read takes ${counted(file.cold_requests, "request")}.`));
     const rows = file.contents.map((piece) =>
       [piece.offset_bytes, piece.fragment, piece.fragments].map(number));
@@ -512,6 +538,8 @@ function drawn(heading, found) {
     return box;
   }
   box.append(element("p", describe(found.tree)));
+  const compressed = describeClusters(found.tree);
+  if (compressed !== null) box.append(element("p", compressed));
   const alt = `Where it lies on the device. ${describe(found.tree)}`;
   box.append(scrolling(`Picture: ${heading}`, element("img", undefined, { src: found.url, alt })));
   const more = element("details");

@@ -243,7 +243,11 @@ fn summary(mut report: LayoutReport) -> Value {
             "read_bytes": dir.read_bytes,
         })
     });
-    json!({ "totals": totals, "directories": shown.collect::<Vec<_>>() })
+    json!({
+        "totals": totals,
+        "clusters": report.clusters,
+        "directories": shown.collect::<Vec<_>>(),
+    })
 }
 
 async fn picture_of(

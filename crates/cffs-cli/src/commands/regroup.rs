@@ -40,6 +40,10 @@ const FILES_AT_ONCE: usize = 3000;
 /// by its server and can be used meanwhile: other calls have priority, so this takes long on a busy disk.
 /// Interrupting this command does not end the regrouping, --stop does. Not moved are files of more than 2
 /// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available.
+///
+/// On a volume with compressed contents, regrouping also frees the dead contents of clusters, which deleted
+/// and rewritten files left there: the contents in use of clusters of which a quarter or more is dead are
+/// compressed into new ones. cffs layout shows how much is dead.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -12,13 +12,17 @@ fn the_placement_of_a_large_file_fits_into_an_answer() {
         offset: large + piece,
         run: FragRun { start: FragNo(large + piece), len: u32::MAX },
         unwritten: false,
+        in_cluster: true,
     });
+    let cluster =
+        ClusterPlace { stored_bytes: 16 << 10, expanded_bytes: Some(64 << 10), other_parts: 255 };
     let placement = Placement {
         ino: InodeNo(large),
         container: Some(Container { file: InodeNo(large), sector: SectorIndex(u32::MAX) }),
         container_block: Some(BlockNo(large)),
         inline: false,
         pieces: pieces.collect(),
+        clusters: vec![cluster; 100],
         unplaced_bytes: large,
         segments: (large..large + MANY).collect(),
         shares_with: (large..large + MANY).map(InodeNo).collect(),
@@ -29,4 +33,7 @@ fn the_placement_of_a_large_file_fits_into_an_answer() {
     for counted in ["pieces", "segment_count", "files_in_the_same_segments"] {
         assert_eq!(answer[counted], MANY, "{counted}");
     }
+    assert_eq!(answer["clusters"]["count"], 100);
+    assert_eq!(answer["clusters"]["parts_of_other_files"], 25_500);
+    assert_eq!(answer["clusters"]["ratio"], 4.0);
 }

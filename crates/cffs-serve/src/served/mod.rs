@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cffs::error::{Error, Result};
+use cffs::format::superblock::Incompat;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use serde_json::{Map, Value};
@@ -112,6 +113,10 @@ impl Served {
             self.requests.get().map_or_else(|| Value::Object(Map::new()), |count| count());
         let mut shown = describe::stats(&stats, &memory, requests);
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
+        if volume.writer().superblock().incompat.contains(Incompat::CLUSTERS) {
+            let clusters = volume.admin().clusters().ok().flatten();
+            shown["compression"] = describe::compression(&stats, clusters);
+        }
         if let Some(exports) = self.exports() {
             shown["nfs"] = exports.calls();
         }

@@ -1,7 +1,9 @@
 //! The places of a file, and the number of requests for reading it cold.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use crate::alloc::Clusters;
 use crate::epoch::EpochWriter;
 use crate::error::Result;
 use crate::format::extent::Extent;
@@ -20,6 +22,19 @@ pub struct Piece {
     pub run: FragRun,
     /// Reserved and never written.
     pub unwritten: bool,
+    /// Compressed with other contents: the run is that of the whole cluster.
+    pub in_cluster: bool,
+}
+
+/// A cluster with contents of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterPlace {
+    /// The bytes that it takes.
+    pub stored_bytes: u64,
+    /// The bytes to which it expands; `None` if it is not written yet.
+    pub expanded_bytes: Option<u64>,
+    /// Parts of other files that it has.
+    pub other_parts: u64,
 }
 
 /// Where a file lies.
@@ -36,6 +51,8 @@ pub struct Placement {
     pub inline: bool,
     /// The contents, in the order of the file.
     pub pieces: Vec<Piece>,
+    /// The clusters with parts of the contents, in the order of the device, up to 100.
+    pub clusters: Vec<ClusterPlace>,
     /// Bytes of the contents that are in memory alone.
     pub unplaced_bytes: u64,
     /// The segments that name, inode and contents lie in.
@@ -49,6 +66,8 @@ pub struct Placement {
 
 /// More neighbours than this are not listed.
 const NEIGHBOURS_MAX: usize = 1000;
+/// More clusters than this are not listed. Their headers are read for it.
+const CLUSTERS_MAX: usize = 100;
 
 /// Tells where files lie.
 pub(crate) struct Explain<'a> {
@@ -83,6 +102,7 @@ impl Explain<'_> {
                         offset: extent.logical * fragment_bytes,
                         run: extent.run(),
                         unwritten: extent.unwritten,
+                        in_cluster: extent.cluster.is_some(),
                     })
                     .collect(),
             };
@@ -104,6 +124,7 @@ impl Explain<'_> {
         segments.sort_unstable();
         segments.dedup();
         let shares_with = self.neighbours(parent, ino, &segments)?;
+        let clusters = self.writer.noted(self.clusters(&pieces))?;
         // A group read brings the run of a segment; a piece that goes on into the next segments
         // needs one request more at most for each piece that was not read with it.
         let cold_requests = segments.len() as u64;
@@ -113,6 +134,7 @@ impl Explain<'_> {
             container_block,
             inline,
             pieces,
+            clusters,
             unplaced_bytes,
             segments,
             shares_with,
@@ -152,6 +174,23 @@ impl Explain<'_> {
         let fragments = layout.block_fragments();
         let map = state.inode.map();
         Ok(map.and_then(|map| map.block_at(position, fragments)))
+    }
+
+    fn clusters(&self, pieces: &[Piece]) -> Result<Vec<ClusterPlace>> {
+        let inodes = self.inodes;
+        let mut parts: BTreeMap<FragRun, u64> = BTreeMap::new();
+        for piece in pieces.iter().filter(|piece| piece.in_cluster) {
+            *parts.entry(piece.run).or_default() += 1;
+        }
+        let place = |(run, own): (FragRun, u64)| {
+            let references = Clusters::of(&inodes.alloc).references_to(run)?;
+            Ok(ClusterPlace {
+                stored_bytes: u64::from(run.len) * u64::from(inodes.layout.fragment_bytes),
+                expanded_bytes: inodes.contents().expanded_bytes(run)?,
+                other_parts: u64::from(references).saturating_sub(own),
+            })
+        };
+        parts.into_iter().take(CLUSTERS_MAX).map(place).collect()
     }
 
     fn neighbours(&self, parent: InodeNo, ino: InodeNo, segments: &[u64]) -> Result<Vec<InodeNo>> {

@@ -14,7 +14,7 @@ mod trim;
 mod tune;
 
 pub(crate) use explain::Explain;
-pub use explain::{Piece, Placement};
+pub use explain::{ClusterPlace, Piece, Placement};
 pub(crate) use grow::Grow;
 pub(crate) use regroup::{Pending, Regrouper};
 pub use regroup::{RegroupOptions, RegroupProgress, Scattered};

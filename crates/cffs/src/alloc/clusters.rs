@@ -16,10 +16,14 @@ use super::promise::Spender;
 use super::{Allocator, State};
 use crate::error::{Corruption, Result};
 use crate::format::cluster::REFERENCES_MAX;
+use crate::format::cylinder_group::{CgHeader, clusters_in};
 use crate::units::{CgIndex, FragNo, FragRun};
 
 /// Compaction reserves the length of an expanded cluster, and on a tiny volume one in this many fragments.
 const RESERVE_PART_MIN: u64 = 16;
+
+/// The most headers of groups that one call reads to count clusters.
+const HEADERS_READ_MAX: u32 = 128;
 
 /// The references to a cluster that came and went since the last epoch started.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,10 +91,52 @@ impl<'a> Clusters<'a> {
         self.references(&mut self.0.lock(), run.start)
     }
 
+    /// How many clusters the volume has. Reads the headers of groups that were not needed so far, and at
+    /// most [`HEADERS_READ_MAX`] of them at each call: `None` until all are counted.
+    pub fn on_volume(&self) -> Result<Option<u64>> {
+        let Clusters(alloc) = self;
+        let mut read = 0;
+        loop {
+            let (next, is_in_memory) = {
+                let state = alloc.lock();
+                let next = CgIndex(state.cgs_counted);
+                if next.0 >= state.cgs_made {
+                    let here = state.groups.values().map(|group| u64::from(group.clusters));
+                    return Ok(Some(state.clusters_elsewhere + here.sum::<u64>()));
+                }
+                (next, state.groups.contains_key(&next))
+            };
+            if !is_in_memory && read == HEADERS_READ_MAX {
+                return Ok(None);
+            }
+            // The allocator is not locked while the device reads.
+            let clusters = match is_in_memory {
+                true => 0,
+                false => self.read_count(next)?,
+            };
+            read += u32::from(!is_in_memory);
+            let mut state = alloc.lock();
+            if state.cgs_counted == next.0 {
+                state.cgs_counted += 1;
+                if !state.groups.contains_key(&next) {
+                    state.clusters_elsewhere += u64::from(clusters);
+                }
+            }
+        }
+    }
+
+    /// How many clusters begin in a group, by its header on the device.
+    fn read_count(&self, cg: CgIndex) -> Result<u32> {
+        let Clusters(Allocator { layout, cache, checksum, .. }) = self;
+        let mut block = vec![0; layout.block_bytes as usize];
+        cache.read_uncached(layout.cg_header(cg), &mut block)?;
+        Ok(CgHeader::decode(&block, cg, *checksum)?.clusters)
+    }
+
     /// Fragments that are kept for compaction, which frees more than it takes, but only with its epoch.
     pub(super) fn reserve_fragments(&self) -> u64 {
         let Clusters(Allocator { layout, cache, .. }) = self;
-        if layout.count_blocks == 0 {
+        if !layout.has_clusters() {
             return 0;
         }
         let cluster = cache.tuning().writing.cluster_bytes / u64::from(layout.fragment_bytes);
@@ -110,7 +156,7 @@ impl<'a> Clusters<'a> {
     /// Reserves a run for compaction if a group in use has one.
     pub fn reserve_compaction_run(&self) -> Result<()> {
         let Clusters(alloc) = self;
-        if alloc.layout.count_blocks == 0 {
+        if !alloc.layout.has_clusters() {
             return Ok(());
         }
         let mut state = alloc.lock();
@@ -248,7 +294,8 @@ impl Group {
         if block >= self.references.len() {
             self.references.resize(block + 1, 0);
         }
-        self.references[block] = count;
+        let before = std::mem::replace(&mut self.references[block], count);
+        self.clusters = self.clusters + u32::from(count > 0) - u32::from(before > 0);
         self.dirty = true;
     }
 
@@ -256,6 +303,7 @@ impl Group {
     pub(super) fn load_references(&mut self, counts: &[u8]) {
         if counts.iter().any(|count| *count > 0) {
             self.references = counts.to_vec();
+            self.clusters = clusters_in(counts);
         }
     }
 

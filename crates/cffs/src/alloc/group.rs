@@ -25,6 +25,8 @@ pub struct Group {
     pub dirty: bool,
     /// The references to the cluster that begins in each block; empty while no cluster begins in the group.
     pub(super) references: Vec<u8>,
+    /// How many clusters begin in the group.
+    pub(super) clusters: u32,
     /// The last search to the group's end that found nothing, while nothing has become free since.
     vain: Option<Search>,
 }
@@ -75,6 +77,7 @@ impl Group {
             rotor: 0,
             dirty: true,
             references: Vec::new(),
+            clusters: 0,
             vain: None,
         };
         let per_block = layout.block_fragments();
@@ -112,6 +115,7 @@ impl Group {
             rotor: rotor.min(len),
             dirty: false,
             references: Vec::new(),
+            clusters: 0,
             vain: None,
         }
     }

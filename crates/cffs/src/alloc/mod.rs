@@ -103,6 +103,10 @@ struct State {
     references: BTreeMap<FragRun, Turnover>,
     /// The references at the last clean point to clusters whose references have changed since.
     references_before: HashMap<FragNo, u8>,
+    /// The groups whose clusters are counted, from the first on.
+    cgs_counted: u32,
+    /// The clusters of those of them that are not in memory.
+    clusters_elsewhere: u64,
     /// Clusters that the intent log does not list yet.
     new_clusters: Vec<FragRun>,
     /// Reserved for compaction.
@@ -166,6 +170,8 @@ impl Allocator {
                     freeing: Vec::new(),
                     references: BTreeMap::new(),
                     references_before: HashMap::default(),
+                    cgs_counted: 0,
+                    clusters_elsewhere: 0,
                     new_clusters: Vec::new(),
                     compaction_run: FragRun::default(),
                     reservations: HashMap::default(),

@@ -41,6 +41,10 @@ impl Allocator {
                 Group::unused(&self.layout, cg)
             };
             state.free_elsewhere -= i64::from(group.free_count());
+            if cg.0 < state.cgs_counted {
+                let elsewhere = &mut state.clusters_elsewhere;
+                *elsewhere = elsewhere.saturating_sub(group.clusters.into());
+            }
             state.groups.insert(cg, group);
         }
         Ok(state.groups.get_mut(&cg).expect("it was just inserted"))

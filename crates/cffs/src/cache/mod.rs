@@ -174,7 +174,7 @@ impl BufferCache {
         let layout = layout.into();
         let block_bytes = layout.block_bytes;
         let (cache_bytes, expanded) =
-            Expanded::divide(tuning.device.cache_bytes, layout.count_blocks > 0);
+            Expanded::divide(tuning.device.cache_bytes, layout.has_clusters());
         let blocks = tuning.cache_blocks(block_bytes).min(cache_bytes / u64::from(block_bytes));
         let blocks = blocks.max(BLOCKS_MIN) as usize;
         BufferCache {

@@ -85,6 +85,15 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
+/// The bytes to which the cluster expands that begins with these bytes; `None` if no cluster does. Only
+/// expanding it shows whether it is damaged.
+pub fn expanded_bytes(run: &[u8]) -> Option<usize> {
+    let (header, _) = DiskHeader::ref_from_prefix(run).ok()?;
+    let expanded = header.raw_bytes.get() as usize;
+    let is_valid = header.magic.get() == MAGIC && (1..=CLUSTER_BYTES_MAX).contains(&expanded);
+    is_valid.then_some(expanded)
+}
+
 /// Expands the cluster that was read from its whole run. Nothing of it is trusted: the checksum is compared
 /// first, and the expanded bytes never exceed what the header says and [`CLUSTER_BYTES_MAX`] allows.
 ///

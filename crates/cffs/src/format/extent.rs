@@ -100,7 +100,7 @@ impl Extent {
         let end_max = (CLUSTER_BYTES_MAX as u64 / u64::from(layout.fragment_bytes))
             .min(REFERENCES_MAX.into());
         match () {
-            () if layout.count_blocks == 0 => Some("in a cluster, on a volume without clusters"),
+            () if !layout.has_clusters() => Some("in a cluster, on a volume without clusters"),
             () if self.unwritten => Some("in a cluster, but never written"),
             () if run.len < layout.block_fragments() => Some("in a cluster of less than a block"),
             () if end > end_max => Some("after the end of the largest cluster"),

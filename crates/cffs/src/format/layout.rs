@@ -190,6 +190,11 @@ impl Layout {
         BlockNo(self.cg_start(cg).0 + CG_HEAD_BLOCKS)
     }
 
+    /// Whether contents may lie in clusters.
+    pub fn has_clusters(&self) -> bool {
+        self.count_blocks > 0
+    }
+
     /// The bytes of the counts of references to a group's clusters.
     pub fn count_bytes(&self) -> usize {
         (self.count_blocks * self.block_bytes) as usize

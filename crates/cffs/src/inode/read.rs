@@ -103,6 +103,17 @@ impl<'a> Contents<'a> {
         Ok(raw)
     }
 
+    /// The bytes to which the cluster in a run expands, by its header; `None` if the device has no cluster
+    /// there, as until it is written.
+    pub fn expanded_bytes(&self, run: FragRun) -> Result<Option<u64>> {
+        let number = self.layout.block_of(run.start);
+        let mut block = vec![0; self.layout.block_bytes as usize];
+        self.cache.read_uncached(number, &mut block)?;
+        let skipped = run.start.0 - self.layout.block_start(number).0;
+        let first = (skipped * u64::from(self.layout.fragment_bytes)) as usize;
+        Ok(cluster::expanded_bytes(&block[first..]).map(|bytes| bytes as u64))
+    }
+
     /// The block before which read-ahead stops when this run of a file is read: the end of the run for a
     /// large file, none for a small one, whose neighbours are likely to be read next.
     fn read_until(&self, file: &VnodeState, run: FragRun) -> BlockNo {

@@ -76,7 +76,7 @@ impl Drop for End<'_> {
 impl Expansion {
     /// Does `work` while a thread expands clusters, if the volume may have any.
     pub(super) fn during<T>(&self, inodes: &InodeCache, work: impl FnOnce() -> T) -> T {
-        if inodes.layout.count_blocks == 0 {
+        if !inodes.layout.has_clusters() {
             return work();
         }
         lock::scope(|scope| {

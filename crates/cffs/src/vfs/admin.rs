@@ -4,6 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::{Placement, ScrubProgress, Trimmed};
 use crate::admin::{Explain, Grow, Scrub, Trim};
+use crate::alloc::Clusters;
 use crate::epoch::EpochWriter;
 use crate::error::Result;
 use crate::inode::Fill;
@@ -113,6 +114,20 @@ impl Admin<'_> {
     /// Those of [reading](super#errors).
     pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
         Explain::new(self.writer).device_offset(&*self.writer.vnode(ino)?)
+    }
+
+    /// How many clusters the volume has; `None` for a volume without, and while their count is not known. The
+    /// first calls read the headers of groups, up to 128 each.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn clusters(&self) -> Result<Option<u64>> {
+        let inodes = &self.writer.inodes;
+        if !inodes.layout.has_clusters() {
+            return Ok(None);
+        }
+        self.writer.noted(Clusters::of(&inodes.alloc).on_volume())
     }
 
     /// How far the intent log is filled.

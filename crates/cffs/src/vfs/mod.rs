@@ -70,7 +70,7 @@ pub use types::*;
 pub use xattr::copy_xattrs;
 
 use crate::admin::Regrouper;
-pub use crate::admin::{Piece, Placement, ScrubProgress, SetVolume};
+pub use crate::admin::{ClusterPlace, Piece, Placement, ScrubProgress, SetVolume};
 use crate::alloc::{Clusters, Spender};
 use crate::cache::BufferCache;
 use crate::clock::Clock;

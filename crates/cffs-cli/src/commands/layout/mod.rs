@@ -7,6 +7,7 @@ use std::{fs, iter};
 
 use anyhow::{Context, bail};
 use cffs::device::file::Access;
+use cffs::files::layout::ClusterUse;
 use cffs::files::{Files, layout};
 use cffs_serve::layout::{DirectoryReport, LayoutReport};
 use cffs_serve::served::control;
@@ -25,12 +26,13 @@ pub use picture::draw;
 /// Show where a tree lies, and what a cold scan of it reads
 ///
 /// Prints for each directory in how many places its files lie, how many of them lie alone, and how many
-/// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These
-/// are counted, not estimated: the scan is rehearsed by the code that reads for everybody, without reading
-/// the contents. The sums agree with those of a scan by the library. Files that follow each
-/// other on the device are neighbours: how many share their key (mkfs --policy) is printed as well. A
-/// mounted volume is looked at by its server; everything is made durable first, and what has to become
-/// durable waits meanwhile.
+/// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These are
+/// counted, not estimated: the scan is rehearsed by the code that reads for everybody, without reading the
+/// contents. The sums agree with those of a scan by the library. Files that follow each other on the device
+/// are neighbours: how many share their key (mkfs --policy) is printed as well. Of compressed contents, their
+/// size, the size of their clusters, and how much of these is dead or shared are printed. Regrouping frees
+/// the dead contents of clusters of which a quarter or more is dead. A mounted volume is looked at by its
+/// server; everything is made durable first, and what has to become durable waits meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -128,7 +130,26 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
         counted(report.requests, "request"),
         size::show(report.read_bytes)
     )?;
-    say!("{}", of_one_key(report.of_one_key, report.neighbours))
+    say!("{}", of_one_key(report.of_one_key, report.neighbours))?;
+    compressed(&report.clusters).iter().try_for_each(|line| say!("{line}"))
+}
+
+/// The use of the clusters of a tree, as lines of text; none for a tree without clusters.
+fn compressed(used: &ClusterUse) -> Vec<String> {
+    let ClusterUse { clusters, incomplete, bytes, stored_bytes, dead_bytes, shared_bytes } = *used;
+    let Some(ratio) = used.ratio() else { return Vec::new() };
+    let [bytes, stored, dead, shared] =
+        [bytes, stored_bytes, dead_bytes, shared_bytes].map(size::show);
+    let clusters = counted(clusters, "cluster");
+    let mut lines = vec![
+        format!("{bytes} of contents lie in {clusters} of {stored}: {ratio:.2} to 1"),
+        format!("in the clusters, {dead} of contents are dead, and {shared} are shared"),
+    ];
+    if incomplete > 0 {
+        let incomplete = counted(incomplete, "cluster");
+        lines.push(format!("not counted: dead contents of {incomplete} that other files use, too"));
+    }
+    lines
 }
 
 /// How many pairs of neighbours share their key, as text.

@@ -2,7 +2,8 @@
 
 use cffs_serve::layout::{DirectoryReport, LayoutReport};
 
-use super::{lines, of_one_key, picture};
+use super::{compressed, lines, of_one_key, picture};
+use cffs::files::layout::ClusterUse;
 
 fn report(directories: Vec<DirectoryReport>) -> LayoutReport {
     let requests = directories.iter().map(|dir| dir.requests).sum();
@@ -85,4 +86,24 @@ fn paths_are_printed_without_padding() {
     let paths: usize = report.directories.iter().map(|dir| dir.path.len()).sum();
     let printed: usize = lines(&report).iter().map(String::len).sum();
     assert!(printed <= paths + 100 * (DEPTH + 1), "{printed} bytes for {paths} of paths");
+}
+
+#[test]
+fn the_use_of_clusters_is_told_in_words() {
+    assert!(compressed(&ClusterUse::default()).is_empty());
+    let used = ClusterUse {
+        clusters: 200,
+        incomplete: 1,
+        bytes: 12 << 20,
+        stored_bytes: 3 << 20,
+        dead_bytes: 64 << 10,
+        shared_bytes: 0,
+    };
+    let told = [
+        "12.0 MiB of contents lie in 200 clusters of 3.0 MiB: 4.00 to 1",
+        "in the clusters, 64.0 KiB of contents are dead, and 0 B are shared",
+        "not counted: dead contents of 1 cluster that other files use, too",
+    ];
+    assert_eq!(compressed(&used), told);
+    assert_eq!(compressed(&ClusterUse { incomplete: 0, ..used }), told[..2]);
 }

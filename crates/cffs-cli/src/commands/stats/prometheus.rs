@@ -22,11 +22,12 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 }
 
 /// The kinds of figures; others are shown as gauges.
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "Requests to the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
+    counter("compression", "Compression of contents"),
     counter("journal", "The journal"),
     counter("nfs", "Calls of NFS clients"),
     counter("store", "Requests to the object store"),
@@ -39,7 +40,8 @@ const REQUESTS: &str = "requests";
 /// Figures that are derived from others.
 const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
 /// Figures in counting sections that do not only rise.
-const GAUGES: [&str; 2] = ["journal commit_us_p50", "journal commit_us_p99"];
+const GAUGES: [&str; 4] =
+    ["compression clusters", "compression ratio", "journal commit_us_p50", "journal commit_us_p99"];
 /// Figures from the volume's description: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),

@@ -4,6 +4,7 @@
 //! device that reads metadata and only counts requests for contents (`hollow`), and the tree is read through
 //! it by the code of all reads. So a change of read-ahead changes the report.
 
+mod clusters;
 mod hollow;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use self::clusters::ClusterUse;
 use self::hollow::Hollow;
 use super::walk::join;
 use crate::clock::SystemClock;
@@ -35,6 +37,8 @@ pub struct Layout {
     pub neighbours: u64,
     /// Those of them that are placed by one key.
     pub of_one_key: u64,
+    /// The clusters with contents of the tree.
+    pub clusters: ClusterUse,
 }
 
 /// A directory with the files that it lists, those of its directories not counted.
@@ -73,10 +77,12 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
     let gap_bytes = Tuning::for_cache(volume.writer().options.cache_bytes).reading.gap_bytes;
     let mut found: Vec<Found> = Vec::new();
     let mut keys: Vec<(u64, Key)> = Vec::new();
+    let mut clusters = clusters::Found::default();
     walk(&volume, dir, |visit| {
         match visit.file {
             None => found.push(Found::new(visit.path, volume.admin().places(visit.ino)?)),
             Some((size, FileType::Regular)) => {
+                clusters.pass(&volume, visit.ino)?;
                 let places = volume.admin().places(visit.ino)?;
                 let first = places.iter().map(|place| place.start).min();
                 if let Some(first) = first {
@@ -88,12 +94,14 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
         }
         Ok(())
     })?;
+    let clusters = clusters.finish(&volume)?;
     drop(volume);
     keys.sort_unstable_by_key(|(first, _)| *first);
     let pairs = || keys.windows(2);
     let mut layout = Layout {
         neighbours: pairs().count() as u64,
         of_one_key: pairs().filter(|pair| pair[0].1 == pair[1].1).count() as u64,
+        clusters,
         volume_bytes: device.geometry().size_bytes,
         gap_bytes,
         directories: found.into_iter().map(|dir| dir.finish(gap_bytes)).collect(),

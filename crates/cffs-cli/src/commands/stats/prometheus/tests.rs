@@ -12,6 +12,7 @@ fn answers() -> (Value, Value) {
         "requests": { "LOOKUP": 7, "READ": 3 },
         "calls": { "lookups": 5 },
         "cache": { "hits": 8, "misses": 2, "hit_percent": 80.0 },
+        "compression": { "clusters_written": 4, "ratio": 3.85, "clusters": 4 },
         "journal": { "state": "on", "records": 3, "superseded_percent": 60.0 },
         "staging": { "records": 2, "bytes": 9000 },
         "memory": { "dirty_bytes": 4096, "kinds": { "xattrs bytes": 12 } },
@@ -33,6 +34,10 @@ fn every_number_becomes_a_metric_of_the_format() {
     assert_eq!(value("cffs_calls_lookups_total"), 5.0);
     assert_eq!(value("cffs_cache_hits_total"), 8.0);
     assert_eq!(value("cffs_journal_records_total"), 3.0);
+    assert_eq!(value("cffs_compression_clusters_written_total"), 4.0);
+    assert_eq!(value("cffs_compression_clusters"), 4.0);
+    assert_eq!(value("cffs_compression_ratio"), 3.85);
+    assert_eq!(metrics["cffs_compression_ratio"].kind, "gauge");
     assert_eq!(value("cffs_memory_dirty_bytes"), 4096.0);
     assert_eq!(value("cffs_staging_records"), 2.0);
     assert_eq!(metrics["cffs_staging_bytes"].kind, "gauge");
