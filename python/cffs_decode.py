@@ -21,7 +21,7 @@ from collections import Counter, namedtuple
 
 from cffs_clusters import CLUSTERS, Clusters, decode_extent
 from cffs_journal import EXTERNAL_JOURNAL, with_journal
-from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
+from cffs_structures import Bad, are_inode_flags, crc32c, is_sealed, siphash13, table
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
@@ -240,7 +240,7 @@ class Volume:
             self.problem(f"inode {inode.ino}: the data area is not padded with zeros")
         tags = [LinkTag(body, tags_at + i * LinkTag.size) for i in range(inode.tag_count)]
         file = File(inode, data, {}, tags, place)
-        if file.type not in TYPES or inode.flags & ~(INLINE | CONTENT_CHECKSUM | INDEXED):
+        if file.type not in TYPES or not are_inode_flags(inode.flags, self.superblock.incompat):
             raise Bad(f"inode {inode.ino}: unknown type or flags")
         if file.inline:
             if file.type not in (REGULAR, SYMLINK) or inode.size != len(data) or inode.map_root:

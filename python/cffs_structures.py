@@ -77,3 +77,19 @@ def table(name, layout, fields):
 
     decode.size = struct.calcsize("<" + layout)
     return decode
+
+
+# Flags of inodes by the features that allow them (FORMAT chapter 7): with none INLINE, CONTENT_CHECKSUM and
+# INDEXED, with PROTECTION IMMUTABLE and APPEND_ONLY, with CLUSTERS COMPRESS and NO_COMPRESS.
+INODE_FLAGS, PROTECTION_FLAGS, COMPRESSION_FLAGS = 1 | 2 | 4, 8 | 16, 32 | 64
+PROTECTION_FEATURE, CLUSTERS_FEATURE = 4, 16
+
+
+def are_inode_flags(flags, incompat):
+    """Whether an inode may have these flags on a volume with these features."""
+    known = INODE_FLAGS
+    if incompat & PROTECTION_FEATURE:
+        known |= PROTECTION_FLAGS
+    if incompat & CLUSTERS_FEATURE:
+        known |= COMPRESSION_FLAGS
+    return not flags & ~known and flags & COMPRESSION_FLAGS != COMPRESSION_FLAGS

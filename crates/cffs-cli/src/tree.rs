@@ -187,7 +187,7 @@ fn attr(data: &Metadata) -> Attr {
         ctime: time(data.ctime(), data.ctime_nsec()),
         btime: Timestamp::default(),
         change: 0,
-        protection: Default::default(),
+        flags: Default::default(),
     }
 }
 

@@ -76,8 +76,8 @@ pub struct Mkfs {
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
     /// Compress the contents of neighbouring files together: zstd, zstd:LEVEL with a level from 1 to 19, or
-    /// off. With off, the volume can be told to compress later (cffs tune --compress); without this option it
-    /// cannot. After a crash, such a volume is checked as a whole.
+    /// off. With off, the volume can be told to compress later (cffs tune --compress), as can directories and
+    /// files of it (chattr +c); without this option it cannot. chattr +m keeps files from being compressed.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.

@@ -6,6 +6,7 @@
 mod administration;
 mod background;
 mod clouds;
+mod compression;
 mod copying;
 mod crash_report;
 #[path = "../exposition/mod.rs"]

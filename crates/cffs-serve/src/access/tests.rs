@@ -1,6 +1,6 @@
 use cffs::clock::Timestamp;
+use cffs::format::inode::InodeFlags;
 use cffs::units::InodeNo;
-use cffs::vfs::Protection;
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn file(permissions: u32) -> Attr {
         ctime: time,
         btime: time,
         change: 0,
-        protection: Protection::default(),
+        flags: InodeFlags::default(),
     }
 }
 

@@ -35,7 +35,6 @@ use super::volume_handle::{VolumeHandle, VolumeRef};
 use super::watch::Watch;
 use crate::access;
 use crate::served::control::{Control, Piece, Request};
-use crate::served::identity::is_owner;
 use crate::served::recording::Ask;
 use crate::served::shutdown::ShutdownReports;
 
@@ -180,7 +179,7 @@ impl Handler for Adapter {
             attr: translate::attr(&attr, self.block_bytes),
             ttl: self.ttl,
             btime: Some(translate::time(attr.btime)),
-            attributes: ioctl::statx_attributes(attr.protection),
+            attributes: ioctl::statx_attributes(attr.flags),
             attributes_mask: ioctl::STATX_ATTRIBUTES,
         })
     }
@@ -543,9 +542,7 @@ impl Handler for Adapter {
         ioctl: &Ioctl<'_>,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let uid = credentials::uid(cx);
-        let (root, owner) = (uid == 0, is_owner(uid));
-        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, root, owner, buf)?;
+        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, cx, buf)?;
         if ioctl::changes_attributes(ioctl.command) {
             self.attributes_changed(node);
         }

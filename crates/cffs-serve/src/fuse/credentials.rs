@@ -13,6 +13,8 @@ use fuse_ring::protocol::{Context, UNKNOWN_ID};
 #[cfg(test)]
 mod tests;
 
+/// `CAP_FOWNER`: this process may do with any file what its owner may.
+const FOWNER: u64 = 1 << 3;
 /// `CAP_FSETID`: changes of contents by this process keep set-id bits.
 const FSETID: u64 = 1 << 4;
 
@@ -40,6 +42,11 @@ pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
 /// Whether the caller's changes keep set-id bits, as root's do unless it has dropped the capability.
 pub fn keeps_set_id(cx: &Context<'_>) -> bool {
     status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
+}
+
+/// Whether the caller may do with any file what its owner may.
+pub fn acts_as_owner(cx: &Context<'_>) -> bool {
+    status(cx).is_some_and(|status| effective(&status) & FOWNER != 0)
 }
 
 fn status(cx: &Context<'_>) -> Option<String> {

@@ -1,12 +1,15 @@
 //! Ioctls on open files, as the kernel forwards them.
 
 use cffs::error::Error;
+use cffs::format::inode::InodeFlags;
 use cffs::units::InodeNo;
-use cffs::vfs::{Protection, Volume};
+use cffs::vfs::Volume;
 use fuse_ring::Errno;
-use fuse_ring::protocol::Ioctl;
+use fuse_ring::protocol::{Context, Ioctl, UNKNOWN_ID};
 
+use super::credentials;
 use crate::served::fstrim::FstrimRange;
+use crate::served::identity::is_owner;
 
 #[cfg(test)]
 mod tests;
@@ -15,36 +18,41 @@ mod tests;
 /// have the size of a 64-bit `long`, but the data has four bytes.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
-const IMMUTABLE_FLAG: u32 = 0x10;
-const APPEND_FLAG: u32 = 0x20;
-/// The same with `struct fsxattr`, whose other fields are zeros here.
+/// `FS_COMPR_FL`, `FS_IMMUTABLE_FL`, `FS_APPEND_FL` and `FS_NOCOMP_FL`.
+const FLAGS: Bits = &[
+    (InodeFlags::COMPRESS, 0x4),
+    (InodeFlags::IMMUTABLE, 0x10),
+    (InodeFlags::APPEND_ONLY, 0x20),
+    (InodeFlags::NO_COMPRESS, 0x400),
+];
+/// The same with `struct fsxattr`, whose other fields are zeros here, and which has no flags of compression.
 const GET_EXTENDED_FLAGS: u32 = 0x801c_581f;
 const SET_EXTENDED_FLAGS: u32 = 0x401c_5820;
 const EXTENDED_BYTES: usize = 28;
-const IMMUTABLE_EXTENDED: u32 = 0x8;
-const APPEND_EXTENDED: u32 = 0x10;
+const EXTENDED_FLAGS: Bits = &[(InodeFlags::IMMUTABLE, 0x8), (InodeFlags::APPEND_ONLY, 0x10)];
 
-/// The statx(2) attributes that this file system supports: `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
-/// Each reply contains them, though Linux 6.18 ignores them.
-pub(super) const STATX_ATTRIBUTES: u64 = (IMMUTABLE_FLAG | APPEND_FLAG) as u64;
+/// The bit of each flag in an ioctl.
+type Bits = &'static [(InodeFlags, u32)];
+
+/// The statx(2) attributes that this file system supports: `STATX_ATTR_COMPRESSED`, `STATX_ATTR_IMMUTABLE`
+/// and `STATX_ATTR_APPEND`. Each reply contains them, though Linux 6.18 ignores them.
+pub(super) const STATX_ATTRIBUTES: u64 = 0x34;
 
 /// Those that a file has; their bits are the same as those of its flags.
-pub(super) fn statx_attributes(protection: Protection) -> u64 {
-    u64::from(flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG))
+pub(super) fn statx_attributes(flags: InodeFlags) -> u64 {
+    u64::from(encode(flags, FLAGS)) & STATX_ATTRIBUTES
 }
 
-/// Carries out an ioctl, and returns how many bytes of the buffer it filled. `is_owner`: whether root asks,
-/// or the user who mounted the volume. Only root may change a file's protection.
+/// Carries out an ioctl, and returns how many bytes of the buffer it filled.
 pub(super) fn carry_out(
     volume: &Volume,
     ino: InodeNo,
     ioctl: &Ioctl<'_>,
-    is_root: bool,
-    is_owner: bool,
+    cx: &Context<'_>,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
     match ioctl.command {
-        FstrimRange::COMMAND if !is_owner => Err(Errno::PERM),
+        FstrimRange::COMMAND if !is_owner(credentials::uid(cx)) => Err(Errno::PERM),
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
             let superblock = volume.writer().superblock();
@@ -57,29 +65,25 @@ pub(super) fn carry_out(
             answer(buf, &FstrimRange { len: trimmed.bytes, ..range }.to_bytes())
         }
         GET_FLAGS => {
-            let protection = volume.attr(ino).map_err(errno)?.protection;
-            answer(buf, &flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG).to_ne_bytes())
+            let flags = volume.attr(ino).map_err(errno)?.flags;
+            answer(buf, &encode(flags, FLAGS).to_ne_bytes())
         }
         GET_EXTENDED_FLAGS => {
-            let protection = volume.attr(ino).map_err(errno)?.protection;
+            let flags = volume.attr(ino).map_err(errno)?.flags;
             let mut extended = [0; EXTENDED_BYTES];
-            let flags = flags_of(protection, IMMUTABLE_EXTENDED, APPEND_EXTENDED);
-            extended[..4].copy_from_slice(&flags.to_ne_bytes());
+            extended[..4].copy_from_slice(&encode(flags, EXTENDED_FLAGS).to_ne_bytes());
             answer(buf, &extended)
         }
-        SET_FLAGS | SET_EXTENDED_FLAGS if !is_root => Err(Errno::PERM),
         SET_FLAGS => {
             let flags = ioctl.data.try_into().map_err(|_| Errno::INVAL)?;
-            let flags = u32::from_ne_bytes(flags);
-            protect(volume, ino, flags, IMMUTABLE_FLAG, APPEND_FLAG)
+            set_flags(volume, ino, cx, u32::from_ne_bytes(flags), FLAGS)
         }
         SET_EXTENDED_FLAGS => {
             let (flags, rest) = ioctl.data.split_first_chunk().ok_or(Errno::INVAL)?;
             if rest.len() != EXTENDED_BYTES - 4 || rest.iter().any(|byte| *byte != 0) {
                 return Err(Errno::OPNOTSUPP);
             }
-            let flags = u32::from_ne_bytes(*flags);
-            protect(volume, ino, flags, IMMUTABLE_EXTENDED, APPEND_EXTENDED)
+            set_flags(volume, ino, cx, u32::from_ne_bytes(*flags), EXTENDED_FLAGS)
         }
         _ => Err(Errno::NOTTY),
     }
@@ -100,24 +104,34 @@ fn errno(error: Error) -> Errno {
     Errno::from_raw_os_error(cffs::vfs::errno(&error))
 }
 
-/// The flags of a file, given the bits for each.
-fn flags_of(protection: Protection, immutable: u32, append_only: u32) -> u32 {
-    let bit = |is_on: bool, bit| if is_on { bit } else { 0 };
-    bit(protection.immutable, immutable) | bit(protection.append_only, append_only)
+/// Flags of a file as bits of an ioctl.
+fn encode(flags: InodeFlags, bits: Bits) -> u32 {
+    bits.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum()
 }
 
-/// Sets the flags of a file if all of them are supported.
-fn protect(
+/// Sets the flags of a file that the ioctl has bits for. Only root may change its protection, and only its
+/// owner the others.
+fn set_flags(
     volume: &Volume,
     ino: InodeNo,
-    flags: u32,
-    immutable: u32,
-    append_only: u32,
+    cx: &Context<'_>,
+    given: u32,
+    bits: Bits,
 ) -> Result<usize, Errno> {
-    if flags & !(immutable | append_only) != 0 {
+    let attr = volume.attr(ino).map_err(errno)?;
+    let mut flags = attr.flags;
+    for (flag, bit) in bits {
+        flags.set(*flag, given & bit != 0);
+    }
+    if given != encode(flags, bits) {
         return Err(Errno::OPNOTSUPP);
     }
-    let protection =
-        Protection { immutable: flags & immutable != 0, append_only: flags & append_only != 0 };
-    volume.protect(ino, protection).map(|()| 0).map_err(errno)
+    let is_root = credentials::uid(cx) == 0;
+    // On a mount that allows id-mapped mounts, the request has no user, and the kernel has checked this.
+    let acts_as_owner =
+        is_root || [UNKNOWN_ID, attr.uid].contains(&cx.uid) || credentials::acts_as_owner(cx);
+    if !acts_as_owner || !is_root && (flags ^ attr.flags).intersects(InodeFlags::PROTECTION) {
+        return Err(Errno::PERM);
+    }
+    volume.set_flags(ino, flags).map(|()| 0).map_err(errno)
 }

@@ -23,7 +23,6 @@ use crate::epoch::{EpochKind, EpochWriter};
 use crate::error::{Error, Result};
 use crate::format::cluster::{Compressor, REFERENCES_MAX};
 use crate::format::extent::Extent;
-use crate::format::superblock::Compression;
 use crate::inode::{MovedPart, VnodeState, WriteBack};
 use crate::units::{FragRun, InodeNo};
 
@@ -34,8 +33,6 @@ const DEAD_PART: u32 = 4;
 const SURVEYED_MAX: usize = 4096;
 /// The most old clusters that one epoch compacts.
 const BATCH_CLUSTERS: usize = 64;
-/// The compression level if the volume no longer compresses new contents.
-const DEFAULT_LEVEL: i32 = 1;
 
 /// The references to a cluster that a walk has found.
 #[derive(Default)]
@@ -113,7 +110,7 @@ impl<'a> Compactor<'a> {
 
     /// Notes the references of a file to clusters.
     pub(super) fn pass(&mut self, file: &VnodeState) -> Result<()> {
-        let Some(map) = file.inode.map().filter(|_| file.inode.protection.is_empty()) else {
+        let Some(map) = file.inode.map().filter(|_| !file.inode.is_protected()) else {
             return Ok(());
         };
         for extent in map.iter().filter(|extent| extent.cluster.is_some()) {
@@ -177,10 +174,7 @@ impl<'a> Compactor<'a> {
         let mut compacted = Compacted::default();
         let (mut placed, mut left) = (Vec::new(), Vec::new());
         let latch = |error: &Error| self.writer.latch(error);
-        let level = match self.writer.superblock().compression {
-            Compression::Zstd(level) => level.into(),
-            Compression::Off => DEFAULT_LEVEL,
-        };
+        let level = self.writer.superblock().compression.level();
         let mut compressor = Compressor::new(level).map_err(Error::Io)?;
         Clusters::of(&inodes.alloc).reserve_compaction_run()?;
         let encode = |group: Group| {

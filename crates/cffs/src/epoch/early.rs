@@ -19,7 +19,6 @@ use super::placing::{Placer, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
-use crate::format::superblock::Compression;
 use crate::inode::{VnodeState, WriteBack};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
@@ -66,7 +65,7 @@ impl EpochWriter {
     pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
         let piece = self.inodes.cache.tuning().writing.piece_bytes;
         let least = piece.min(self.options.early_bytes);
-        let rounds = if self.superblock().compression == Compression::Off { 1 } else { ROUNDS_MAX };
+        let rounds = if self.inodes.layout.has_clusters() { ROUNDS_MAX } else { 1 };
         for _ in 0..rounds {
             let is_enough = self.inodes.dirty_bytes() >= least;
             if !is_enough || self.write_chosen(progress, || self.choose_all(least))? == 0 {
@@ -76,18 +75,18 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. Where contents are compressed,
-    /// it first compresses what `choose` finds now, and leaves other files to the next call. Returns the
-    /// count of pages.
+    /// Places and writes the files that `choose` finds with the gate closed. If some are to be compressed,
+    /// it first compresses those that `choose` finds now, and leaves other files to the next call. Returns
+    /// the count of pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,
         choose: impl Fn() -> Vec<Chosen>,
     ) -> Result<usize> {
         let inodes = &*self.inodes;
-        let packed = match self.superblock().compression {
-            Compression::Off => None,
-            compression => Some(Packed::new(inodes, compression, &choose())),
+        let packed = match inodes.layout.has_clusters() {
+            true => Packed::new(inodes, self.superblock().compression, &choose()),
+            false => None,
         };
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();

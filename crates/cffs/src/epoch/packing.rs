@@ -43,12 +43,22 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Compresses what can be of the chosen contents.
-    pub(crate) fn new(inodes: &InodeCache, compression: Compression, chosen: &[Chosen]) -> Packed {
-        Packed {
-            clusters: pack(inodes, compression, chosen),
-            files: chosen.iter().map(|file| file.vnode.ino).collect(),
+    /// Compresses what can be of the chosen contents. `None` if the volume's setting is off, and none of the
+    /// files is to be compressed nevertheless.
+    pub(crate) fn new(
+        inodes: &InodeCache,
+        compression: Compression,
+        chosen: &[Chosen],
+    ) -> Option<Packed> {
+        let is_wanted = |file: &Chosen| compression.applies_to(file.vnode.state.read().inode.flags);
+        if compression == Compression::Off && !chosen.iter().any(is_wanted) {
+            return None;
         }
+        let wanted = chosen.iter().filter(|file| is_wanted(file));
+        Some(Packed {
+            clusters: pack(inodes, compression.level(), wanted),
+            files: chosen.iter().map(|file| file.vnode.ino).collect(),
+        })
     }
 
     /// Takes files out of the chosen ones that were not looked at: they are likely to be compressed the next
@@ -59,8 +69,11 @@ impl Packed {
     }
 }
 
-fn pack(inodes: &InodeCache, compression: Compression, chosen: &[Chosen]) -> Vec<Cluster> {
-    let Compression::Zstd(level) = compression else { return Vec::new() };
+fn pack<'a>(
+    inodes: &InodeCache,
+    level: i32,
+    wanted: impl Iterator<Item = &'a Chosen>,
+) -> Vec<Cluster> {
     if !inodes.features.policy.groups() || !inodes.features.content_checksum {
         return Vec::new();
     }
@@ -74,9 +87,9 @@ fn pack(inodes: &InodeCache, compression: Compression, chosen: &[Chosen]) -> Vec
         full: Vec::new(),
         new_keys: Default::default(),
     };
-    chosen.iter().for_each(|file| packer.add(file));
+    wanted.for_each(|file| packer.add(file));
     packer.close();
-    compress(inodes, level.into(), packer.full)
+    compress(inodes, level, packer.full)
 }
 
 impl Packer<'_> {

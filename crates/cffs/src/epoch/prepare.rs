@@ -68,8 +68,8 @@ pub(crate) struct Preparation<'a> {
     /// Which files wait for a later epoch; none if there is no choice.
     choice: Option<Choice>,
     left: Vec<Arc<Vnode>>,
-    /// How contents are compressed that were not written ahead of the epoch.
-    compression: Compression,
+    /// How contents are compressed that were not written ahead of the epoch; `None` if no file's are.
+    compression: Option<Compression>,
     clusters: PlacedClusters,
     pub(crate) with_derived: bool,
     /// Changed pages of derived state that may stay in memory.
@@ -96,15 +96,15 @@ impl<'a> Preparation<'a> {
             hints,
             choice,
             left: Vec::new(),
-            compression: Compression::Off,
+            compression: None,
             clusters: PlacedClusters::default(),
             with_derived,
             derived_bytes_max,
         }
     }
 
-    /// The same for an epoch that compresses contents.
-    pub(crate) fn compressed(self, compression: Compression) -> Preparation<'a> {
+    /// The same for an epoch that compresses contents, if it does.
+    pub(crate) fn compressed(self, compression: Option<Compression>) -> Preparation<'a> {
         Preparation { compression, ..self }
     }
 
@@ -209,14 +209,14 @@ impl<'a> Preparation<'a> {
 
     /// Compresses the first of the new contents, as far as they delay callers little: the gate is closed.
     fn pack(&self) -> Waiting {
-        let Compression::Zstd(level) = self.compression else { return Waiting::default() };
-        let bytes_max = COMPRESSED_AT_GATE_MAX / u64::from(level);
+        let Some(compression) = self.compression else { return Waiting::default() };
+        let bytes_max = COMPRESSED_AT_GATE_MAX / compression.level() as u64;
         let pages_max = bytes_max / u64::from(self.inodes.layout.block_bytes);
         let mut chosen = Vec::new();
         let mut pages = 0;
         for vnode in self.batch.vnodes() {
             let file = vnode.state.read();
-            if has_new_contents(&file) {
+            if has_new_contents(&file) && compression.applies_to(file.inode.flags) {
                 let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
                 pages += positions.len() as u64;
                 if pages > pages_max {
@@ -225,7 +225,8 @@ impl<'a> Preparation<'a> {
                 chosen.push(Chosen { rank: rank(&file), vnode: vnode.clone(), positions });
             }
         }
-        Packed::new(self.inodes, self.compression, &chosen).limit(&mut chosen)
+        let packed = Packed::new(self.inodes, compression, &chosen);
+        packed.map(|packed| packed.limit(&mut chosen)).unwrap_or_default()
     }
 
     fn place(&mut self) -> Result<()> {

@@ -21,7 +21,6 @@ use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Stage};
 use crate::device::Patient;
 use crate::error::Result;
-use crate::format::superblock::Compression;
 use crate::lock::Rule;
 use crate::trace::OpKind;
 use crate::units::BlockNo;
@@ -129,10 +128,8 @@ impl EpochWriter {
         let with_derived = matches!(kind, EpochKind::Derived | EpochKind::Checkpoint);
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
         // An fsync waits for the epoch.
-        let compression = match kind {
-            EpochKind::Wanted => Compression::Off,
-            _ => self.superblock().compression,
-        };
+        let compresses = kind != EpochKind::Wanted && self.inodes.layout.has_clusters();
+        let compression = compresses.then(|| self.superblock().compression);
         let prepared =
             Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max)
                 .compressed(compression)

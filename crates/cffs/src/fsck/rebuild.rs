@@ -217,6 +217,10 @@ impl Editor<'_, '_> {
             let flags = inode.inode_flags() - InodeFlags::INDEXED;
             inode.flags = flags.bits().into();
         }
+        if flags.contains(InodeFlags::COMPRESSION) {
+            let flags = inode.inode_flags() - InodeFlags::COMPRESSION;
+            inode.flags = flags.bits().into();
+        }
         record
     }
 }

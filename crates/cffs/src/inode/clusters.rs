@@ -51,7 +51,7 @@ impl MovedPart {
         };
         let has_extent = |map: &ExtentMap| map.find(FileFrag(self.extent.logical)) == place;
         file.container.is_some()
-            && file.inode.protection.is_empty()
+            && !file.inode.is_protected()
             && file.inode.map().is_some_and(has_extent)
     }
 }

@@ -39,7 +39,7 @@ impl<'a> Decoder<'a> {
         inode.mtime = disk.mtime();
         inode.ctime = disk.ctime();
         inode.change = disk.change.get();
-        inode.protection = flags & InodeFlags::PROTECTION;
+        inode.flags = flags & InodeFlags::SETTABLE;
         inode.key = Some(disk.key.get()).filter(|key| *key != 0).map(Key);
         inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());
         inode.device = disk.device();

@@ -100,8 +100,8 @@ pub struct Inode {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// The flags of [`InodeFlags::PROTECTION`] that are set.
-    pub protection: InodeFlags,
+    /// The flags of [`InodeFlags::SETTABLE`] that are set.
+    pub flags: InodeFlags,
     /// Its type, constant for life.
     pub file_type: FileType,
     /// Last access.
@@ -156,7 +156,7 @@ impl Inode {
             btime: now,
             change: 1,
             parent,
-            protection: InodeFlags::empty(),
+            flags: InodeFlags::empty(),
             key: None,
             hint: FragRun::default(),
             device: 0,
@@ -172,6 +172,11 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type == FileType::Directory
+    }
+
+    /// Whether the file is protected against changes.
+    pub fn is_protected(&self) -> bool {
+        self.flags.intersects(InodeFlags::PROTECTION)
     }
 
     /// The map of the contents; `None` if they lie in the inode.
@@ -212,7 +217,7 @@ impl Inode {
         tags: &[LinkTag],
         block_fragments: u32,
     ) -> EncodedInode {
-        let mut flags = self.protection;
+        let mut flags = self.flags;
         flags.set(InodeFlags::INDEXED, self.bucket_count > 0);
         flags.set(InodeFlags::CONTENT_CHECKSUM, self.content_checksum.is_some());
         let (data, map_root, map_depth, fragments) = match &self.content {

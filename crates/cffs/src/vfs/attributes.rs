@@ -1,6 +1,6 @@
 //! Attributes of files, and changes of them.
 
-use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, acl, keys};
+use super::{Attr, SetAttr, SetTime, Unprivileged, acl, keys};
 use crate::format::Layout;
 use crate::format::inode::FileType;
 use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState};
@@ -40,7 +40,7 @@ impl Attr {
             ctime: inode.ctime,
             btime: inode.btime,
             change: inode.change,
-            protection: Protection::of(inode.protection),
+            flags: inode.flags,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! opposite directions do not wait for each other; a change of the source meanwhile is in the pieces that
 //! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target. Contents that
 //! lie in clusters are shared instead of copied where they are durable and the offsets of both are those of
-//! blocks (`inode/sharing.rs`).
+//! blocks (`inode/sharing.rs`), unless the target's are not to be compressed.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
+use crate::format::inode::InodeFlags;
 use crate::inode::{Content, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
@@ -120,12 +121,18 @@ impl<'a> Copying<'a> {
     /// Lets the target refer to the contents of the source from there on. Returns the number of bytes: 0 if
     /// nothing can be shared.
     fn share(&self, from: Place, to: Place, len: u64) -> Result<u64> {
-        if self.volume.inodes().layout.count_blocks == 0 {
+        if !self.volume.inodes().layout.has_clusters() {
             return Ok(0);
         }
         let (source, target) = (self.volume.writer.vnode(from.0)?, self.volume.writer.vnode(to.0)?);
         let spender = self.volume.reserve.spender(self.caller);
-        let size = target.state.read().inode.size;
+        let (size, flags) = {
+            let target = target.state.read();
+            (target.inode.size, target.inode.flags)
+        };
+        if flags.contains(InodeFlags::NO_COMPRESS) {
+            return Ok(0);
+        }
         let bytes = self.volume.change(|names| {
             let writer = names.inodes.writer();
             let lent = {

@@ -3,13 +3,13 @@
 use super::copy::{Copying, Place};
 use super::write::{Start, Write, change_inline, check_regular, written};
 use super::{
-    Access, AllocateMode, AtimeMode, Attr, Caller, Protection, SeekFor, SetAttr, Volume, XattrMode,
-    acl, attributes, xattr,
+    Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
+    attributes, xattr,
 };
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice};
@@ -431,19 +431,30 @@ impl Volume {
         Ok(target)
     }
 
-    /// Protects a regular file or a directory, or no longer. Whether the caller may is for the front
-    /// end to check. The first time, the volume gets the feature PROTECTION, durably.
+    /// Sets the flags of a regular file or a directory to these of [`InodeFlags::SETTABLE`]. Whether the
+    /// caller may is for the front end to check. With the first protected file, the volume gets the feature
+    /// PROTECTION, durably.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] for other files, which have no such flags; otherwise as for changes.
-    pub fn protect(&self, ino: InodeNo, protection: Protection) -> Result<()> {
+    /// [`Error::NotSupported`] for other files and other flags, and for flags of compression on a volume
+    /// without clusters; `EINVAL` for both flags of compression; `EPERM` if one of these changes and the file
+    /// stays protected; otherwise as for changes.
+    pub fn set_flags(&self, ino: InodeNo, flags: InodeFlags) -> Result<()> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
         let file_type = self.writer.vnode(ino)?.state.read().inode.file_type;
-        if !matches!(file_type, FileType::Regular | FileType::Directory) {
+        let supported = match self.inodes().layout.has_clusters() {
+            true => InodeFlags::SETTABLE,
+            false => InodeFlags::PROTECTION,
+        };
+        let has_flags = matches!(file_type, FileType::Regular | FileType::Directory);
+        if !has_flags || !supported.contains(flags) {
             return Err(Error::NotSupported);
         }
-        if protection.any() && !self.protections.are_any() {
+        if flags.contains(InodeFlags::COMPRESSION) {
+            return Err(Error::Invalid("new contents are either compressed or not"));
+        }
+        if flags.intersects(InodeFlags::PROTECTION) && !self.protections.are_any() {
             self.writer.rewrite_superblock(|superblock| {
                 superblock.incompat.insert(Incompat::PROTECTION);
                 Ok(())
@@ -451,7 +462,13 @@ impl Volume {
             self.protections.expect_some();
         }
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
-            file.inode.protection = protection.flags();
+            let (kept, changed) = (file.inode.flags & flags, file.inode.flags ^ flags);
+            if kept.intersects(InodeFlags::PROTECTION)
+                && changed.intersects(InodeFlags::COMPRESSION)
+            {
+                return Err(Error::NotPermitted);
+            }
+            file.inode.flags = flags;
             file.inode.touch(inodes.clock.now());
             inodes.mark_dirty(file);
             Ok(())

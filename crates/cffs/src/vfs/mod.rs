@@ -63,7 +63,6 @@ pub use admin::Admin;
 pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
 pub use handover::Handover;
-pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;

@@ -7,7 +7,7 @@ use super::xattr::HINT;
 use super::{Caller, NewFile, NewKind, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, InodeFlags};
 use crate::inode::{Content, Inode, Vnode, VnodeGuard};
 use crate::namespace::Namespace;
 use crate::units::InodeNo;
@@ -57,6 +57,9 @@ impl Making<'_> {
             inode.permissions = 0o777;
         } else {
             acl::inherit(&mut inode, parent, caller.umask);
+        }
+        if matches!(new.kind, NewKind::Regular | NewKind::Directory) {
+            inode.flags = parent.flags & InodeFlags::COMPRESSION;
         }
         if let Some(hint) = parent.attributes().get(HINT) {
             inode.key = parent.key;

@@ -1,8 +1,8 @@
 //! Files that are not to change: `chattr +i` and `chattr +a`.
 //!
-//! Offers [`Protection`], and the checks that the operations make ([`Protections`]). The
-//! kernel knows nothing of these flags on a FUSE mount but who may set them, so they are enforced here,
-//! and for everybody: root has to take them away first.
+//! Offers the checks that the operations make ([`Protections`]). The kernel knows nothing of these flags on a
+//! FUSE mount but who may set them, so they are enforced here, and for everybody: root has to take them away
+//! first.
 //!
 //! | | immutable | append-only |
 //! | --- | --- | --- |
@@ -20,35 +20,6 @@ use crate::error::{Error, Result};
 use crate::format::inode::InodeFlags;
 use crate::inode::Vnode;
 use crate::namespace::{Names, Namespace};
-
-/// The protection of a file against changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Protection {
-    /// Nothing of it changes.
-    pub immutable: bool,
-    /// Its contents grow at their end alone.
-    pub append_only: bool,
-}
-
-impl Protection {
-    pub(super) fn of(flags: InodeFlags) -> Protection {
-        Protection {
-            immutable: flags.contains(InodeFlags::IMMUTABLE),
-            append_only: flags.contains(InodeFlags::APPEND_ONLY),
-        }
-    }
-
-    pub(super) fn flags(self) -> InodeFlags {
-        let mut flags = InodeFlags::empty();
-        flags.set(InodeFlags::IMMUTABLE, self.immutable);
-        flags.set(InodeFlags::APPEND_ONLY, self.append_only);
-        flags
-    }
-
-    pub(super) fn any(self) -> bool {
-        self != Protection::default()
-    }
-}
 
 /// The protections of the files of a volume.
 #[derive(Debug)]
@@ -72,43 +43,46 @@ impl Protections {
         self.any.store(true, Ordering::Release);
     }
 
-    fn of(&self, vnode: &Vnode) -> Protection {
+    fn of(&self, vnode: &Vnode) -> InodeFlags {
         if self.are_any() {
-            Protection::of(vnode.state.read().inode.protection)
+            vnode.state.read().inode.flags & InodeFlags::PROTECTION
         } else {
-            Protection::default()
+            InodeFlags::empty()
         }
     }
 
     /// Fails if the file may not change except by appends.
     pub(super) fn check_unprotected(&self, vnode: &Vnode) -> Result<()> {
-        refuse_if(self.of(vnode).any())
+        refuse_if(!self.of(vnode).is_empty())
     }
 
     /// Fails if these attributes may not change. An append sets an append-only file's times and takes its
     /// set-id bits, so a call may do the same without one.
     pub(super) fn check_set_attr(&self, vnode: &Vnode, changes: &SetAttr) -> Result<()> {
-        let protection = self.of(vnode);
         let now = Some(SetTime::Now);
         let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
         let clear = SetAttr { clear_privileges: changes.clear_privileges, ..SetAttr::default() };
-        let comes_with_appends = *changes == touch || *changes == clear;
-        refuse_if(protection.immutable || protection.append_only && !comes_with_appends)
+        self.check_append(vnode, || *changes == touch || *changes == clear)
     }
 
     /// Fails if contents may not be written there.
     pub(super) fn check_write(&self, vnode: &Vnode, start: Start) -> Result<()> {
-        let protection = self.of(vnode);
-        let is_behind = || match start {
+        self.check_append(vnode, || match start {
             Start::At(offset) => offset >= vnode.state.read().inode.size,
             Start::End => true,
-        };
-        refuse_if(protection.immutable || protection.append_only && !is_behind())
+        })
+    }
+
+    /// Fails if the file is immutable, or append-only and the change is no append.
+    fn check_append(&self, vnode: &Vnode, is_append: impl FnOnce() -> bool) -> Result<()> {
+        let protection = self.of(vnode);
+        let may_grow = protection == InodeFlags::APPEND_ONLY && is_append();
+        refuse_if(!protection.is_empty() && !may_grow)
     }
 
     /// Fails if no name may come into the directory.
     pub(super) fn check_new_name(&self, dir: &Vnode) -> Result<()> {
-        refuse_if(self.of(dir).immutable)
+        refuse_if(self.of(dir).contains(InodeFlags::IMMUTABLE))
     }
 
     /// Fails if this name may not go: it is kept by its directory, or by its file.
@@ -122,7 +96,7 @@ impl Protections {
             return Ok(());
         }
         match namespace.lookup(dir, name) {
-            Ok(vnode) => refuse_if(self.of(dir).any() || self.of(&vnode).any()),
+            Ok(vnode) => refuse_if(!(self.of(dir) | self.of(&vnode)).is_empty()),
             Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,8 +1,7 @@
 //! The types of the facade: attributes, changes of them, new files, directory entries.
 
-use super::Protection;
 use crate::clock::Timestamp;
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, InodeFlags};
 pub use crate::format::superblock::ErrorsPolicy;
 pub use crate::options::{AtimeMode, JournalMode, OpenOptions};
 use crate::units::InodeNo;
@@ -40,8 +39,8 @@ pub struct Attr {
     pub btime: Timestamp,
     /// Counts changes of the file.
     pub change: u64,
-    /// Its protection against changes.
-    pub protection: Protection,
+    /// The flags of [`InodeFlags::SETTABLE`] that are set.
+    pub flags: InodeFlags,
 }
 
 impl Attr {

@@ -70,7 +70,7 @@ fn len_of(number: u64) -> usize {
     lens[number as usize % lens.len()]
 }
 
-fn make(volume: &Volume, dir: InodeNo, number: u64) -> InodeNo {
+pub fn make(volume: &Volume, dir: InodeNo, number: u64) -> InodeNo {
     let name = format!("file {number}");
     let ino = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made").ino;
     volume.release(ino, 1);
@@ -88,7 +88,7 @@ pub fn read(volume: &Volume, ino: InodeNo) -> Vec<u8> {
     bytes
 }
 
-fn directories(volume: &Volume) -> Vec<InodeNo> {
+pub fn directories(volume: &Volume) -> Vec<InodeNo> {
     let new = NewFile { kind: NewKind::Directory, ..FILE };
     let make =
         |name: &str| volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &new).expect("made").ino;

@@ -6,6 +6,7 @@ mod blocks_shown;
 mod bulk;
 mod clean_points;
 mod clusters;
+mod compression;
 mod conditions;
 mod copy;
 mod cost;

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use cffs::clock::{TestClock, Timestamp};
 use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
 use cffs::error::Error;
+use cffs::format::inode::InodeFlags;
 use cffs::format::superblock::Incompat;
 use cffs::fsck::{self, CheckOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Caller, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime,
+    AllocateMode, Caller, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime,
     Unprivileged, Volume, XattrMode, read_superblock,
 };
 
 use crate::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const IMMUTABLE: Protection = Protection { immutable: true, append_only: false };
-const APPEND_ONLY: Protection = Protection { immutable: false, append_only: true };
-const NONE: Protection = Protection { immutable: false, append_only: false };
+const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;
+const APPEND_ONLY: InodeFlags = InodeFlags::APPEND_ONLY;
+const NONE: InodeFlags = InodeFlags::empty();
 const DIRECTORY: NewFile<'static> = NewFile { kind: NewKind::Directory, ..FILE };
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
@@ -91,8 +92,8 @@ fn protected_files_stay_as_they_are() {
         volume.write(&Caller::ROOT, ino, 0, &vec![5; size]).expect("written");
         volume.set_xattr(&Caller::ROOT, ino, b"user.old", b"1", XattrMode::Any).expect("set");
         for protection in [IMMUTABLE, APPEND_ONLY] {
-            volume.protect(ino, protection).expect("protected");
-            assert_eq!(volume.attr(ino).expect("known").protection, protection);
+            volume.set_flags(ino, protection).expect("protected");
+            assert_eq!(volume.attr(ino).expect("known").flags, protection);
             let before = volume.attr(ino).expect("attr");
             nothing_changes(&volume, ROOT, name, ino);
             let end = before.size;
@@ -104,7 +105,7 @@ fn protected_files_stay_as_they_are() {
                 assert_eq!(volume.attr(ino).expect("attr").size, end + 4);
             }
         }
-        volume.protect(ino, NONE).expect("free");
+        volume.set_flags(ino, NONE).expect("free");
         volume.write(&Caller::ROOT, ino, 0, b"changed").expect("written");
         volume.unlink(&Caller::ROOT, ROOT, name).expect("removed");
         volume.release(ino, 1);
@@ -129,7 +130,7 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
         volume
             .set_attr(&Caller::ROOT, ino, &SetAttr { mtime: past, ..touch })
             .expect("not protected");
-        volume.protect(ino, APPEND_ONLY).expect("protected");
+        volume.set_flags(ino, APPEND_ONLY).expect("protected");
         for times in [
             SetAttr { mtime: past, ..touch },
             SetAttr { atime: past, ..touch },
@@ -143,7 +144,7 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
         assert_ne!(touched.mtime.seconds, 7);
         let cleared = SetAttr { clear_privileges, ..SetAttr::default() };
         volume.set_attr(&Caller::ROOT, ino, &cleared).expect("as an append does");
-        volume.protect(ino, IMMUTABLE).expect("protected");
+        volume.set_flags(ino, IMMUTABLE).expect("protected");
         refused(volume.set_attr(&Caller::ROOT, ino, &touch), "a touch of what is immutable");
         refused(volume.set_attr(&Caller::ROOT, ino, &cleared), "a change of what is immutable");
     }
@@ -161,7 +162,7 @@ fn a_protected_directory_keeps_its_names() {
     volume.make(&Caller::ROOT, dir, b"below", &DIRECTORY).expect("made");
     volume.make(&Caller::ROOT, ROOT, b"outside", &FILE).expect("made");
     for protection in [IMMUTABLE, APPEND_ONLY] {
-        volume.protect(dir, protection).expect("protected");
+        volume.set_flags(dir, protection).expect("protected");
         refused(volume.unlink(&Caller::ROOT, dir, b"file"), "a name");
         refused(volume.remove_dir(&Caller::ROOT, dir, b"below"), "a directory");
         refused(
@@ -184,7 +185,7 @@ fn a_protected_directory_keeps_its_names() {
         // The files in it are not protected.
         assert_eq!(volume.write(&Caller::ROOT, file, 0, b"contents").expect("written"), 8);
     }
-    volume.protect(dir, IMMUTABLE).expect("protected");
+    volume.set_flags(dir, IMMUTABLE).expect("protected");
     refused(volume.make(&Caller::ROOT, dir, b"new", &FILE), "a file");
     refused(volume.make_unnamed(&Caller::ROOT, dir, &FILE), "a file without a name");
     refused(volume.link(file, dir, b"new"), "a link");
@@ -192,7 +193,7 @@ fn a_protected_directory_keeps_its_names() {
         volume.rename(&Caller::ROOT, ROOT, b"outside", dir, b"new", RenameMode::Replace),
         "a name more",
     );
-    volume.protect(dir, APPEND_ONLY).expect("protected");
+    volume.set_flags(dir, APPEND_ONLY).expect("protected");
     volume.make(&Caller::ROOT, dir, b"new", &FILE).expect("names come");
     volume
         .rename(&Caller::ROOT, ROOT, b"outside", dir, b"came", RenameMode::Replace)
@@ -208,19 +209,19 @@ fn protection_lasts() {
     let volume = open(&device);
     let ino = volume.make(&Caller::ROOT, ROOT, b"file", &FILE).expect("made").ino;
     assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
-    volume.protect(ino, NONE).expect("nothing to do");
+    volume.set_flags(ino, NONE).expect("nothing to do");
     assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
-    volume.protect(ino, IMMUTABLE).expect("protected");
+    volume.set_flags(ino, IMMUTABLE).expect("protected");
     assert!(read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
     volume.close().expect("closed");
     assert_sound(&*device);
     let volume = open(&device);
     let ino = volume.lookup(ROOT, b"file").expect("there").ino;
-    assert_eq!(volume.attr(ino).expect("known").protection, IMMUTABLE);
+    assert_eq!(volume.attr(ino).expect("known").flags, IMMUTABLE);
     refused(volume.write(&Caller::ROOT, ino, 0, b"x"), "a write");
     let link = NewFile { kind: NewKind::Symlink(b"target"), ..FILE };
     let link = volume.make(&Caller::ROOT, ROOT, b"link", &link).expect("made").ino;
-    assert!(matches!(volume.protect(link, IMMUTABLE), Err(Error::NotSupported)));
+    assert!(matches!(volume.set_flags(link, IMMUTABLE), Err(Error::NotSupported)));
     volume.close().expect("closed");
 }
 
@@ -236,7 +237,7 @@ fn a_crash_leaves_no_flag_without_the_feature() {
         let clock = Arc::new(TestClock::default());
         let volume = cffs::open(crashing.clone(), clock, OpenOptions::default()).expect("open");
         crashing.take_images();
-        volume.protect(ino, APPEND_ONLY).expect("protected");
+        volume.set_flags(ino, APPEND_ONLY).expect("protected");
         volume.sync().expect("synced");
         let mut images = crashing.take_images();
         images.push(crashing.inner().durable());
@@ -244,7 +245,7 @@ fn a_crash_leaves_no_flag_without_the_feature() {
             let device = Arc::new(MemoryDevice::from_image(image));
             let volume = open(&device);
             let has_feature = volume.writer().superblock().incompat.contains(Incompat::PROTECTION);
-            let protection = volume.attr(ino).expect("there").protection;
+            let protection = volume.attr(ino).expect("there").flags;
             assert!(has_feature || protection == NONE);
             volume.close().expect("closed");
             assert_sound(&*device);

@@ -1,8 +1,8 @@
 //! The numbers and structures of ioctls.
 
-use cffs::vfs::Protection;
+use cffs::format::inode::InodeFlags;
 
-use super::{FstrimRange, STATX_ATTRIBUTES, statx_attributes};
+use super::{EXTENDED_FLAGS, FLAGS, FstrimRange, STATX_ATTRIBUTES, encode, statx_attributes};
 
 #[test]
 fn the_range_is_that_of_linux_fs_h() {
@@ -24,15 +24,19 @@ fn a_range_without_a_block_is_no_range() {
 }
 
 #[test]
-fn protection_has_the_bits_of_statx() {
-    let (immutable, append_only) = (0x10, 0x20);
-    assert_eq!(STATX_ATTRIBUTES, immutable | append_only);
-    for (protection, bits) in [
-        (Protection { immutable: false, append_only: false }, 0),
-        (Protection { immutable: true, append_only: false }, immutable),
-        (Protection { immutable: false, append_only: true }, append_only),
-        (Protection { immutable: true, append_only: true }, immutable | append_only),
+fn flags_have_the_bits_of_chattr_and_statx() {
+    let (compressed, immutable, append_only) = (0x4, 0x10, 0x20);
+    assert_eq!(STATX_ATTRIBUTES, compressed | immutable | append_only);
+    for (flags, bits) in [
+        (InodeFlags::empty(), 0),
+        (InodeFlags::IMMUTABLE, immutable),
+        (InodeFlags::APPEND_ONLY, append_only),
+        (InodeFlags::PROTECTION, immutable | append_only),
+        (InodeFlags::COMPRESS | InodeFlags::IMMUTABLE, compressed | immutable),
+        (InodeFlags::NO_COMPRESS, 0),
     ] {
-        assert_eq!(statx_attributes(protection), bits);
+        assert_eq!(statx_attributes(flags), bits);
     }
+    assert_eq!(encode(InodeFlags::SETTABLE, FLAGS), 0x434);
+    assert_eq!(encode(InodeFlags::SETTABLE, EXTENDED_FLAGS), 0x18);
 }

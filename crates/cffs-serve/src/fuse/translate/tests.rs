@@ -1,7 +1,6 @@
 use cffs::clock::Timestamp;
-use cffs::format::inode::FileType;
+use cffs::format::inode::{FileType, InodeFlags};
 use cffs::units::InodeNo;
-use cffs::vfs::Protection;
 use cffs::vfs::types::{self, AllocateMode, Attr, NewKind, RenameMode, SeekFor, StatFs, XattrMode};
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, NodeId, SetTime};
@@ -28,7 +27,7 @@ fn device_file() -> Attr {
         ctime: time(3),
         btime: time(4),
         change: 0,
-        protection: Protection::default(),
+        flags: InodeFlags::default(),
     }
 }
 

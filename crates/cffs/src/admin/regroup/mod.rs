@@ -166,7 +166,7 @@ impl<'a> Regrouper<'a> {
 
     /// Whether contents may lie in clusters.
     pub(crate) fn has_clusters(&self) -> bool {
-        self.writer.inodes.layout.count_blocks > 0
+        self.writer.inodes.layout.has_clusters()
     }
 
     /// How often references to clusters changed since the volume was opened.
@@ -261,7 +261,7 @@ impl<'a> Regrouper<'a> {
             for vnode in vnodes {
                 let mut file = VnodeGuard::new(&vnode);
                 // It may have been written to, or protected, since it was looked at.
-                if !self.may_move(&file) || !file.inode.protection.is_empty() {
+                if !self.may_move(&file) || file.inode.is_protected() {
                     continue;
                 }
                 match inodes.writer().move_whole(&mut file) {
@@ -437,7 +437,7 @@ impl Regrouping<'_> {
         {
             return Ok(None);
         }
-        if !file.inode.protection.is_empty() {
+        if file.inode.is_protected() {
             self.progress.protected += 1;
             return Ok(None);
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::format::inode::InodeFlags;
 use crate::units::InodeNo;
 
 /// Bytes of the name of a host in [`Holder`].
@@ -66,12 +67,30 @@ pub enum Compression {
 impl Compression {
     /// The highest level: those above take more memory than they are worth here.
     pub const LEVEL_MAX: u8 = 19;
+    /// The level for contents that are compressed although the setting is off.
+    const LEVEL_IF_OFF: u8 = 1;
 
     pub(super) fn from_bytes(codec: u8, level: u8) -> Option<Compression> {
         match (codec, level) {
             (0, 0) => Some(Compression::Off),
             (1, 1..=Compression::LEVEL_MAX) => Some(Compression::Zstd(level)),
             _ => None,
+        }
+    }
+
+    /// Whether new contents of a file with these flags are compressed.
+    pub fn applies_to(self, flags: InodeFlags) -> bool {
+        match self {
+            Compression::Off => flags.contains(InodeFlags::COMPRESS),
+            Compression::Zstd(_) => !flags.contains(InodeFlags::NO_COMPRESS),
+        }
+    }
+
+    /// The level for contents that are compressed, whether or not the setting is off.
+    pub fn level(self) -> i32 {
+        match self {
+            Compression::Off => Compression::LEVEL_IF_OFF.into(),
+            Compression::Zstd(level) => level.into(),
         }
     }
 

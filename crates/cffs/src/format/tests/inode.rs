@@ -98,7 +98,9 @@ fn each_contradiction_is_refused() {
     for mode in [0, 0o30000, 0o110_000, 0o170_000u16] {
         assert_eq!(refusal(&|i| i.mode = mode.into(), b""), "the mode has no file type");
     }
-    assert_eq!(refusal(&|i| i.flags = 32.into(), b""), "unknown flags");
+    assert_eq!(refusal(&|i| i.flags = 128.into(), b""), "unknown flags");
+    let both = flagged(InodeFlags::COMPRESSION, 0o100_644);
+    assert_eq!(refusal(&both, b""), "to be compressed, and not to be compressed");
     let times = "a time has 1,000,000,000 nanoseconds or more";
     assert_eq!(refusal(&|i| i.atime_nanoseconds = 1_000_000_000.into(), b""), times);
     assert_eq!(refusal(&|i| i.mtime_nanoseconds = 1_000_000_000.into(), b""), times);

@@ -380,7 +380,7 @@ fn each_contradiction_of_an_entry_is_refused() {
     let unused = "a reference to a number that no inode has";
     assert_eq!(refusal(&resealed(&image), DIR), unused);
     let found = verify(
-        &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 32),
+        &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 128),
         DIR,
         GENERATION,
         checksum(),

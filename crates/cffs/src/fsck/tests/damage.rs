@@ -188,7 +188,10 @@ fn table_sector_lost(image: &Image) -> Vec<(Code, Place)> {
 fn bad_entry(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let container = image.with(|c| {
-        c.meta.edit_record(ino, |record| record.inode.mtime_nanoseconds = u32::MAX.into());
+        c.meta.edit_record(ino, |record| {
+            record.inode.mtime_nanoseconds = u32::MAX.into();
+            record.inode.flags |= InodeFlags::COMPRESSION.bits();
+        });
         home(c, ino).0
     });
     vec![(BadEntry, Place::Sector(container))]

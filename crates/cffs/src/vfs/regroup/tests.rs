@@ -10,11 +10,12 @@ use crate::clock::TestClock;
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::error::Error;
 use crate::files::{Files, layout};
+use crate::format::inode::InodeFlags;
 use crate::format::superblock::Policy;
 use crate::fsck::{self, CheckOptions};
 use crate::mkfs::{self, MkfsOptions};
 use crate::units::InodeNo;
-use crate::vfs::{Attr, OpenOptions, Protection, Volume};
+use crate::vfs::{Attr, OpenOptions, Volume};
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 
@@ -198,12 +199,11 @@ fn unchangeable_files_stay_and_are_counted() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     age(&files);
-    let protection = Protection { immutable: true, append_only: false };
     let items = files.read_dir("/d03").expect("listed");
     let kept: Vec<InodeNo> =
         items.iter().filter(|item| item.attr.size > 1000).map(|item| item.attr.ino).collect();
     for ino in &kept {
-        files.volume().protect(*ino, protection).expect("protected");
+        files.volume().set_flags(*ino, InodeFlags::IMMUTABLE).expect("protected");
     }
     files.volume().sync().expect("durable");
     let places = || -> Vec<_> {
