@@ -8,6 +8,8 @@ use tracing_subscriber::prelude::*;
 
 use super::driver::Browser;
 use super::{LOOK, RUN, Scene};
+use cffs::format::superblock::Compression;
+use cffs::mkfs::MkfsOptions;
 use cffs::vfs::Caller;
 
 fn open(scene: &Scene) -> Option<Browser> {
@@ -66,6 +68,26 @@ fn the_hour_keeps_what_now_forgets_and_memory_is_listed_by_kind() {
     assert_eq!(shown, kinds);
     assert!(rows.iter().all(|row| row[1].ends_with('B')), "no size: {rows:?}");
     assert!(rows.iter().any(|row| row[2].ends_with('B')), "no limit: {rows:?}");
+}
+
+#[test]
+fn a_volume_with_compressed_contents_shows_their_ratio() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    browser.wait_for(&format!("{} === 'none'", text("compression")));
+    let compression = Some(Compression::Zstd(1));
+    let scene = Scene::of(MkfsOptions { compression, ..MkfsOptions::default() }, None);
+    scene.volume.sync().expect("synced");
+    let Some(mut browser) = open(&scene) else { return };
+    browser.wait_for(&format!("{}.endsWith(' to 1')", text("compression")));
+    let note = browser.value(&text("compression-note"));
+    let note = note.as_str().expect("text");
+    let told = &scene.client.get("/api/v1/status", LOOK).json()["stats"]["compression"];
+    assert_eq!(told["clusters"], told["clusters_written"], "{told}");
+    let [written, on_volume] =
+        ["clusters_written", "clusters"].map(|name| told[name].as_u64().expect("counted"));
+    assert!(written > 1 && note.contains(&format!("; {written} clusters written")), "{note}");
+    assert!(note.ends_with(&format!(" {on_volume} on the volume")), "{note}");
 }
 
 #[test]

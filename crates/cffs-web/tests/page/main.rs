@@ -47,9 +47,13 @@ impl Scene {
     }
 
     fn with_certificate(certificate: Option<PathBuf>) -> Scene {
+        Scene::of(MkfsOptions::default(), certificate)
+    }
+
+    fn of(options: MkfsOptions, certificate: Option<PathBuf>) -> Scene {
         let device = Arc::new(MemoryDevice::new(32 << 20));
-        let label = MkfsOptions { label: b"photos".to_vec(), ..Default::default() };
-        cffs::mkfs::make(&*device, &label).expect("made");
+        let options = MkfsOptions { label: b"photos".to_vec(), ..options };
+        cffs::mkfs::make(&*device, &options).expect("made");
         let opened = cffs::open(device, Arc::new(SystemClock), Default::default());
         let volume = Arc::new(opened.expect("opened"));
         // Creating a key makes it durable, so do that before anything else has to be.

@@ -100,8 +100,8 @@ fn the_use_of_clusters_is_told_in_words() {
         shared_bytes: 0,
     };
     let told = [
-        "12.0 MiB of contents lie in 200 clusters of 3.0 MiB: 4.00 to 1",
-        "in the clusters, 64.0 KiB of contents are dead, and 0 B are shared",
+        "12 MiB of contents lie in 200 clusters of 3 MiB: 4.00 to 1",
+        "in the clusters, 64 KiB of contents are dead, and 0 B are shared",
         "not counted: dead contents of 1 cluster that other files use, too",
     ];
     assert_eq!(compressed(&used), told);
