@@ -35,7 +35,7 @@ const SERVE: Order = Order {
         ("socket", Uses::Only(&["stopped"])),
         ("layout", Uses::Only(&[])),
         ("describe", Uses::Only(&[])),
-        ("served", Uses::Only(&["shared", "socket", "layout", "describe"])),
+        ("served", Uses::Only(&["access", "shared", "socket", "layout", "describe"])),
         ("unmounted", Uses::Only(&["served", "socket"])),
         ("nfs", Uses::Only(&["access", "shared"])),
         ("fuse", Uses::Only(&["access", "shared", "served"])),

@@ -1,39 +1,145 @@
-//! `cffs clone`: makes a volume in an object store from a version of another.
+//! `cffs clone`: copies a tree within a mounted volume, or makes a volume in an object store from a version
+//! of another.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs_object::versions;
+use cffs_serve::served::control::{CloneAtServer, CloneStatus, Stage};
 use clap::Args;
+use rustix::fs::{Access, access};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::snapshot::place;
+use crate::output::{self, counted, say};
+use crate::{image, mounts, progress, size};
 
-/// Make a volume in an object store that begins as a version of another
+/// The interval between queries of a clone's status, which grows up to this.
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// Copy a tree within a mounted volume, or make a volume in an object store from a version of another
 ///
-/// It takes four requests, whatever the size: the clone reads shared data from the objects of its origin, and
-/// writes changes to its own place. Changes to one do not affect the other. Shared data is kept until the
-/// clone's objects and the version are removed.
+/// A tree is copied by the server of the volume. Compressed contents are shared: the copy takes space only
+/// as it, or its source, is changed. Other contents are copied. The copy has the modes, times, holes, hard
+/// links, extended attributes and ACLs of its source, and its owners if root makes it; otherwise it belongs
+/// to the caller, and each file must be readable for the caller. The first failure ends the clone, and so
+/// does an interrupt; files that were copied until then stay.
+///
+/// A clone of a version of a volume in an object store takes four requests, whatever the size: it reads
+/// shared data from the objects of its origin, and writes changes to its own place. Changes to one do not
+/// affect the other. Shared data is kept until the clone's objects and the version are removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  cffs clone mnt/src mnt/experiment
   cffs snapshot create s3://bucket/tree@monday
   cffs clone s3://bucket/tree@monday s3://bucket/experiment
   cffs mount s3://bucket/experiment mnt")]
 pub struct Clone {
-    /// The version to begin as.
-    #[arg(value_name = "URL@NAME")]
+    /// The file or directory to copy, or the version to begin as. A symbolic link is copied itself.
+    #[arg(value_name = "SOURCE|URL@NAME")]
     from: PathBuf,
-    /// The new volume: in the same bucket, or in a directory beside the origin.
-    #[arg(value_name = "URL")]
+    /// The copy, which must not exist, in the same mount; or the new volume: in the same bucket, or in a
+    /// directory beside the origin.
+    #[arg(value_name = "TARGET|URL")]
     to: PathBuf,
+    /// Print nothing but errors.
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+    /// Print the counts of a copied tree as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Clone {
     /// Makes the clone.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        versions::clone(&place(&self.from)?, &place(&self.to)?)
-            .with_context(|| self.from.display().to_string())?;
+        if image::location(&self.from)?.is_some() || image::location(&self.to)?.is_some() {
+            versions::clone(&place(&self.from)?, &place(&self.to)?)
+                .with_context(|| self.from.display().to_string())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let status = self.tree()?;
+        if self.json {
+            output::json(&json!(status.cloned))?;
+        } else if !self.quiet {
+            say!("{}", summary(&status))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
+
+    fn tree(&self) -> anyhow::Result<CloneStatus> {
+        let (from, to) = (&self.from, &self.to);
+        mounts::passable(from)?;
+        let source = fs::symlink_metadata(from).with_context(|| from.display().to_string())?;
+        let Some(name) = to.file_name() else { bail!("{}: file exists", to.display()) };
+        let directory = match to.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        mounts::passable(directory)?;
+        let target = fs::metadata(directory).with_context(|| directory.display().to_string())?;
+        if source.st_dev() != target.st_dev() {
+            bail!("{}: not in the same mount as {}", to.display(), from.display());
+        }
+        access(directory, Access::WRITE_OK | Access::EXEC_OK)
+            .with_context(|| directory.display().to_string())?;
+        if fs::symlink_metadata(to).is_ok() {
+            bail!("{}: file exists", to.display());
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
+        }
+        let clone = CloneAtServer::begin(from, directory, name.as_bytes())
+            .with_context(|| from.display().to_string())?;
+        self.follow(&clone, &is_over).with_context(|| from.display().to_string())
+    }
+
+    /// Waits until the clone has ended.
+    fn follow(&self, clone: &CloneAtServer, is_over: &AtomicBool) -> anyhow::Result<CloneStatus> {
+        let bar = progress::counter("clone", None, "files", self.quiet || self.json);
+        let mut interval = Duration::from_millis(1);
+        loop {
+            let status =
+                clone.status().context("the volume was unmounted before the clone was complete")?;
+            bar.set_position(status.cloned.files);
+            bar.set_message(size::show(status.cloned.bytes));
+            if status.stage != Stage::Running {
+                bar.finish_and_clear();
+                return match (status.stage, status.failure) {
+                    (Stage::Done, failure) => Ok(CloneStatus { failure, ..status }),
+                    (_, Some(why)) => bail!("{why}"),
+                    (_, None) => bail!("ended before it was complete; files that were copied stay"),
+                };
+            }
+            if is_over.load(Ordering::Relaxed) {
+                clone.stop()?;
+            }
+            thread::sleep(interval);
+            interval = (interval * 2).min(POLL_INTERVAL_MAX);
+        }
+    }
+}
+
+fn summary(status: &CloneStatus) -> String {
+    let cloned = &status.cloned;
+    format!(
+        "{} ({}), {}, {}, {}, {} special",
+        counted(cloned.files, "file"),
+        size::show(cloned.bytes),
+        counted(cloned.directories, "directory"),
+        counted(cloned.symlinks, "symbolic link"),
+        counted(cloned.hard_links, "further name"),
+        cloned.special
+    )
 }

@@ -5,6 +5,7 @@
 
 mod administration;
 mod background;
+mod cloning;
 mod clouds;
 mod compression;
 mod copying;

@@ -34,7 +34,7 @@ use super::translate::{self, errno, ino};
 use super::volume_handle::{VolumeHandle, VolumeRef};
 use super::watch::Watch;
 use crate::access;
-use crate::served::control::{Control, Piece, Request};
+use crate::served::control::{CloneRequest, Control, Piece, Request};
 use crate::served::recording::Ask;
 use crate::served::shutdown::ShutdownReports;
 
@@ -114,6 +114,15 @@ impl Adapter {
     ) -> cffs::error::Result<T> {
         PanicGuard::new(&self.volume, &self.closing).on(ino(node), act)
     }
+}
+
+/// Copies the value of an attribute into the buffer, if it fits, and returns its length.
+fn filled(value: cffs::error::Result<Vec<u8>>, buf: &mut [u8]) -> Result<usize> {
+    let value = value.map_err(errno("getxattr"))?;
+    if let Some(room) = buf.get_mut(..value.len()) {
+        room.copy_from_slice(&value);
+    }
+    Ok(value.len())
 }
 
 /// Whether a read through a file that was opened with these flags sets its access time.
@@ -453,6 +462,11 @@ impl Handler for Adapter {
             };
             return request.and_then(carry_out).map_err(errno("control"));
         }
+        if let Some(request) = CloneRequest::from_attribute(set.name, set.value) {
+            let (user, caches) = (credentials::user(cx), Box::new(self.caches.clone()));
+            let carry_out = |request| self.control.clone_tree(ino(node), request, user, caches);
+            return request.and_then(carry_out).map_err(errno("control"));
+        }
         let mode = translate::xattr_mode(set.flags)?;
         self.as_caller(cx, "setxattr", |volume, caller| {
             volume.set_xattr(caller, ino(node), set.name, set.value, mode)
@@ -482,16 +496,15 @@ impl Handler for Adapter {
         if let Some(ask) = Ask::made_by(name) {
             return ask.carry_out(&self.volume(), uid(), buf).map_err(errno("control"));
         }
+        if let Some(token) = CloneRequest::asked_by(name) {
+            return filled(self.control.clone_status(token, uid()), buf);
+        }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, uid()),
             (_, Some(piece)) => self.control.report(&self.volume(), ino(node), piece, uid()),
             _ => self.on(node, |view| view.volume.xattr(ino(node), name)),
         };
-        let value = value.map_err(errno("getxattr"))?;
-        if let Some(room) = buf.get_mut(..value.len()) {
-            room.copy_from_slice(&value);
-        }
-        Ok(value.len())
+        filled(value, buf)
     }
 
     fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {

@@ -10,6 +10,8 @@ use std::fs;
 
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
+use crate::access::User;
+
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,14 @@ fn known_or_shown(id: u32, cx: &Context<'_>, name: &str) -> u32 {
         UNKNOWN_ID => status(cx).and_then(|status| id_for_files(&status, name)).unwrap_or(id),
         known => known,
     }
+}
+
+/// The caller with all its groups.
+pub fn user(cx: &Context<'_>) -> User {
+    let status = status(cx);
+    let groups = status.iter().flat_map(|status| field(status, "Groups:"));
+    let groups = groups.filter_map(|group| group.parse().ok()).collect();
+    User { uid: uid(cx), gid: gid(cx), groups }
 }
 
 pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {

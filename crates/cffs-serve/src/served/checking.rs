@@ -48,7 +48,7 @@ impl Checking {
             *status = CheckStatus { stage: Stage::Running, ..CheckStatus::default() };
         }
         let (checking, status) = (Arc::clone(self), Arc::clone(self));
-        let run = move |volume: &Volume| checking.run(volume, contents);
+        let run = move |volume: &Arc<Volume>| checking.run(volume, contents);
         job::spawn(volume, run, move || {
             let mut status = status.lock();
             (status.stage, status.failure) = (Stage::Done, Some(job::PANICKED.into()));

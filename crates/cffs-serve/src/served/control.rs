@@ -17,6 +17,7 @@
 //! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
 //! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
+//! | `system.cffs.clone`, `.TOKEN` | set twice to clone a tree, by any user; read: the status ([`cloning`](super::CloneStatus)) |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
 //! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
@@ -31,11 +32,14 @@ use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::CloneRequest;
+pub use super::CloneStatus;
 use super::identity::check_owner;
 pub use super::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage};
 use super::{Identity, Served};
+use crate::access::User;
 use crate::describe;
-use crate::shared::Exports;
+use crate::shared::{Exports, Observer};
 
 mod client;
 mod refusals;
@@ -44,9 +48,9 @@ mod request;
 
 pub(super) use client::call_server;
 pub use client::{
-    AskError, ask, ask_server_of, check_status, identity, identity_of_server, layout,
-    regroup_status, request, request_of_server, restart, scrub_status, scrub_status_of_server,
-    sync, trim,
+    AskError, CloneAtServer, ask, ask_server_of, check_status, identity, identity_of_server,
+    layout, regroup_status, request, request_of_server, restart, scrub_status,
+    scrub_status_of_server, sync, trim,
 };
 use refusals::Refusals;
 pub(crate) use reporting::Piece;
@@ -211,6 +215,23 @@ impl Control {
             return Err(format!("{job} is under way"));
         }
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
+    }
+
+    /// Carries out a request of any user about a clone of a tree, with the rights of that user. The reason of
+    /// a failure is the server's alone to know: the command asks for the status.
+    pub fn clone_tree(
+        &self,
+        ino: InodeNo,
+        request: CloneRequest,
+        user: User,
+        observer: Box<dyn Observer>,
+    ) -> Result<()> {
+        self.served.carry_out_clone(ino, request, user, observer)
+    }
+
+    /// The status of a user's clone.
+    pub fn clone_status(&self, token: u64, uid: u32) -> Result<Vec<u8>> {
+        Ok(serde_json::json!(self.served.clone_status(token, uid)?).to_string().into_bytes())
     }
 
     /// A piece of a report about a directory, only for root and the user who mounted the volume: the report

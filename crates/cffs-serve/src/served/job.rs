@@ -13,7 +13,7 @@ pub(super) const PANICKED: &str = "its thread panicked, as the server's log says
 /// accepts no more changes; `panicked` then sets the job's status, for which commands wait.
 pub(super) fn spawn(
     volume: &Arc<Volume>,
-    run: impl FnOnce(&Volume) + Send + 'static,
+    run: impl FnOnce(&Arc<Volume>) + Send + 'static,
     panicked: impl FnOnce() + Send + 'static,
 ) {
     let volume = Arc::clone(volume);

@@ -14,10 +14,12 @@ use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use serde_json::{Map, Value};
 
+use crate::access::User;
 use crate::describe;
-use crate::shared::{Current, Exports};
+use crate::shared::{Current, Exports, Observer};
 
 mod checking;
+mod cloning;
 pub(crate) mod closing;
 pub mod control;
 pub(crate) mod fstrim;
@@ -30,6 +32,9 @@ pub mod shutdown;
 
 pub use checking::CheckStatus;
 use checking::Checking;
+pub(crate) use cloning::CloneRequest;
+pub use cloning::CloneStatus;
+use cloning::Cloning;
 use closing::failure;
 pub use identity::Identity;
 use regrouping::Regrouping;
@@ -60,6 +65,7 @@ pub struct Served {
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
     regrouping: Arc<Regrouping>,
+    cloning: Cloning,
 }
 
 impl Served {
@@ -77,6 +83,7 @@ impl Served {
             scrubbing: Arc::default(),
             checking: Arc::default(),
             regrouping: Arc::default(),
+            cloning: Cloning::default(),
         }
     }
 
@@ -188,6 +195,31 @@ impl Served {
         self.regrouping.status()
     }
 
+    /// Carries out a user's request about a clone of a tree. `observer` learns of the new names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it does not follow from the user's earlier requests, or too many clones are
+    /// under way.
+    pub(crate) fn carry_out_clone(
+        &self,
+        ino: InodeNo,
+        request: CloneRequest,
+        user: User,
+        observer: Box<dyn Observer>,
+    ) -> Result<()> {
+        self.cloning.carry_out(&self.volume(), ino, request, user, observer)
+    }
+
+    /// The status of a user's clone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the server knows of no such clone.
+    pub(crate) fn clone_status(&self, token: u64, uid: u32) -> Result<CloneStatus> {
+        self.cloning.status(token, uid)
+    }
+
     /// The running job, in words.
     pub fn job_under_way(&self) -> Option<&'static str> {
         let jobs = [
@@ -196,7 +228,8 @@ impl Served {
             (self.regroup().stage, "a regrouping"),
         ];
         let is_running = |(stage, _): &(Stage, _)| *stage == Stage::Running;
-        jobs.into_iter().find(is_running).map(|(_, name)| name)
+        let job = jobs.into_iter().find(is_running).map(|(_, name)| name);
+        job.or_else(|| self.cloning.is_running().then_some("a clone"))
     }
 
     /// Makes everything durable; on failure, the reason and the losses. Does nothing on a volume that was

@@ -120,7 +120,7 @@ impl Regrouping {
         }
         self.stop.store(false, Ordering::Release);
         let (regrouping, status) = (Arc::clone(self), Arc::clone(self));
-        let run = move |volume: &Volume| regrouping.run(volume, dir, &request, PAUSE);
+        let run = move |volume: &Arc<Volume>| regrouping.run(volume, dir, &request, PAUSE);
         job::spawn(volume, run, move || status.panicked());
         Ok(())
     }

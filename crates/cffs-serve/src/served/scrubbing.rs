@@ -100,7 +100,7 @@ impl Scrubbing {
         }
         self.stop.store(false, Ordering::Release);
         let (scrubbing, status) = (Arc::clone(self), Arc::clone(self));
-        let run = move |volume: &Volume| scrubbing.run(volume, &Pace::new(bytes_per_sec));
+        let run = move |volume: &Arc<Volume>| scrubbing.run(volume, &Pace::new(bytes_per_sec));
         job::spawn(volume, run, move || status.lock().stage = Stage::Stopped);
     }
 

@@ -30,9 +30,18 @@ impl Node {
     }
 
     /// Takes over the reference that a call of the facade returned with these attributes.
-    fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
+    pub(super) fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
         let Attr { ino, file_type, .. } = *attr;
         Node { volume: Arc::clone(volume), ino, file_type, references: 1 }
+    }
+
+    /// An inode of the same volume, by its number alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if no file has the number.
+    pub(super) fn find(&self, ino: InodeNo) -> Result<Node> {
+        Ok(Node::adopt(&self.volume, &self.volume.find(ino)?))
     }
 
     /// A second handle of the same inode.
@@ -41,7 +50,7 @@ impl Node {
     ///
     /// See the [module](super#errors).
     pub fn try_clone(&self) -> Result<Node> {
-        Ok(Node::adopt(&self.volume, &self.volume.find(self.ino)?))
+        self.find(self.ino)
     }
 
     /// The inode's number.

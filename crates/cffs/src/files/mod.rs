@@ -36,6 +36,7 @@
 //! A change that returned is in memory: it is lost, and said to be, where [`File::sync`] or
 //! [`Files::close`] fails.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ use crate::vfs::types::{Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr
 use crate::vfs::{Caller, Volume};
 
 mod bulk;
+mod clone;
 mod copy;
 mod export;
 mod file;
@@ -64,6 +66,7 @@ mod walk;
 mod tests;
 
 pub use bulk::Batch;
+pub use clone::{CloneError, CloneStep, CloneWatch, Cloned, May, Need, clone_tree};
 pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::{File, Node};
@@ -146,6 +149,15 @@ impl Files {
     /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn node_itself(&self, path: impl AsRef<[u8]>) -> Result<Node> {
         resolve::node(&self.volume, path.as_ref(), false)
+    }
+
+    /// An inode by its number alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if no file has the number.
+    pub fn node_by_number(&self, ino: InodeNo) -> Result<Node> {
+        Ok(Node::adopt(&self.volume, &self.volume.find(ino)?))
     }
 
     /// The attributes of what a path leads to.
@@ -354,6 +366,37 @@ impl Files {
         let node = self.node_itself(path)?;
         let (dir, name) = resolve::parent(&self.volume, new_path.as_ref())?;
         dir.link(&node, &name).map(drop)
+    }
+
+    /// Clones a tree, or a file, to a path that does not exist. Compressed contents are shared: the copy
+    /// takes space as it, or its source, is changed.
+    ///
+    /// # Errors
+    ///
+    /// As of [`clone_tree()`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir("/tree")?;
+    /// files.write("/tree/f", b"contents")?;
+    /// assert_eq!(files.clone_tree("/tree", "/copy").expect("cloned").files, 1);
+    /// assert_eq!(files.read("/copy/f")?, b"contents");
+    /// # Ok::<(), cffs::error::Error>(())
+    /// ```
+    pub fn clone_tree(
+        &self,
+        path: impl AsRef<[u8]>,
+        new_path: impl AsRef<[u8]>,
+    ) -> Result<Cloned, CloneError> {
+        let failed = |error| CloneError::Failed { path: Vec::new(), error };
+        let node = self.node_itself(path).map_err(failed)?;
+        let (dir, name) = resolve::parent(&self.volume, new_path.as_ref()).map_err(failed)?;
+        let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
+        clone_tree(&Caller::ROOT, &|_, _, _| true, &node, &dir, &name, watch)
     }
 
     /// Renames, and replaces what had the new name.

@@ -51,7 +51,7 @@ impl Caller<'_> {
         Caller { uid: 0, gid: 0, groups: Groups::All, umask: 0, process: 0, condition: None };
 
     /// Whether it may give a program the rights of a group.
-    pub(super) fn may_act_for(&self, gid: u32) -> bool {
+    pub(crate) fn may_act_for(&self, gid: u32) -> bool {
         self.gid == gid
             || match self.groups {
                 Groups::All => true,

@@ -4,10 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::device::MemoryDevice;
+use cffs::files::{CloneError, CloneStep, CloneWatch, Cloned, DirItem, Files, Need, clone_tree};
 use cffs::format::cluster::REFERENCES_MAX;
+use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Caller, OpenOptions, RegroupOptions, RegroupProgress, Scattered, SetAttr, Volume,
+    AllocateMode, Attr, Caller, OpenOptions, RegroupOptions, RegroupProgress, Scattered, SetAttr,
+    Volume,
 };
 
 use crate::clusters::{ROOT, device, device_of, free_bytes, is_sound, open, read, text, write};
@@ -392,4 +395,79 @@ fn copies_are_there_after_a_crash_if_they_were_synced() {
     }
     volume.close().expect("closed");
     is_sound(&crashed);
+}
+
+/// Files in several directories, in an order that is not that of their names.
+fn tree(volume: Volume) -> Files {
+    let files = Files::new(Arc::new(volume));
+    for dir in ["/tree", "/tree/z", "/tree/a", "/tree/m"] {
+        files.make_dir(dir).expect("made");
+        for name in ["9", "1", "5", "tiny"] {
+            let len = if name == "tiny" { 30 } else { 9000 };
+            files.write(format!("{dir}/{name}"), &text(7, len)).expect("written");
+        }
+    }
+    files
+}
+
+/// The names below a directory, in their order, with their inodes.
+fn names(files: &Files, path: &str) -> Vec<(String, InodeNo)> {
+    let below = |item: DirItem| {
+        let path = format!("{path}/{}", String::from_utf8(item.name).expect("text"));
+        let mut all = vec![(path.clone(), item.attr.ino)];
+        if item.attr.file_type == FileType::Directory {
+            all.extend(names(files, &path));
+        }
+        all
+    };
+    files.read_dir(path).expect("listed").into_iter().flat_map(below).collect()
+}
+
+#[test]
+fn a_clone_is_made_in_the_order_of_its_source_and_shares_files_that_were_changed() {
+    let device = device();
+    let files = tree(open(&device));
+    let cloned = files.clone_tree("/tree", "/copy").expect("cloned");
+    assert_eq!((cloned.directories, cloned.files, cloned.bytes), (4, 16, 4 * 27_030));
+    files.volume().sync().expect("synced");
+    // Those of the source, in whole fragments.
+    assert_eq!(files.volume().stats().compressed_bytes, 12 * 9 * 1024);
+    let (source, copy) = (names(&files, "/tree"), names(&files, "/copy"));
+    let paths = |all: &[(String, InodeNo)], from: &str| -> Vec<String> {
+        all.iter().map(|(path, _)| path.trim_start_matches(from).to_owned()).collect()
+    };
+    assert_eq!(paths(&copy, "/copy"), paths(&source, "/tree"));
+    for (path, _) in copy.iter().filter(|(path, _)| !path.ends_with(['a', 'm', 'z'])) {
+        let len = if path.ends_with("tiny") { 30 } else { 9000 };
+        assert!(files.read(path).expect("read") == text(7, len), "{path}");
+    }
+    let refused = files.clone_tree("/tree", "/tree/a/copy").expect_err("into itself");
+    assert!(refused.to_string().contains("into itself"), "{refused}");
+    let refused = files.clone_tree("/tree", "/copy").expect_err("it exists");
+    assert_eq!(refused.to_string(), "file exists");
+    files.close().expect("closed");
+    is_sound(&device);
+}
+
+#[test]
+fn a_clone_that_is_ended_leaves_what_it_has_made() {
+    let device = device();
+    let files = tree(open(&device));
+    let (source, root) = (files.node("/tree").expect("found"), files.node("/").expect("found"));
+    let mut entries = 0;
+    let mut watch = |step: CloneStep<'_>, _: &Cloned| {
+        entries += u32::from(matches!(step, CloneStep::Entry(..)));
+        if entries == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let ended = clone_tree(&Caller::ROOT, &|_, _, _| true, &source, &root, b"copy", &mut watch);
+    assert!(matches!(ended, Err(CloneError::Ended)), "{ended:?}");
+    let made = names(&files, "/copy");
+    assert_eq!(made.len(), 9, "{made:?}");
+    let may = |_: &Attr, _: Option<&[u8]>, need: Need| need != Need::Read;
+    let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
+    let failed = clone_tree(&Caller::ROOT, &may, &source, &root, b"other", watch);
+    assert_eq!(failed.expect_err("refused").to_string(), "9: operation not permitted");
+    drop((source, root));
+    files.close().expect("closed");
+    is_sound(&device);
 }

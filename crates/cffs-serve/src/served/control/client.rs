@@ -1,16 +1,20 @@
 //! The control interface from the side of commands.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, lgetxattr, open, setxattr, statvfs,
+    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, lgetxattr, lsetxattr, open, setxattr,
+    statvfs,
 };
 use rustix::io::Errno;
 use rustix::ioctl;
 
 use super::reporting::Piece;
-use super::{Durability, Question, Request, RestartAnswer, VALUE_BYTES_MAX, refusals};
+use super::{
+    CloneRequest, CloneStatus, Durability, Question, Request, RestartAnswer, VALUE_BYTES_MAX,
+    refusals,
+};
 use crate::layout::LayoutReport;
 use crate::served::fstrim::FstrimRange;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
@@ -123,10 +127,7 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
 ///
 /// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
 pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| AskError::Failed(errno.into()))?;
-    let token = u64::from_ne_bytes(random);
+    let token = random()?;
     let mut report = Vec::new();
     let mut buffer = vec![0; VALUE_BYTES_MAX];
     for number in 0.. {
@@ -137,6 +138,53 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
         }
     }
     serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
+}
+
+/// A clone of a tree that a server makes.
+pub struct CloneAtServer {
+    token: u64,
+    directory: PathBuf,
+}
+
+impl CloneAtServer {
+    /// Asks the server of the mount with both paths to clone the tree at `source`; the copy gets a name in
+    /// `directory`. A symbolic link at the end of `source` is not followed.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::NotMounted`] if no C-FFS volume is mounted there; [`AskError::ReadOnly`].
+    pub fn begin(source: &Path, directory: &Path, name: &[u8]) -> Result<CloneAtServer, AskError> {
+        let token = random()?;
+        let clone = CloneAtServer { token, directory: directory.to_owned() };
+        clone.request(source, CloneRequest::From(token))?;
+        clone.request(directory, CloneRequest::To(token, name.to_vec()))?;
+        Ok(clone)
+    }
+
+    /// The status of the clone.
+    pub fn status(&self) -> Result<CloneStatus, AskError> {
+        let mut value = vec![0; VALUE_BYTES_MAX];
+        let name = CloneRequest::status_name(self.token);
+        let len = lgetxattr(&self.directory, name, &mut value).map_err(AskError::from_errno)?;
+        serde_json::from_slice(&value[..len]).map_err(|_| AskError::NotMounted)
+    }
+
+    /// Ends the clone early.
+    pub fn stop(&self) -> Result<(), AskError> {
+        self.request(&self.directory, CloneRequest::Stop(self.token))
+    }
+
+    fn request(&self, path: &Path, request: CloneRequest) -> Result<(), AskError> {
+        let (name, value) = (CloneRequest::NAME, request.to_value());
+        lsetxattr(path, name, &value, XattrFlags::empty()).map_err(AskError::from_errno)
+    }
+}
+
+fn random() -> Result<u64, AskError> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| AskError::Failed(errno.into()))?;
+    Ok(u64::from_ne_bytes(random))
 }
 
 /// The server of an image that is not mounted.

@@ -1,0 +1,249 @@
+//! Clones of trees of a served volume, each in a thread of the server; a command starts one, reads its status
+//! and may end it.
+//!
+//! The command names the tree and the new directory by setting `system.cffs.clone` twice: on the source, and
+//! on the directory in which the copy gets its name. So the kernel has resolved both paths with the rights of
+//! the caller. A token that the command chooses connects the requests.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cffs::error::{Error, Result};
+use cffs::files::{CloneError, CloneStep, Cloned, Files, Need, clone_tree};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+use serde::{Deserialize, Serialize};
+
+use super::{Stage, job};
+use crate::access::{EXECUTE, READ, User, WRITE};
+use crate::shared::{Change, Observer};
+
+#[cfg(test)]
+mod tests;
+
+const ATTRIBUTE: &str = "system.cffs.clone";
+/// The most clones of which the server knows: those under way, and the last ones.
+const CLONES_MAX: usize = 16;
+
+/// A request about a clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CloneRequest {
+    /// The file is the source.
+    From(u64),
+    /// Begin: the copy gets this name in the directory.
+    To(u64, Vec<u8>),
+    /// End the clone early.
+    Stop(u64),
+}
+
+impl CloneRequest {
+    /// The name of the attribute that makes requests.
+    pub const NAME: &str = ATTRIBUTE;
+
+    /// The value that makes the request.
+    pub fn to_value(&self) -> Vec<u8> {
+        match self {
+            CloneRequest::From(token) => format!("from {token}").into_bytes(),
+            CloneRequest::To(token, name) => [format!("to {token} ").as_bytes(), name].concat(),
+            CloneRequest::Stop(token) => format!("stop {token}").into_bytes(),
+        }
+    }
+
+    /// The request that is made by setting this attribute to this value; `None` for other attributes, and an
+    /// error for an invalid value.
+    pub fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<CloneRequest>> {
+        if name != ATTRIBUTE.as_bytes() {
+            return None;
+        }
+        let mut words = value.splitn(3, |byte| *byte == b' ');
+        let (verb, token, name) = (words.next(), words.next(), words.next());
+        let token = token.and_then(|token| std::str::from_utf8(token).ok()?.parse().ok());
+        let request = match (verb, token, name) {
+            (Some(b"from"), Some(token), None) => Some(CloneRequest::From(token)),
+            (Some(b"to"), Some(token), Some(name)) => Some(CloneRequest::To(token, name.to_vec())),
+            (Some(b"stop"), Some(token), None) => Some(CloneRequest::Stop(token)),
+            _ => None,
+        };
+        Some(request.ok_or(Error::Invalid("neither 'from', 'to' nor 'stop'")))
+    }
+
+    /// The name of the attribute with the status of a clone.
+    pub fn status_name(token: u64) -> String {
+        format!("{ATTRIBUTE}.{token}")
+    }
+
+    /// The token of the clone whose status an attribute has.
+    pub fn asked_by(name: &[u8]) -> Option<u64> {
+        let name = name.strip_prefix(ATTRIBUTE.as_bytes())?.strip_prefix(b".")?;
+        std::str::from_utf8(name).ok()?.parse().ok()
+    }
+}
+
+/// The status of a clone.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CloneStatus {
+    pub stage: Stage,
+    #[serde(flatten)]
+    pub cloned: Cloned,
+    /// The reason if it failed, with the path below the source.
+    pub failure: Option<String>,
+}
+
+/// A clone that was asked for.
+struct Clone {
+    token: u64,
+    uid: u32,
+    source: (InodeNo, u32),
+    status: Mutex<CloneStatus>,
+    stop: AtomicBool,
+}
+
+impl Clone {
+    fn status(&self) -> MutexGuard<'_, CloneStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The clones of a server's volume.
+#[derive(Default)]
+pub(super) struct Cloning(Mutex<VecDeque<Arc<Clone>>>);
+
+impl Cloning {
+    /// Carries out a request of a user about a file or directory. `observer` learns of the new names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if no source was named, or too many clones are under way.
+    pub fn carry_out(
+        &self,
+        volume: &Arc<Volume>,
+        ino: InodeNo,
+        request: CloneRequest,
+        user: User,
+        observer: Box<dyn Observer>,
+    ) -> Result<()> {
+        match request {
+            CloneRequest::From(token) => {
+                let source = (ino, volume.attr(ino)?.generation);
+                let (status, stop) = Default::default();
+                self.add(Clone { token, uid: user.uid, source, status, stop })
+            }
+            CloneRequest::Stop(token) => {
+                self.find(token, user.uid)?.stop.store(true, Ordering::Release);
+                Ok(())
+            }
+            CloneRequest::To(token, name) => {
+                let clone = self.find(token, user.uid)?;
+                {
+                    let mut status = clone.status();
+                    if status.stage != Stage::Never {
+                        return Err(Error::Invalid("the clone has begun already"));
+                    }
+                    status.stage = Stage::Running;
+                }
+                let status = Arc::clone(&clone);
+                let run =
+                    move |volume: &Arc<Volume>| clone.run(volume, ino, &name, &user, &*observer);
+                job::spawn(volume, run, move || {
+                    let mut status = status.status();
+                    (status.stage, status.failure) = (Stage::Stopped, Some(job::PANICKED.into()));
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// The status of a user's clone.
+    pub fn status(&self, token: u64, uid: u32) -> Result<CloneStatus> {
+        Ok(self.find(token, uid)?.status().clone())
+    }
+
+    /// Whether a clone is under way.
+    pub fn is_running(&self) -> bool {
+        self.lock().iter().any(|clone| clone.status().stage == Stage::Running)
+    }
+
+    fn add(&self, clone: Clone) -> Result<()> {
+        let mut clones = self.lock();
+        if clones.len() == CLONES_MAX {
+            let is_over = |clone: &Arc<Clone>| clone.status().stage != Stage::Running;
+            let oldest = clones.iter().position(is_over);
+            clones.remove(oldest.ok_or(Error::Invalid("too many clones are under way"))?);
+        }
+        clones.push_back(Arc::new(clone));
+        Ok(())
+    }
+
+    fn find(&self, token: u64, uid: u32) -> Result<Arc<Clone>> {
+        let clones = self.lock();
+        let found = clones.iter().find(|clone| clone.token == token && clone.uid == uid);
+        found.cloned().ok_or(Error::Invalid("no source of a clone was named"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Clone>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone {
+    fn run(
+        &self,
+        volume: &Arc<Volume>,
+        dir: InodeNo,
+        name: &[u8],
+        user: &User,
+        observer: &dyn Observer,
+    ) {
+        let done = self.try_run(volume, dir, name, user, observer);
+        let mut status = self.status();
+        match done {
+            Ok(cloned) => (status.stage, status.cloned) = (Stage::Done, cloned),
+            Err(CloneError::Ended) => status.stage = Stage::Stopped,
+            Err(error) => {
+                (status.stage, status.failure) = (Stage::Stopped, Some(error.to_string()));
+            }
+        }
+    }
+
+    fn try_run(
+        &self,
+        volume: &Arc<Volume>,
+        dir: InodeNo,
+        name: &[u8],
+        user: &User,
+        observer: &dyn Observer,
+    ) -> std::result::Result<Cloned, CloneError> {
+        let failed = |error| CloneError::Failed { path: Vec::new(), error };
+        let files = Files::new(Arc::clone(volume));
+        let (ino, generation) = self.source;
+        let source = files.node_by_number(ino).map_err(failed)?;
+        if source.attr().map_err(failed)?.generation != generation {
+            return Err(failed(Error::Stale));
+        }
+        let dir = files.node_by_number(dir).map_err(failed)?;
+        let may = |attr: &Attr, acl: Option<&[u8]>, need: Need| {
+            let wanted = match need {
+                Need::Read => READ,
+                Need::List => READ | EXECUTE,
+                Need::Change => WRITE | EXECUTE,
+            };
+            user.may(attr, acl, wanted)
+        };
+        let caller = user.caller(None);
+        let mut watch = |step: CloneStep<'_>, cloned: &Cloned| {
+            if let CloneStep::Entry(dir, name, ino) = step {
+                observer.changed(Change::Name(dir, name));
+                observer.changed(Change::Contents(ino, 0, None));
+            }
+            self.status().cloned = *cloned;
+            match self.stop.load(Ordering::Acquire) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        clone_tree(&caller, &may, &source, &dir, name, &mut watch)
+    }
+}

@@ -1,0 +1,91 @@
+use std::time::{Duration, Instant};
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::OpenOptions;
+
+use super::*;
+
+const TOKEN: u64 = 5;
+
+/// Asks for the end of a clone at its third name.
+struct Stopper {
+    cloning: Arc<Cloning>,
+    seen: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Observer for Stopper {
+    fn changed(&self, change: Change<'_>) {
+        let Change::Name(_, name) = change else { return };
+        let mut seen = self.seen.lock().expect("not poisoned");
+        seen.push(name.to_vec());
+        if seen.len() == 3 {
+            self.cloning.find(TOKEN, 0).expect("known").stop.store(true, Ordering::Release);
+        }
+    }
+
+    fn broken(&self) {}
+}
+
+fn user(uid: u32) -> User {
+    User { uid, gid: uid, groups: Vec::new() }
+}
+
+#[test]
+fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let clock = Arc::new(TestClock::default());
+    let files =
+        Files::new(Arc::new(cffs::open(device, clock, OpenOptions::default()).expect("opened")));
+    files.make_dir("/tree").expect("made");
+    (0..9).for_each(|number| files.write(format!("/tree/{number}"), b"x").expect("written"));
+    let (volume, root) = (files.volume(), InodeNo::ROOT);
+    let source = files.node("/tree").expect("found").ino();
+    let cloning = Arc::new(Cloning::default());
+    let ask = |ino, request, uid| {
+        let observer = Stopper { cloning: Arc::clone(&cloning), seen: Mutex::default() };
+        cloning.carry_out(volume, ino, request, user(uid), Box::new(observer))
+    };
+    let to = || CloneRequest::To(TOKEN, b"copy".to_vec());
+    ask(root, to(), 0).expect_err("no source was named");
+    ask(source, CloneRequest::From(TOKEN), 0).expect("named");
+    ask(root, to(), 7).expect_err("another user's");
+    ask(root, to(), 0).expect("begun");
+    ask(root, to(), 0).expect_err("begun already");
+    let begun = Instant::now();
+    while cloning.is_running() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = cloning.status(TOKEN, 0).expect("known");
+    assert_eq!((status.stage, status.failure), (Stage::Stopped, None));
+    assert_eq!(files.read_dir("/copy").expect("listed").len(), 2);
+    cloning.status(TOKEN, 7).expect_err("another user's");
+}
+
+#[test]
+fn requests_survive_the_attribute() {
+    for request in [
+        CloneRequest::From(7),
+        CloneRequest::Stop(u64::MAX),
+        CloneRequest::To(3, b"a name\xff with 3 spaces".to_vec()),
+    ] {
+        let value = request.to_value();
+        let read = CloneRequest::from_attribute(CloneRequest::NAME.as_bytes(), &value);
+        assert_eq!(read.expect("of a clone").expect("valid"), request);
+    }
+    let status = CloneRequest::status_name(42);
+    assert_eq!(CloneRequest::asked_by(status.as_bytes()), Some(42));
+    assert_eq!(CloneRequest::asked_by(b"system.cffs.clone"), None);
+}
+
+#[test]
+fn other_values_are_refused() {
+    for value in [&b""[..], b"from", b"from x", b"to 1", b"from 1 name", b"begin 1", b"stop -1"] {
+        let read = CloneRequest::from_attribute(b"system.cffs.clone", value);
+        assert!(read.expect("of a clone").is_err(), "{}", value.escape_ascii());
+    }
+    assert!(CloneRequest::from_attribute(b"user.clone", b"from 1").is_none());
+}

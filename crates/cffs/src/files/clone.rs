@@ -1,0 +1,313 @@
+//! Clones of trees: a tree is copied within its volume, and its files share clusters with their sources
+//! ([`Volume::copy`]).
+//!
+//! Directories and files are made in the order of their source, each directory with all its entries before
+//! its subdirectories are filled. The first failure ends the clone, and what was made stays.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::copy::without_privileges;
+use super::{DirItem, Node};
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
+use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
+use crate::vfs::{Caller, Volume, copy_xattrs};
+
+const ACL: &[u8] = b"system.posix_acl_access";
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// A use of a file or a directory for which a clone needs permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To read a file.
+    Read,
+    /// To list a directory and look up its names.
+    List,
+    /// To make a name in a directory.
+    Change,
+}
+
+/// Decides whether the caller has a permission on a file with these attributes and this access ACL.
+pub type May<'a> = dyn Fn(&Attr, Option<&[u8]>, Need) -> bool + 'a;
+
+/// Counts of what a clone has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cloned {
+    /// Directories.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Second and further names of files.
+    pub hard_links: u64,
+    /// Pipes, sockets and devices.
+    pub special: u64,
+    /// Sizes of the regular files.
+    pub bytes: u64,
+}
+
+/// A step of a clone.
+#[derive(Clone, Copy, Debug)]
+pub enum CloneStep<'a> {
+    /// A file was made, or changed: its directory, its name and its inode.
+    Entry(InodeNo, &'a [u8], InodeNo),
+    /// Contents were copied.
+    Contents,
+}
+
+/// Watches the steps of a clone, and may end it.
+pub type CloneWatch<'a> = dyn FnMut(CloneStep<'_>, &Cloned) -> ControlFlow<()> + 'a;
+
+/// Why a tree was not cloned, or not all of it.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    /// A file could not be copied.
+    #[error("{}{}{error}", path.escape_ascii(), if path.is_empty() { "" } else { ": " })]
+    Failed {
+        /// Its path below the source.
+        path: Vec<u8>,
+        /// The reason.
+        error: Error,
+    },
+    /// The watcher ended it.
+    #[error("the clone was ended before it was complete")]
+    Ended,
+}
+
+/// A directory whose entries are still to be cloned.
+struct Task {
+    path: Vec<u8>,
+    source: Node,
+    target: Node,
+}
+
+/// One clone.
+struct Clone<'a> {
+    volume: &'a Arc<Volume>,
+    caller: &'a Caller<'a>,
+    may: &'a May<'a>,
+    watch: &'a mut CloneWatch<'a>,
+    /// The copy of each file with several names.
+    first_names: HashMap<InodeNo, Node>,
+    /// The copy of the source itself.
+    top: Option<InodeNo>,
+    cloned: Cloned,
+}
+
+/// Clones the tree at `source` for a caller, which needs the permissions for that; the copy gets a name in
+/// `dir`. Changed files are written first, since only durable contents are shared. Unless the caller is
+/// root, it owns the copy, which then has no attributes of `security.` and `trusted.`.
+///
+/// # Errors
+///
+/// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
+/// [`Error::NotPermitted`] for a file that the caller may not read, and for a device if it is not root. Then
+/// the files before it stay.
+pub fn clone_tree<'a>(
+    caller: &'a Caller<'a>,
+    may: &'a May<'a>,
+    source: &Node,
+    dir: &'a Node,
+    name: &[u8],
+    watch: &'a mut CloneWatch<'a>,
+) -> Result<Cloned, CloneError> {
+    let failed = |error| CloneError::Failed { path: Vec::new(), error };
+    let mut clone = Clone {
+        volume: dir.volume(),
+        caller,
+        may,
+        watch,
+        first_names: HashMap::new(),
+        top: None,
+        cloned: Cloned::default(),
+    };
+    clone.check(source, dir).map_err(failed)?;
+    dir.volume().sync().map_err(failed)?;
+    clone.run(source, dir, name)?;
+    Ok(clone.cloned)
+}
+
+impl Clone<'_> {
+    fn check(&self, source: &Node, dir: &Node) -> Result<()> {
+        self.check_may(&dir.attr()?, Need::Change)?;
+        let mut above = dir.ino();
+        loop {
+            if above == source.ino() {
+                return Err(Error::Invalid("a tree cannot be cloned into itself"));
+            }
+            if above == InodeNo::ROOT {
+                return Ok(());
+            }
+            above = self.volume.parent(above)?;
+        }
+    }
+
+    fn check_may(&self, attr: &Attr, need: Need) -> Result<()> {
+        let acl = match self.volume.xattr(attr.ino, ACL) {
+            Ok(acl) => Some(acl),
+            Err(Error::NoAttribute) => None,
+            Err(error) => return Err(error),
+        };
+        if (self.may)(attr, acl.as_deref(), need) { Ok(()) } else { Err(Error::NotPermitted) }
+    }
+
+    fn run(&mut self, source: &Node, dir: &Node, name: &[u8]) -> Result<(), CloneError> {
+        let mut tasks = Vec::new();
+        let failed = |error| CloneError::Failed { path: Vec::new(), error };
+        let attr = source.attr().map_err(failed)?;
+        tasks.extend(self.entry(&[], &attr, dir, name)?);
+        // The newest is filled first, so that few directories wait.
+        while let Some(task) = tasks.pop() {
+            let failed = |error| CloneError::Failed { path: task.path.clone(), error };
+            let mut found = Vec::new();
+            for DirItem { name, attr } in task.source.entries().map_err(failed)? {
+                // The copy may have been moved into its source.
+                if Some(attr.ino) != self.top {
+                    let separator = if task.path.is_empty() { &b""[..] } else { b"/" };
+                    let path = [&task.path, separator, &name].concat();
+                    found.extend(self.entry(&path, &attr, &task.target, &name)?);
+                }
+            }
+            // Making the entries changed the directory's times, so its own come last.
+            let attr = task.source.attr().map_err(failed)?;
+            self.attributes(&attr, &task.target).map_err(failed)?;
+            tasks.extend(found.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// Clones one file; of a directory only makes it, and returns it.
+    fn entry(
+        &mut self,
+        path: &[u8],
+        attr: &Attr,
+        dir: &Node,
+        name: &[u8],
+    ) -> Result<Option<Task>, CloneError> {
+        let failed = |error| CloneError::Failed { path: path.to_vec(), error };
+        let is_dir = attr.file_type == FileType::Directory;
+        if let Some(first) = self.first_names.get(&attr.ino) {
+            let ino = dir.link(first, name).map_err(failed)?.ino();
+            self.cloned.hard_links += 1;
+            self.step(CloneStep::Entry(dir.ino(), name, ino))?;
+            return Ok(None);
+        }
+        let (source, target) = self.make(attr, dir, name).map_err(failed)?;
+        self.top.get_or_insert(target.ino());
+        if !is_dir {
+            if attr.file_type == FileType::Regular {
+                self.contents(path, attr, &target)?;
+            }
+            self.attributes(attr, &target).map_err(failed)?;
+        }
+        let count = match attr.file_type {
+            FileType::Directory => &mut self.cloned.directories,
+            FileType::Regular => &mut self.cloned.files,
+            FileType::Symlink => &mut self.cloned.symlinks,
+            _ => &mut self.cloned.special,
+        };
+        *count += 1;
+        self.step(CloneStep::Entry(dir.ino(), name, target.ino()))?;
+        if is_dir {
+            return Ok(Some(Task { path: path.to_vec(), source, target }));
+        }
+        if attr.nlink > 1 {
+            self.first_names.insert(attr.ino, target);
+        }
+        Ok(None)
+    }
+
+    /// Makes the copy of a file, which only the caller may use until it is complete. Returns both.
+    fn make(&self, attr: &Attr, dir: &Node, name: &[u8]) -> Result<(Node, Node)> {
+        let source = dir.find(attr.ino)?;
+        let target;
+        let is_root = self.caller.uid == 0;
+        let kind = match attr.file_type {
+            FileType::Regular => {
+                self.check_may(attr, Need::Read)?;
+                NewKind::Regular
+            }
+            FileType::Directory => {
+                self.check_may(attr, Need::List)?;
+                NewKind::Directory
+            }
+            FileType::Symlink => {
+                target = self.volume.read_link(attr.ino)?;
+                NewKind::Symlink(&target)
+            }
+            FileType::Fifo => NewKind::Fifo,
+            FileType::Socket => NewKind::Socket,
+            FileType::CharDevice if is_root => NewKind::CharDevice(attr.device),
+            FileType::BlockDevice if is_root => NewKind::BlockDevice(attr.device),
+            FileType::CharDevice | FileType::BlockDevice => return Err(Error::NotPermitted),
+        };
+        let Caller { uid, gid, .. } = *self.caller;
+        let new = NewFile { kind, permissions: 0o700, uid, gid, times: None };
+        let made = self.volume.make(self.caller, dir.ino(), name, &new)?;
+        Ok((source, Node::adopt(self.volume, &made)))
+    }
+
+    fn contents(&mut self, path: &[u8], attr: &Attr, target: &Node) -> Result<(), CloneError> {
+        let failed = |error| CloneError::Failed { path: path.to_vec(), error };
+        let mut at = 0;
+        loop {
+            let copied =
+                self.volume.copy(self.caller, (attr.ino, at), (target.ino(), at), u64::MAX);
+            match copied.map_err(failed)? {
+                0 => break,
+                bytes => at += bytes,
+            }
+            self.step(CloneStep::Contents)?;
+        }
+        self.cloned.bytes += at;
+        Ok(())
+    }
+
+    /// Gives the copy the attributes of its source: all for root, otherwise those that the caller may set.
+    fn attributes(&self, attr: &Attr, target: &Node) -> Result<()> {
+        let is_root = self.caller.uid == 0;
+        let may_set =
+            |name: &[u8]| is_root || name.starts_with(b"user.") || name.starts_with(b"system.");
+        let mut xattrs = Vec::new();
+        for name in self.volume.xattr_names(attr.ino)? {
+            if may_set(&name) {
+                match self.volume.xattr(attr.ino, &name) {
+                    Ok(value) => xattrs.push((name, value)),
+                    Err(Error::NoAttribute) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        copy_xattrs(self.volume, self.caller, target.ino(), &xattrs)?;
+        let uid = if is_root { attr.uid } else { self.caller.uid };
+        let keeps_group = is_root || self.caller.may_act_for(attr.gid);
+        let gid = if keeps_group { attr.gid } else { self.caller.gid };
+        let keeps = |is_kept: bool, bit: u32| if is_kept { attr.permissions & bit } else { 0 };
+        let set_id = keeps(uid == attr.uid, SET_USER_ID) | keeps(keeps_group, SET_GROUP_ID);
+        let is_symlink = attr.file_type == FileType::Symlink;
+        let permissions = without_privileges(attr.permissions) | set_id;
+        let changes = SetAttr {
+            permissions: (!is_symlink).then_some(permissions),
+            uid: Some(uid),
+            gid: Some(gid),
+            atime: Some(SetTime::To(attr.atime)),
+            mtime: Some(SetTime::To(attr.mtime)),
+            ..SetAttr::default()
+        };
+        self.volume.set_attr(self.caller, target.ino(), &changes).map(drop)
+    }
+
+    fn step(&mut self, step: CloneStep<'_>) -> Result<(), CloneError> {
+        match (self.watch)(step, &self.cloned) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CloneError::Ended),
+        }
+    }
+}
