@@ -26,8 +26,6 @@ use crate::format::extent::Extent;
 use crate::inode::{MovedPart, VnodeState, WriteBack};
 use crate::units::{FragRun, InodeNo};
 
-/// A cluster is compacted if at least one in this many of its fragments is dead.
-const DEAD_PART: u32 = 4;
 /// The most clusters whose references are collected at a time. Directories that share a cluster are close to
 /// each other in a walk.
 const SURVEYED_MAX: usize = 4096;
@@ -86,6 +84,8 @@ pub(super) struct Compacted {
 /// Compacts the clusters of a volume.
 pub(super) struct Compactor<'a> {
     writer: &'a EpochWriter,
+    /// A cluster is compacted if at least one in this many of its fragments is dead.
+    dead_part: u32,
     survey: Survey,
 }
 
@@ -104,8 +104,10 @@ impl Group {
 }
 
 impl<'a> Compactor<'a> {
-    pub(super) fn new(writer: &'a EpochWriter) -> Compactor<'a> {
-        Compactor { writer, survey: Survey::default() }
+    /// Compacts clusters of which at least one in `dead_part` fragments is dead.
+    pub(super) fn new(writer: &'a EpochWriter, dead_part: u32) -> Compactor<'a> {
+        assert!(dead_part > 0, "a part of a cluster");
+        Compactor { writer, dead_part, survey: Survey::default() }
     }
 
     /// Notes the references of a file to clusters.
@@ -134,7 +136,7 @@ impl<'a> Compactor<'a> {
     /// Whether a full cluster with these contents in use would be compacted.
     fn may_be_sparse(&self, found: &Found) -> bool {
         let full = self.fragments_max();
-        found.live() <= full - full / DEAD_PART
+        found.live() <= full - full / self.dead_part
     }
 
     fn fragments_max(&self) -> u32 {
@@ -239,7 +241,7 @@ impl<'a> Compactor<'a> {
             };
             let fragments = (raw.len() as u32).div_ceil(fragment_bytes);
             let dead = fragments.saturating_sub(found.live());
-            if dead == 0 || dead < fragments / DEAD_PART {
+            if dead == 0 || dead < fragments / self.dead_part {
                 continue;
             }
             let is_full = open.raw.len() + (found.live() * fragment_bytes) as usize > full_bytes

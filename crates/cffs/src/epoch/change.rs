@@ -48,9 +48,7 @@ impl EpochWriter {
     }
 
     fn retry<T>(&self, run: impl Fn() -> Result<T>, hopes: &[Hope<'_>]) -> Result<T> {
-        let own: Hope<'_> = &|| self.may_gain_space();
-        let mut hopes = [own].into_iter().chain(hopes.iter().copied());
-        let mut is_after_epoch = false;
+        let (mut is_after_epoch, mut is_committed) = (false, false);
         // Other threads may undo the effect of the epoch, but not forever.
         for _ in 0..EPOCHS_FORCED_MAX {
             match run() {
@@ -58,7 +56,10 @@ impl EpochWriter {
                     self.counts.epochs_forced.count();
                     is_after_epoch = true;
                 }
-                Err(Error::NoSpace) if hopes.any(|has_hope| has_hope()) => {}
+                Err(Error::NoSpace) if !is_committed && self.may_gain_space() => {
+                    is_committed = true;
+                }
+                Err(Error::NoSpace) if hopes.iter().any(|has_hope| has_hope()) => {}
                 other => {
                     if is_after_epoch {
                         self.inodes.note_concerns_unchanged();

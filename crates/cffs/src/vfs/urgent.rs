@@ -19,8 +19,12 @@ pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> boo
     run(&[&deletions, &|| volume.urgent.gain_space(&regrouper)])
 }
 
-/// A walk that frees nothing is followed by a rest of this many times its duration, unless this many
-/// references change.
+/// A walk compacts clusters of which at least one in this many fragments is dead. If that frees little, the
+/// next walk halves the part that suffices, since each byte that it frees costs more.
+const DEAD_PART_FIRST: u32 = 4;
+const DEAD_PART_LAST: u32 = 64;
+/// If the last walk freed nothing, the next one begins after this many times its duration, or when this many
+/// references have changed.
 const REST_FACTOR: u32 = 10;
 const WORTHWHILE_CHANGES: u64 = 256;
 
@@ -30,9 +34,13 @@ pub(super) struct UrgentCompaction(Mutex<Walk>);
 struct Walk {
     /// The directories that remain.
     pending: Vec<Pending>,
+    dead_part: u32,
+    /// Bytes that the walk has freed.
+    freed: u64,
     /// The count of reference changes when the walk began.
     began_at: u64,
-    /// That count when the last complete walk began: while it is the same, another walk finds nothing.
+    /// That count when the last walk for the least dead contents began: while it is the same, another walk
+    /// finds nothing.
     complete_at: Option<u64>,
     /// After a walk that freed nothing, no other one begins until then if few references have changed.
     rests_until: Option<Instant>,
@@ -40,7 +48,14 @@ struct Walk {
 
 impl UrgentCompaction {
     pub(super) fn new() -> UrgentCompaction {
-        let walk = Walk { pending: Vec::new(), began_at: 0, complete_at: None, rests_until: None };
+        let walk = Walk {
+            pending: Vec::new(),
+            dead_part: DEAD_PART_FIRST,
+            freed: WANTED_BYTES,
+            began_at: 0,
+            complete_at: None,
+            rests_until: None,
+        };
         UrgentCompaction(Mutex::new(Rank::Compaction, walk))
     }
 
@@ -55,27 +70,45 @@ impl UrgentCompaction {
             return Ok(false);
         }
         let walk = &mut *self.0.lock();
-        if walk.pending.is_empty() {
-            let changes = regrouper.reference_changes();
-            let more = walk.complete_at.map_or(u64::MAX, |before| changes.saturating_sub(before));
-            let rests = walk.rests_until.is_some_and(|until| Instant::now() < until);
-            if more == 0 || more < WORTHWHILE_CHANGES && rests {
+        let begun = Instant::now();
+        loop {
+            if walk.pending.is_empty() && !walk.begin(regrouper.reference_changes()) {
                 return Ok(false);
             }
-            walk.began_at = changes;
-            walk.pending.push(Pending::tree(InodeNo::ROOT));
+            let freed = regrouper.compact(&mut walk.pending, walk.dead_part, WANTED_BYTES);
+            if freed.is_err() {
+                walk.pending.clear();
+            }
+            let freed = freed?;
+            walk.freed += freed;
+            if freed > 0 {
+                return Ok(true);
+            }
+            if walk.pending.is_empty() && walk.dead_part == DEAD_PART_LAST {
+                walk.rests_until = Some(Instant::now() + begun.elapsed() * REST_FACTOR);
+            }
         }
-        let begun = Instant::now();
-        let freed = regrouper.compact(&mut walk.pending, WANTED_BYTES);
-        if freed.is_err() {
-            walk.pending.clear();
+    }
+}
+
+impl Walk {
+    /// Begins a walk, after `changes` of references; false if it is not likely to find enough.
+    fn begin(&mut self, changes: u64) -> bool {
+        if self.freed >= WANTED_BYTES {
+            self.dead_part = DEAD_PART_FIRST.max(self.dead_part / 2);
+        } else if self.dead_part < DEAD_PART_LAST {
+            self.dead_part *= 2;
+        } else {
+            self.complete_at = Some(self.began_at);
+            (self.dead_part, self.freed) = (DEAD_PART_FIRST, WANTED_BYTES);
         }
-        if walk.pending.is_empty() {
-            walk.complete_at = Some(walk.began_at);
+        let more = self.complete_at.map_or(u64::MAX, |before| changes.saturating_sub(before));
+        let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
+        if self.dead_part == DEAD_PART_FIRST && (more == 0 || more < WORTHWHILE_CHANGES && rests) {
+            return false;
         }
-        if *freed.as_ref().unwrap_or(&0) == 0 {
-            walk.rests_until = Some(Instant::now() + begun.elapsed() * REST_FACTOR);
-        }
-        Ok(freed? > 0)
+        (self.began_at, self.freed) = (changes, 0);
+        self.pending.push(Pending::tree(InodeNo::ROOT));
+        true
     }
 }

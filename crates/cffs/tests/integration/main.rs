@@ -31,6 +31,7 @@ mod locks;
 mod lost_journal;
 mod lost_writes;
 mod mark;
+mod nearly_full;
 mod online;
 mod placement;
 mod protect;

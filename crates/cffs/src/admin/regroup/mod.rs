@@ -40,6 +40,9 @@ use crate::readahead::ReadAhead;
 use crate::trace::OpKind;
 use crate::units::{FileBlock, InodeNo, Key};
 
+/// Regrouping compacts a cluster if at least one in this many of its fragments is dead.
+const DEAD_PART: u32 = 8;
+
 /// The progress of a regrouping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegroupProgress {
@@ -174,11 +177,16 @@ impl<'a> Regrouper<'a> {
         self.writer.inodes.intent_log.reference_changes()
     }
 
-    /// Compacts the clusters of trees until this many bytes were freed, and returns how many were. The
-    /// directories that remain stay in `pending`.
-    pub(crate) fn compact(&self, pending: &mut Vec<Pending>, wanted_bytes: u64) -> Result<u64> {
+    /// Compacts the clusters of trees of which at least one in `dead_part` fragments is dead, until this many
+    /// bytes were freed, and returns how many were. The directories that remain stay in `pending`.
+    pub(crate) fn compact(
+        &self,
+        pending: &mut Vec<Pending>,
+        dead_part: u32,
+        wanted_bytes: u64,
+    ) -> Result<u64> {
         self.writer.commit()?;
-        let mut compactor = Compactor::new(self.writer);
+        let mut compactor = Compactor::new(self.writer, dead_part);
         let fragment_bytes = u64::from(self.writer.inodes.layout.fragment_bytes);
         let mut freed = 0;
         while freed < wanted_bytes
@@ -342,7 +350,7 @@ impl Regrouping<'_> {
     /// Goes through trees. The directories that remain when `watch` ends it stay in `pending`.
     fn trees(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
         if self.regrouper.has_clusters() && !self.options.dry_run {
-            self.compactor = Some(Compactor::new(self.regrouper.writer));
+            self.compactor = Some(Compactor::new(self.regrouper.writer, DEAD_PART));
         }
         let mut unit = Unit::new(&self.regrouper.writer.inodes);
         // The directories with files in the unit.
