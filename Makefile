@@ -46,6 +46,8 @@ TOOLS := target/tools/bin
 MATURIN := $(CURDIR)/target/tools/python/bin/maturin
 GENERATED := $(TARGET)/generated
 
+# How many seconds `make soak` changes a nearly full compressed volume.
+SOAK_CHURN ?= 3600
 # How long `make fuzz` spends on each target, and how often `make soak` tries each property.
 FUZZ_SECONDS ?= 60
 SOAK_CASES ?= 5000
@@ -203,6 +205,8 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 		--features schedules --test schedules every_schedule -- --nocapture
 	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
 		$(CARGO) test --release --locked --workspace -- --include-ignored
+	CFFS_CHURN_SECONDS=$(SOAK_CHURN) CFFS_CHURN_SEED=$(SOAK_SEED) \
+		$(CARGO) test --release --locked -p cffs --test integration nearly_full:: -- --nocapture
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	CFFS_STAGING_KILLS=$(SOAK_KILLS) CFFS_STAGING_SEED=$(SOAK_SEED) \
 		$(CARGO) test --release --locked -p cffs-cli --test integration staging:: -- --nocapture

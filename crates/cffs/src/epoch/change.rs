@@ -8,7 +8,7 @@ use crate::lock::Rule;
 const EPOCHS_FORCED_MAX: u32 = 64;
 
 /// Tries to free space for a change that found none; true if a retry may succeed. If that fails as well, the
-/// next one is called.
+/// next one is called; the last one is called until it frees nothing.
 type Hope<'a> = &'a dyn Fn() -> bool;
 
 impl EpochWriter {
@@ -47,7 +47,7 @@ impl EpochWriter {
         result
     }
 
-    fn retry<T>(&self, run: impl Fn() -> Result<T>, hopes: &[Hope<'_>]) -> Result<T> {
+    fn retry<T>(&self, run: impl Fn() -> Result<T>, mut hopes: &[Hope<'_>]) -> Result<T> {
         let (mut is_after_epoch, mut is_committed) = (false, false);
         // Other threads may undo the effect of the epoch, but not forever.
         for _ in 0..EPOCHS_FORCED_MAX {
@@ -59,7 +59,7 @@ impl EpochWriter {
                 Err(Error::NoSpace) if !is_committed && self.may_gain_space() => {
                     is_committed = true;
                 }
-                Err(Error::NoSpace) if hopes.iter().any(|has_hope| has_hope()) => {}
+                Err(Error::NoSpace) if gain_space(&mut hopes) => {}
                 other => {
                     if is_after_epoch {
                         self.inodes.note_concerns_unchanged();
@@ -75,4 +75,18 @@ impl EpochWriter {
     fn may_gain_space(&self) -> bool {
         self.inodes.queue_len() > 0 || self.inodes.alloc.has_freed()
     }
+}
+
+/// Calls what may free space until one has, and drops what need not be called again.
+fn gain_space(hopes: &mut &[Hope<'_>]) -> bool {
+    while let [hope, rest @ ..] = *hopes {
+        let has_gained = hope();
+        if !has_gained || !rest.is_empty() {
+            *hopes = rest;
+        }
+        if has_gained {
+            return true;
+        }
+    }
+    false
 }

@@ -28,7 +28,7 @@ const FREE_PERCENT_MIN: u64 = 5;
 const REMOVED_PART: u64 = 50;
 /// The contents that must fit when files are replaced at random, of those that fitted when they were written
 /// in order.
-const LIVE_PERCENT_MIN: u64 = 50;
+const LIVE_PERCENT_MIN: u64 = 40;
 
 /// A file: its number is its name and decides its contents.
 #[derive(Clone, Copy)]
