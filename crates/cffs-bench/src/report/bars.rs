@@ -33,6 +33,12 @@ enum Figure {
     /// Requests per file of C-FFS with its techniques off, over ours.
     RequestsUnderPlain,
     MegabytesPerSec,
+    /// Contents moved by C-FFS that compresses them.
+    CompressedMegabytesPerSec,
+    /// Files per second of C-FFS that compresses contents, over the best of ext4, XFS and btrfs that do not.
+    CompressedOverBestPlain,
+    /// The same over those of one other.
+    CompressedOver(Peer),
     /// Contents moved over what the device can stream.
     OfLimit,
     /// Contents moved over the reading of one large file, by the same file system.
@@ -45,9 +51,10 @@ enum Figure {
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    FilesPerSec, FlushesPerFile, JournalDeviceOverBestPeer, JournalHomeShare, LibraryOverExt4,
-    MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverNoJournal, OverPinned,
-    OverPlain, RequestsPerFile, RequestsUnderPlain,
+    CompressedMegabytesPerSec, CompressedOver, CompressedOverBestPlain, FilesPerSec,
+    FlushesPerFile, JournalDeviceOverBestPeer, JournalHomeShare, LibraryOverExt4, MegabytesPerSec,
+    OfLargeFile, OfLimit, Over, OverBestPeer, OverNoJournal, OverPinned, OverPlain,
+    RequestsPerFile, RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -89,6 +96,20 @@ const ON_NETWORK_VOLUME: &[Bar] = &[
     Bar(W::AgedTree, "scan", OverBestPeer, 10.0),
     Bar(W::Apps, "unpack", OverBestPeer, 2.0),
     Bar(W::Small4k, "read shuffled", OverBestPeer, 20.0),
+];
+
+const COMPRESSED_ON_7200_RPM: &[Bar] = &[
+    Bar(W::FreshTree, "scan", CompressedMegabytesPerSec, 320.0),
+    Bar(W::AgedTree, "scan", CompressedOverBestPlain, 50.0),
+    Bar(W::AgedTree, "scan", CompressedOver(Peer::BtrfsCompressed), 50.0),
+    Bar(W::Apps, "search", CompressedOverBestPlain, 4.0),
+    Bar(W::Apps, "search", CompressedOver(Peer::BtrfsCompressed), 2.5),
+    Bar(W::Apps, "copy", CompressedOver(Peer::Btrfs), 1.0),
+];
+
+const COMPRESSED_ON_NETWORK_VOLUME: &[Bar] = &[
+    Bar(W::Unpack, "unpack", CompressedOverBestPlain, 2.0),
+    Bar(W::AgedTree, "scan", CompressedOverBestPlain, 10.0),
 ];
 
 const ON_PAPERS_DISKS: &[Bar] = &[
@@ -133,6 +154,16 @@ pub fn judge_journal(profile: Profile, summary: &Summary) -> Vec<Verdict> {
         Profile::Hdd7200 => with_journal(false),
         Profile::Hdd7200WriteThrough => with_journal(true),
         _ => Vec::new(),
+    };
+    bars.iter().filter_map(|bar| bar.judge(summary)).collect()
+}
+
+/// Judges the bars of compressed contents for which there is a measurement.
+pub fn judge_compressed(profile: Profile, summary: &Summary) -> Vec<Verdict> {
+    let bars = match profile {
+        Profile::Hdd7200 => COMPRESSED_ON_7200_RPM,
+        Profile::Net3000 => COMPRESSED_ON_NETWORK_VOLUME,
+        _ => &[],
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }
@@ -199,6 +230,9 @@ impl Bar {
             LibraryOverExt4 => other(Peer::Library)?,
             OverPinned(peer) => other(peer)?,
             JournalDeviceOverBestPeer => other(Peer::CffsJournalDevice)?,
+            CompressedMegabytesPerSec | CompressedOverBestPlain | CompressedOver(_) => {
+                other(Peer::CffsCompressed)?
+            }
             _ => other(Peer::Cffs)?,
         };
         let over = |row: &Row| ours.files_per_sec / row.files_per_sec;
@@ -214,7 +248,12 @@ impl Bar {
             LibraryOverExt4 => over(other(Peer::Ext4)?),
             OverPlain => over(plain()?),
             RequestsUnderPlain => plain()?.requests_per_file? / ours.requests_per_file?,
-            MegabytesPerSec => ours.megabytes_per_sec,
+            MegabytesPerSec | CompressedMegabytesPerSec => ours.megabytes_per_sec,
+            CompressedOver(peer) => over(other(peer)?),
+            CompressedOverBestPlain => [Peer::Ext4, Peer::Xfs, Peer::Btrfs]
+                .into_iter()
+                .filter_map(|peer| other(peer).map(over))
+                .min_by(f64::total_cmp)?,
             OfLimit => ours.ratio_to_limit?,
             OfLargeFile => {
                 let large: &Row = summary.find(Workload::LargeFile, "read", Peer::Cffs)?;
@@ -238,6 +277,11 @@ impl Bar {
             OverPlain => String::from("× all techniques off"),
             RequestsUnderPlain => String::from("× fewer requests than all techniques off"),
             MegabytesPerSec => String::from("MB/s"),
+            CompressedMegabytesPerSec => String::from("compressed, MB/s"),
+            CompressedOverBestPlain => {
+                String::from("compressed, × the best that does not compress")
+            }
+            CompressedOver(peer) => format!("compressed, × {peer}"),
             OfLimit => String::from("of the device's bandwidth"),
             OfLargeFile => String::from("of large-file bandwidth"),
             RequestsPerFile => String::from("requests per file, at most"),

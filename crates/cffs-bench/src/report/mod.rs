@@ -41,6 +41,9 @@ impl Report {
         // The goals apply to the faster transport; the report over the other one is separate.
         let bars = match plan.transport {
             Transport::Rings if plan.has_journal() => bars::judge_journal(plan.profile, &summary),
+            Transport::Rings if plan.contents.is_some() => {
+                bars::judge_compressed(plan.profile, &summary)
+            }
             Transport::Rings => bars::judge(plan.profile, &summary),
             Transport::Dev => Vec::new(),
         };
