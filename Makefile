@@ -46,7 +46,7 @@ TOOLS := target/tools/bin
 MATURIN := $(CURDIR)/target/tools/python/bin/maturin
 GENERATED := $(TARGET)/generated
 
-# How many seconds `make soak` changes a nearly full compressed volume.
+# For how many seconds `make soak` changes a nearly full compressed volume.
 SOAK_CHURN ?= 3600
 # How long `make fuzz` spends on each target, and how often `make soak` tries each property.
 FUZZ_SECONDS ?= 60

@@ -79,8 +79,8 @@ def table(name, layout, fields):
     return decode
 
 
-# Flags of inodes by the features that allow them (FORMAT chapter 7): with none INLINE, CONTENT_CHECKSUM and
-# INDEXED, with PROTECTION IMMUTABLE and APPEND_ONLY, with CLUSTERS COMPRESS and NO_COMPRESS.
+# The flags of inodes (FORMAT chapter 7). INLINE, CONTENT_CHECKSUM and INDEXED need no feature; IMMUTABLE and
+# APPEND_ONLY need PROTECTION; COMPRESS and NO_COMPRESS need CLUSTERS.
 INODE_FLAGS, PROTECTION_FLAGS, COMPRESSION_FLAGS = 1 | 2 | 4, 8 | 16, 32 | 64
 PROTECTION_FEATURE, CLUSTERS_FEATURE = 4, 16
 

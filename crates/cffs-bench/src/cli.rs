@@ -191,8 +191,8 @@ struct CompareArguments {
     /// Where randomness starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Fill files with pieces of the files below this directory, which has at least 64 MiB in them. Without
-    /// it, contents are noise, which does not compress.
+    /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in all.
+    /// Without this option, contents are noise, which does not compress.
     #[arg(long, value_name = "DIRECTORY")]
     contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
@@ -242,8 +242,8 @@ struct NfsArguments {
     /// The directory into which the packages of nfs-ganesha were unpacked.
     #[arg(long, default_value = "target/tools/ganesha")]
     ganesha: PathBuf,
-    /// Fill files with pieces of the files below this directory, which has at least 64 MiB in them. Without
-    /// it, contents are noise, which does not compress.
+    /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in all.
+    /// Without this option, contents are noise, which does not compress.
     #[arg(long, value_name = "DIRECTORY")]
     contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.

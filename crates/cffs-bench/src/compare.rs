@@ -34,7 +34,7 @@ pub struct Plan {
     pub read_time_max: Duration,
     /// Where randomness starts. Each repetition adds one.
     pub seed: u64,
-    /// The contents of files; noise if not given.
+    /// The contents of files; `None` for noise.
     pub contents: Option<Contents>,
     /// Where backing files go.
     pub scratch: PathBuf,

@@ -195,7 +195,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
 }
 
-/// The compression since the volume was opened, and the clusters that the volume has, if they are counted.
+/// The compression since the volume was opened, and the number of its clusters, if they are counted.
 pub fn compression(stats: &Stats, clusters: Option<u64>) -> Value {
     json!({
         "clusters_written": stats.clusters_written,
@@ -206,7 +206,7 @@ pub fn compression(stats: &Stats, clusters: Option<u64>) -> Value {
     })
 }
 
-/// Bytes of contents for each byte that they take, with two decimals; `None` if they take none.
+/// Bytes of contents for each stored byte, with two decimals; `None` without stored bytes.
 pub fn ratio(bytes: u64, stored_bytes: u64) -> Option<f64> {
     (stored_bytes > 0).then(|| (bytes as f64 / stored_bytes as f64 * 100.0).round() / 100.0)
 }

@@ -508,7 +508,7 @@ function describe({ totals }) {
     + `a cold scan takes ${counted(totals.requests, "request")} and reads ${size(totals.read_bytes)}`;
 }
 
-// What the clusters of a tree hold; null without clusters.
+// A sentence about the clusters of a tree; null without clusters.
 function describeClusters({ clusters }) {
   if (clusters.clusters === 0) return null;
   const { bytes, stored_bytes: stored, dead_bytes: dead, shared_bytes: shared } = clusters;

@@ -10,13 +10,13 @@ use super::random::Random;
 
 /// Bytes of real files that are kept.
 const REAL_BYTES_MAX: usize = 64 << 20;
-/// From a file's part of the noise to the next one's.
+/// Bytes from the part of a file in the noise to the part of the next file.
 const NOISE_STEP: u64 = 97;
-/// From a file's part of the real files to the next one's: the mean size of a file in a source tree, so that
-/// neighbours are as much alike as they are there.
+/// The same in the real files: the mean size of a file in a source tree, so that neighbours are as similar as
+/// they are there.
 const REAL_STEP: u64 = 12_000;
 
-/// A buffer of which every file takes a part.
+/// A buffer. The contents of each file are a part of it.
 #[derive(Clone, Debug)]
 pub struct Contents {
     bytes: Arc<[u8]>,
@@ -32,8 +32,8 @@ impl Contents {
         Contents { bytes: noise, step: NOISE_STEP }
     }
 
-    /// The files below `directory`, one after the other in the order of their paths, up to 64 MiB. They serve
-    /// for files of up to half of that.
+    /// The files below `directory`, one after the other in the order of their paths, up to 64 MiB. They
+    /// suffice for files of up to 32 MiB.
     pub fn below(directory: &Path) -> Result<Contents> {
         let mut bytes = Vec::new();
         append(directory, &mut bytes)?;

@@ -126,7 +126,7 @@ pub struct Session<'a> {
     progress: ProgressBar,
     /// The longest that a phase may take which can stop early.
     read_time_max: Duration,
-    /// The contents of files; noise if not given.
+    /// The contents of files; `None` for noise.
     contents: Option<Contents>,
     phases: Vec<Phase>,
 }
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         Session { contents, ..self }
     }
 
-    /// Contents for files of up to `max` bytes; noise, unless the session has others.
+    /// Contents for files of up to `max` bytes: those of the session, or else noise.
     pub fn contents(&self, seed: u64, max: usize) -> Contents {
         self.contents.clone().unwrap_or_else(|| Contents::new(seed, max))
     }

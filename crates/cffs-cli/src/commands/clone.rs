@@ -23,16 +23,16 @@ use super::snapshot::place;
 use crate::output::{self, counted, say};
 use crate::{image, mounts, progress, size};
 
-/// The interval between queries of a clone's status, which grows up to this.
+/// The longest interval between queries of a clone's status.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// Copy a tree within a mounted volume, or make a volume in an object store from a version of another
 ///
-/// A tree is copied by the server of the volume. Compressed contents are shared: the copy takes space only
-/// as it, or its source, is changed. Other contents are copied. The copy has the modes, times, holes, hard
-/// links, extended attributes and ACLs of its source, and its owners if root makes it; otherwise it belongs
-/// to the caller, and each file must be readable for the caller. The first failure ends the clone, and so
-/// does an interrupt; files that were copied until then stay.
+/// The server of the volume copies a tree. Compressed contents are shared: they take more space only when
+/// the copy or its source is changed. Other contents are copied. The copy has the modes, times, holes, hard
+/// links, extended attributes and ACLs of its source, and its owners if root makes it. The copy of another
+/// user belongs to that user, who must be able to read each file. The first failure or an interrupt ends the
+/// clone; files that were copied before stay.
 ///
 /// A clone of a version of a volume in an object store takes four requests, whatever the size: it reads
 /// shared data from the objects of its origin, and writes changes to its own place. Changes to one do not
@@ -45,11 +45,11 @@ Examples:
   cffs clone s3://bucket/tree@monday s3://bucket/experiment
   cffs mount s3://bucket/experiment mnt")]
 pub struct Clone {
-    /// The file or directory to copy, or the version to begin as. A symbolic link is copied itself.
+    /// The file or directory to copy, or the version to begin as. A symbolic link is copied as a link.
     #[arg(value_name = "SOURCE|URL@NAME")]
     from: PathBuf,
-    /// The copy, which must not exist, in the same mount; or the new volume: in the same bucket, or in a
-    /// directory beside the origin.
+    /// The copy, which must not exist, in the same mount; or the new volume, in the same bucket, or in a
+    /// directory next to the origin.
     #[arg(value_name = "TARGET|URL")]
     to: PathBuf,
     /// Print nothing but errors.

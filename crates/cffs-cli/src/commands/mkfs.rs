@@ -76,8 +76,9 @@ pub struct Mkfs {
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
     /// Compress the contents of neighbouring files together: zstd, zstd:LEVEL with a level from 1 to 19, or
-    /// off. With off, the volume can be told to compress later (cffs tune --compress), as can directories and
-    /// files of it (chattr +c); without this option it cannot. chattr +m keeps files from being compressed.
+    /// off. With off, only files with the flag of chattr +c are compressed, until cffs tune --compress turns
+    /// compression on. Without this option, a volume can never compress contents. The flag of chattr +m keeps
+    /// new contents of a file, or of new files in a directory, from being compressed.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
     /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.

@@ -41,9 +41,9 @@ const FILES_AT_ONCE: usize = 3000;
 /// Interrupting this command does not end the regrouping, --stop does. Not moved are files of more than 2
 /// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available.
 ///
-/// On a volume with compressed contents, regrouping also frees the dead contents of clusters, which deleted
-/// and rewritten files left there: the contents in use of clusters of which a quarter or more is dead are
-/// compressed into new ones. cffs layout shows how much is dead.
+/// On a volume with compressed contents, regrouping also compacts the clusters of which an eighth or more is
+/// dead: deleted and rewritten files left dead contents there. It compresses the contents in use into new
+/// clusters, and frees the old ones. cffs layout shows how much is dead.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

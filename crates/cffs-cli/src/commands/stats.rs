@@ -52,8 +52,8 @@ For a volume with compressed contents (mkfs --compress):
   clusters_written, compressed
                          clusters written since the mount, and the contents in them
   compressed_to, ratio   the space that these take, and the contents for each byte of it
-  clusters               clusters on the volume; unknown until the headers of its groups are
-                         read, up to 128 of them at each call
+  clusters               clusters on the volume; unknown until the headers of all groups are
+                         read, of which each call reads at most 128
 
 Calls of NFS clients are counted under nfs, by procedure.
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::harness::{Scratch, can_mount, fail, succeed};
 
-/// A user with an ACL entry: `u::rw-,u:65534:r--,g::r--,m::r--,o::---`.
+/// An ACL with an entry for a user: `u::rw-,u:65534:r--,g::r--,m::r--,o::---`.
 const ACL: &[u8] = b"\x02\0\0\0\
     \x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\xfe\xff\0\0\x04\0\x04\0\xff\xff\xff\xff\
     \x10\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
@@ -31,7 +31,7 @@ fn text(seed: usize, len: usize) -> Vec<u8> {
     words.flat_map(String::into_bytes).take(len).collect()
 }
 
-/// Files of all kinds. Returns the sizes of the regular ones.
+/// Makes files of all kinds. Returns the sum of the sizes of the regular ones.
 fn fill(tree: &Path) -> u64 {
     let mut sum = 0;
     for number in 0..40 {
@@ -138,7 +138,7 @@ fn a_cloned_tree_equals_its_source_and_takes_no_space() {
     fs::create_dir(&source).expect("made");
     let bytes = fill(&source);
     let before = used_bytes(&scratch);
-    // The kernel knows that there is no copy.
+    // Now the kernel has an entry for the missing copy in its cache.
     assert!(fs::metadata(&copy).is_err());
     let said = succeed(scratch.cffs(["clone", "--json"]).arg(&source).arg(&copy));
     let said: Value = serde_json::from_str(&said).expect("JSON");
@@ -159,7 +159,7 @@ fn a_cloned_tree_equals_its_source_and_takes_no_space() {
     assert_eq!(ino("sparse"), ino("d1/again"));
     let taken = used_bytes(&scratch) - before;
     assert!(taken < 128 << 10, "{taken} bytes for {bytes}");
-    // Each can be changed by itself.
+    // A change of the source leaves the copy as it is.
     let before = seen(&copy);
     for number in [3, 4, 9] {
         let file = source.join(format!("d{}/below/f{number}", number % 4));
@@ -202,7 +202,7 @@ fn a_clone_that_is_impossible_is_refused() {
     scratch.umount();
 }
 
-/// A user gets what it may read, and owns it; the server reads with that user's rights.
+/// The server reads with the rights of the user, who owns the copy.
 #[test]
 fn a_user_clones_what_it_may_read_and_owns_the_copy() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -231,7 +231,7 @@ fn a_user_clones_what_it_may_read_and_owns_the_copy() {
     std::os::unix::fs::chown(tree.join("home"), Some(65534), Some(65534)).expect("set");
     let said = fail(1, &mut clone("home/copy"));
     assert!(said.contains("d/3: operation not permitted"), "{said}");
-    // What came before stays.
+    // The files that were copied before stay.
     assert!(fs::metadata(tree.join("home/copy/d/2")).is_ok());
     assert!(fs::metadata(tree.join("home/copy/d/4")).is_err());
     set(&source.join("d/3"), 0o640);

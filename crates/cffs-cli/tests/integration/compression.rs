@@ -1,4 +1,4 @@
-//! Compression on a mount: `chattr +c` and `+m`, and what the commands tell about clusters.
+//! Compression on a mount: `chattr +c` and `+m`, and the figures that commands print about clusters.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -34,7 +34,7 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&succeed(command)).expect("it is JSON")
 }
 
-/// Files that compress well: more than an epoch writes without looking at them first.
+/// Makes files that compress well.
 fn fill(dir: &Path) {
     for number in 0..400 {
         let text: String = (0..900).map(|line| format!("line {}\n", line * number)).collect();
@@ -61,7 +61,7 @@ fn chattr_decides_what_is_compressed_on_a_mount() {
         assert_eq!(changed().expect("read"), before);
         set_flags(&dir.join("file"), COMPRESS).expect("set");
         assert_eq!(flags(&dir.join("file")), COMPRESS);
-        assert!(changed().expect("read") > before, "the time of change moves");
+        assert!(changed().expect("read") > before, "the time of change is later");
         let lsattr = succeed(Command::new("lsattr").arg("-d").arg(dir.join("file")));
         assert!(lsattr.split(' ').next().is_some_and(|flags| flags.contains('c')), "{lsattr}");
         let shown = rustix::fs::statx(CWD, dir.join("file"), AtFlags::empty(), StatxFlags::BTIME);
@@ -89,7 +89,7 @@ fn chattr_decides_what_is_compressed_on_a_mount() {
         scratch.umount();
         scratch.assert_clean();
         scratch.mount("rw");
-        assert_eq!(flags(&dir.join("never")), NO_COMPRESS, "it lasts");
+        assert_eq!(flags(&dir.join("never")), NO_COMPRESS, "the flag is durable");
         assert_eq!(flags(&dir.join("file")), COMPRESS);
         scratch.umount();
     }

@@ -15,7 +15,7 @@ use crate::access::User;
 #[cfg(test)]
 mod tests;
 
-/// `CAP_FOWNER`: this process may do with any file what its owner may.
+/// `CAP_FOWNER`: this process has the rights of the owner of any file.
 const FOWNER: u64 = 1 << 3;
 /// `CAP_FSETID`: changes of contents by this process keep set-id bits.
 const FSETID: u64 = 1 << 4;
@@ -54,7 +54,7 @@ pub fn keeps_set_id(cx: &Context<'_>) -> bool {
     status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
 }
 
-/// Whether the caller may do with any file what its owner may.
+/// Whether the caller has the rights of the owner of any file.
 pub fn acts_as_owner(cx: &Context<'_>) -> bool {
     status(cx).is_some_and(|status| effective(&status) & FOWNER != 0)
 }

@@ -109,8 +109,8 @@ fn encode(flags: InodeFlags, bits: Bits) -> u32 {
     bits.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum()
 }
 
-/// Sets the flags of a file that the ioctl has bits for. Only root may change its protection, and only its
-/// owner the others.
+/// Sets the flags of a file for which the ioctl has bits. Only root may change the flags of protection; the
+/// owner, and a caller with `CAP_FOWNER`, may change the others.
 fn set_flags(
     volume: &Volume,
     ino: InodeNo,
@@ -127,7 +127,7 @@ fn set_flags(
         return Err(Errno::OPNOTSUPP);
     }
     let is_root = credentials::uid(cx) == 0;
-    // On a mount that allows id-mapped mounts, the request has no user, and the kernel has checked this.
+    // On a mount that allows id-mapped mounts, the request has no user. The kernel has checked the owner.
     let acts_as_owner =
         is_root || [UNKNOWN_ID, attr.uid].contains(&cx.uid) || credentials::acts_as_owner(cx);
     if !acts_as_owner || !is_root && (flags ^ attr.flags).intersects(InodeFlags::PROTECTION) {

@@ -1,5 +1,5 @@
-//! Clones of trees of a served volume, each in a thread of the server; a command starts one, reads its status
-//! and may end it.
+//! Clones of trees of a served volume, each in a thread of the server. A command starts a clone, reads its
+//! status, and can end it.
 //!
 //! The command names the tree and the new directory by setting `system.cffs.clone` twice: on the source, and
 //! on the directory in which the copy gets its name. So the kernel has resolved both paths with the rights of
@@ -25,22 +25,22 @@ use crate::shared::{Change, Observer};
 mod tests;
 
 const ATTRIBUTE: &str = "system.cffs.clone";
-/// The most clones of which the server knows: those under way, and the last ones.
+/// The server keeps the status of at most this many clones: those under way, and the last ones that ended.
 const CLONES_MAX: usize = 16;
 
 /// A request about a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CloneRequest {
-    /// The file is the source.
+    /// The file is the source of the clone with this token.
     From(u64),
-    /// Begin: the copy gets this name in the directory.
+    /// Begin the clone: the copy gets this name in the directory.
     To(u64, Vec<u8>),
     /// End the clone early.
     Stop(u64),
 }
 
 impl CloneRequest {
-    /// The name of the attribute that makes requests.
+    /// The name of the attribute that a caller sets to make a request.
     pub const NAME: &str = ATTRIBUTE;
 
     /// The value that makes the request.
@@ -52,7 +52,7 @@ impl CloneRequest {
         }
     }
 
-    /// The request that is made by setting this attribute to this value; `None` for other attributes, and an
+    /// The request of a caller that sets this attribute to this value; `None` for other attributes, and an
     /// error for an invalid value.
     pub fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<CloneRequest>> {
         if name != ATTRIBUTE.as_bytes() {
@@ -75,7 +75,7 @@ impl CloneRequest {
         format!("{ATTRIBUTE}.{token}")
     }
 
-    /// The token of the clone whose status an attribute has.
+    /// The token in the name of an attribute with the status of a clone.
     pub fn asked_by(name: &[u8]) -> Option<u64> {
         let name = name.strip_prefix(ATTRIBUTE.as_bytes())?.strip_prefix(b".")?;
         std::str::from_utf8(name).ok()?.parse().ok()
@@ -92,7 +92,7 @@ pub struct CloneStatus {
     pub failure: Option<String>,
 }
 
-/// A clone that was asked for.
+/// A requested clone.
 struct Clone {
     token: u64,
     uid: u32,
@@ -112,11 +112,12 @@ impl Clone {
 pub(super) struct Cloning(Mutex<VecDeque<Arc<Clone>>>);
 
 impl Cloning {
-    /// Carries out a request of a user about a file or directory. `observer` learns of the new names.
+    /// Carries out a request of a user about a file or directory. Tells `observer` about the new names.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if no source was named, or too many clones are under way.
+    /// [`Error::Invalid`] if no source was named, the clone has already begun, or too many clones are under
+    /// way.
     pub fn carry_out(
         &self,
         volume: &Arc<Volume>,
@@ -140,7 +141,7 @@ impl Cloning {
                 {
                     let mut status = clone.status();
                     if status.stage != Stage::Never {
-                        return Err(Error::Invalid("the clone has begun already"));
+                        return Err(Error::Invalid("the clone has already begun"));
                     }
                     status.stage = Stage::Running;
                 }

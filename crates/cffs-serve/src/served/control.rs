@@ -217,8 +217,8 @@ impl Control {
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
 
-    /// Carries out a request of any user about a clone of a tree, with the rights of that user. The reason of
-    /// a failure is the server's alone to know: the command asks for the status.
+    /// Carries out a request of any user about a clone of a tree, with the rights of that user. If the clone
+    /// fails later, its status has the reason.
     pub fn clone_tree(
         &self,
         ino: InodeNo,

@@ -195,12 +195,12 @@ impl Served {
         self.regrouping.status()
     }
 
-    /// Carries out a user's request about a clone of a tree. `observer` learns of the new names.
+    /// Carries out a user's request about a clone of a tree. Tells `observer` about the new names.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it does not follow from the user's earlier requests, or too many clones are
-    /// under way.
+    /// [`Error::Invalid`] if the user has not named a source, the clone has already begun, or too many clones
+    /// are under way.
     pub(crate) fn carry_out_clone(
         &self,
         ino: InodeNo,

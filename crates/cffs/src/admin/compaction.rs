@@ -106,7 +106,7 @@ impl Group {
 impl<'a> Compactor<'a> {
     /// Compacts clusters of which at least one in `dead_part` fragments is dead.
     pub(super) fn new(writer: &'a EpochWriter, dead_part: u32) -> Compactor<'a> {
-        assert!(dead_part > 0, "a part of a cluster");
+        assert!(dead_part > 0, "a divisor");
         Compactor { writer, dead_part, survey: Survey::default() }
     }
 
@@ -257,10 +257,10 @@ impl<'a> Compactor<'a> {
         Ok(groups)
     }
 
-    /// Adds the live parts of a cluster to a group, each once, and the extents that map them.
+    /// Adds each live part of a cluster to a group once, and all extents that map these parts.
     fn add_live(&self, group: &mut Group, found: &Found, raw: &[u8]) {
         let fragment_bytes = self.writer.inodes.layout.fragment_bytes;
-        // Where each part begins in the new cluster, once it was added.
+        // The live parts of the old cluster, and their offsets in the new one once they are added.
         let mut parts: Vec<(Range<u32>, Option<u32>)> =
             found.live_parts().into_iter().map(|part| (part, None)).collect();
         for ((ino, _), extent) in &found.extents {

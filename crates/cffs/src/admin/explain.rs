@@ -33,7 +33,7 @@ pub struct ClusterPlace {
     pub stored_bytes: u64,
     /// The bytes to which it expands; `None` if it is not written yet.
     pub expanded_bytes: Option<u64>,
-    /// Parts of other files that it has.
+    /// The number of its parts that belong to other files.
     pub other_parts: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Placement {
 
 /// More neighbours than this are not listed.
 const NEIGHBOURS_MAX: usize = 1000;
-/// More clusters than this are not listed. Their headers are read for it.
+/// At most this many clusters are listed, because the header of each is read.
 const CLUSTERS_MAX: usize = 100;
 
 /// Tells where files lie.

@@ -1,11 +1,12 @@
 //! Clusters: runs that several extents refer to. Each group counts the references to the clusters that begin
 //! in it, and a run is freed when the last reference goes.
 //!
-//! A change only notes that a reference came or went: the counts change when the epoch starts, and a run that
-//! no extent refers to any more is freed with that epoch, like all that the epoch frees.
+//! A change only notes that a reference was added or removed: the counts change when the epoch starts, and a
+//! run without references is freed with that epoch.
 //!
-//! Invariant: the references to a cluster and those that came since the last epoch started are no more than
-//! [`REFERENCES_MAX`], because a file that would need one more gets contents of its own.
+//! Invariant: when an epoch starts, no cluster has more than [`REFERENCES_MAX`] references.
+//! [`share`](Clusters::share) refuses further ones, and [`share_for_now`](Clusters::share_for_now) is for a
+//! file that removes a reference before the epoch starts.
 //!
 //! The counts on the device are those of the last clean point, and leave out files without a name: after a
 //! crash, nothing refers to such files.
@@ -25,7 +26,7 @@ const RESERVE_PART_MIN: u64 = 16;
 /// The most headers of groups that one call reads to count clusters.
 const HEADERS_READ_MAX: u32 = 128;
 
-/// The references to a cluster that came and went since the last epoch started.
+/// The references to a cluster that were added and removed since the last epoch started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turnover {
     added: u32,
@@ -91,8 +92,8 @@ impl<'a> Clusters<'a> {
         self.references(&mut self.0.lock(), run.start)
     }
 
-    /// How many clusters the volume has. Reads the headers of groups that were not needed so far, and at
-    /// most [`HEADERS_READ_MAX`] of them at each call: `None` until all are counted.
+    /// The number of clusters on the volume; `None` until the clusters of all groups are counted. Each call
+    /// reads the headers of at most [`HEADERS_READ_MAX`] groups that are not in memory.
     pub fn on_volume(&self) -> Result<Option<u64>> {
         let Clusters(alloc) = self;
         let mut read = 0;
@@ -125,7 +126,7 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// How many clusters begin in a group, by its header on the device.
+    /// The number of clusters that begin in a group, from its header on the device.
     fn read_count(&self, cg: CgIndex) -> Result<u32> {
         let Clusters(Allocator { layout, cache, checksum, .. }) = self;
         let mut block = vec![0; layout.block_bytes as usize];
@@ -187,7 +188,7 @@ impl<'a> Clusters<'a> {
         Ok(())
     }
 
-    /// Adds a reference to a cluster; false if it can have no more.
+    /// Adds a reference to a cluster; false if the cluster already has as many as it can.
     pub fn share(&self, run: FragRun) -> Result<bool> {
         let mut state = self.0.lock();
         let count = u32::from(self.references(&mut state, run.start)?);
@@ -197,7 +198,7 @@ impl<'a> Clusters<'a> {
         Ok(has_room)
     }
 
-    /// Adds a reference to a cluster of which a file gives up as many before the epoch starts.
+    /// Adds a reference to a cluster for a file that removes one before the epoch starts.
     pub fn share_for_now(&self, run: FragRun) {
         self.0.lock().references.entry(run).or_default().added += 1;
     }
@@ -207,8 +208,8 @@ impl<'a> Clusters<'a> {
         self.0.lock().references.entry(run).or_default().removed += 1;
     }
 
-    /// Counts the references that came and went since the last epoch started, and frees the runs of clusters
-    /// that have none any more.
+    /// Counts the references that were added and removed since the last epoch started, and frees the runs of
+    /// clusters that have none left.
     pub(super) fn count(&self, state: &mut State) -> Result<()> {
         for (run, Turnover { added, removed }) in std::mem::take(&mut state.references) {
             let before = self.references(state, run.start)?;

@@ -25,7 +25,7 @@ pub struct Group {
     pub dirty: bool,
     /// The references to the cluster that begins in each block; empty while no cluster begins in the group.
     pub(super) references: Vec<u8>,
-    /// How many clusters begin in the group.
+    /// The number of clusters that begin in the group.
     pub(super) clusters: u32,
     /// The last search to the group's end that found nothing, while nothing has become free since.
     vain: Option<Search>,

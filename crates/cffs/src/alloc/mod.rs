@@ -99,13 +99,13 @@ struct State {
     freed: Vec<FragRun>,
     /// Freed in the epoch that is being written.
     freeing: Vec<FragRun>,
-    /// References to clusters that came and went in the open epoch.
+    /// References to clusters that were added and removed in the open epoch.
     references: BTreeMap<FragRun, Turnover>,
     /// The references at the last clean point to clusters whose references have changed since.
     references_before: HashMap<FragNo, u8>,
-    /// The groups whose clusters are counted, from the first on.
+    /// The number of groups, from the first on, whose clusters are counted.
     cgs_counted: u32,
-    /// The clusters of those of them that are not in memory.
+    /// The number of clusters in those counted groups that are not in memory.
     clusters_elsewhere: u64,
     /// Clusters that the intent log does not list yet.
     new_clusters: Vec<FragRun>,

@@ -51,7 +51,7 @@ impl Expanded {
         self.0.insert(start, raw);
     }
 
-    /// The number of clusters of 64 KiB for which there is room.
+    /// The number of expanded clusters of 64 KiB that fit.
     pub fn clusters_max(&self) -> usize {
         (self.0.capacity() >> 16) as usize
     }

@@ -77,7 +77,7 @@ impl EpochWriter {
     }
 }
 
-/// Calls what may free space until one has, and drops what need not be called again.
+/// Calls the hopes in order until one frees space, and drops those that are not to be called again.
 fn gain_space(hopes: &mut &[Hope<'_>]) -> bool {
     while let [hope, rest @ ..] = *hopes {
         let has_gained = hope();

@@ -75,8 +75,8 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. If some are to be compressed,
-    /// it first compresses those that `choose` finds now, and leaves other files to the next call. Returns
+    /// Places and writes the files that `choose` finds with the gate closed. On a volume with clusters, it
+    /// first compresses the files that `choose` finds now, and leaves other files to the next call. Returns
     /// the count of pages.
     fn write_chosen(
         &self,

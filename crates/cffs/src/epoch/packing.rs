@@ -1,9 +1,10 @@
-//! Packing: neighbouring contents are compressed into clusters, ahead of the gate (decision 024).
+//! Packing: neighbouring contents are compressed into clusters (decision 024).
 //!
-//! The sizes of clusters must be known before their places are chosen, and compressing takes too long to be
-//! done with the gate closed. So a writer first takes the pages of the files that it is about to write, in
-//! the order in which they are to lie, and compresses them. With the gate closed it compares: what changed in
-//! the meantime is left out of its cluster and placed as it is.
+//! The sizes of clusters must be known before their places are chosen, and compressing much takes too long
+//! while the gate is closed. So a writer that writes contents ahead of an epoch first takes the pages of the
+//! files, in the order of their future places, and compresses them. With the gate closed it compares: a file
+//! that changed in the meantime is left out of its cluster and placed as it is. Only a limited part of the
+//! other contents is compressed with the gate closed (`epoch/prepare.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -43,8 +44,8 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Compresses what can be of the chosen contents. `None` if the volume's setting is off, and none of the
-    /// files is to be compressed nevertheless.
+    /// Compresses the chosen contents as far as possible. `None` if the volume's setting is off and none of
+    /// the files has the flag COMPRESS.
     pub(crate) fn new(
         inodes: &InodeCache,
         compression: Compression,

@@ -50,8 +50,8 @@ pub(crate) fn page_kind(file: &VnodeGuard<'_>) -> PageKind {
     }
 }
 
-/// The most bytes of contents that are compressed with the gate closed, by Zstandard's level 1. Higher levels
-/// are slower, and compress less.
+/// The most bytes of contents that are compressed with the gate closed at Zstandard's level 1. Higher levels
+/// are slower: the limit is divided by the level.
 const COMPRESSED_AT_GATE_MAX: u64 = 32 << 20;
 
 /// An epoch that is being prepared, with the gate closed.
@@ -68,7 +68,8 @@ pub(crate) struct Preparation<'a> {
     /// Which files wait for a later epoch; none if there is no choice.
     choice: Option<Choice>,
     left: Vec<Arc<Vnode>>,
-    /// How contents are compressed that were not written ahead of the epoch; `None` if no file's are.
+    /// The compression of contents that were not written ahead of the epoch; `None` if the epoch compresses
+    /// nothing.
     compression: Option<Compression>,
     clusters: PlacedClusters,
     pub(crate) with_derived: bool,
@@ -103,7 +104,7 @@ impl<'a> Preparation<'a> {
         }
     }
 
-    /// The same for an epoch that compresses contents, if it does.
+    /// Sets how the epoch compresses contents; `None` if it compresses nothing.
     pub(crate) fn compressed(self, compression: Option<Compression>) -> Preparation<'a> {
         Preparation { compression, ..self }
     }
@@ -207,7 +208,8 @@ impl<'a> Preparation<'a> {
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
-    /// Compresses the first of the new contents, as far as they delay callers little: the gate is closed.
+    /// Compresses the first part of the new contents. The part is limited, because callers wait while the
+    /// gate is closed.
     fn pack(&self) -> Waiting {
         let Some(compression) = self.compression else { return Waiting::default() };
         let bytes_max = COMPRESSED_AT_GATE_MAX / compression.level() as u64;

@@ -127,7 +127,7 @@ impl EpochWriter {
         let hints = std::mem::take(&mut progress.early.hints);
         let with_derived = matches!(kind, EpochKind::Derived | EpochKind::Checkpoint);
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
-        // An fsync waits for the epoch.
+        // A caller of fsync waits for an epoch of this kind, so it compresses nothing.
         let compresses = kind != EpochKind::Wanted && self.inodes.layout.has_clusters();
         let compression = compresses.then(|| self.superblock().compression);
         let prepared =

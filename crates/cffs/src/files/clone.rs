@@ -2,7 +2,7 @@
 //! ([`Volume::copy`]).
 //!
 //! Directories and files are made in the order of their source, each directory with all its entries before
-//! its subdirectories are filled. The first failure ends the clone, and what was made stays.
+//! its subdirectories are filled. The first failure ends the clone, and the files that it made stay.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -36,7 +36,7 @@ pub enum Need {
 /// Decides whether the caller has a permission on a file with these attributes and this access ACL.
 pub type May<'a> = dyn Fn(&Attr, Option<&[u8]>, Need) -> bool + 'a;
 
-/// Counts of what a clone has made.
+/// The files that a clone has made, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cloned {
     /// Directories.
@@ -76,7 +76,7 @@ pub enum CloneError {
         /// The reason.
         error: Error,
     },
-    /// The watcher ended it.
+    /// The [watch](CloneWatch) ended it.
     #[error("the clone was ended before it was complete")]
     Ended,
 }
@@ -101,15 +101,15 @@ struct Clone<'a> {
     cloned: Cloned,
 }
 
-/// Clones the tree at `source` for a caller, which needs the permissions for that; the copy gets a name in
-/// `dir`. Changed files are written first, since only durable contents are shared. Unless the caller is
-/// root, it owns the copy, which then has no attributes of `security.` and `trusted.`.
+/// Clones the tree at `source` for a caller, whose permissions `may` decides; the copy gets a name in `dir`.
+/// Changed files are written first, since only durable contents are shared. Unless the caller is root, it
+/// owns the copy, which then has no attributes of `security.` and `trusted.`.
 ///
 /// # Errors
 ///
 /// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
-/// [`Error::NotPermitted`] for a file that the caller may not read, and for a device if it is not root. Then
-/// the files before it stay.
+/// [`Error::NotPermitted`] if the caller may not make names in `dir`, for a file that it may not read, and
+/// for a device if it is not root. The files that were made before the failure stay.
 pub fn clone_tree<'a>(
     caller: &'a Caller<'a>,
     may: &'a May<'a>,
@@ -163,7 +163,7 @@ impl Clone<'_> {
         let failed = |error| CloneError::Failed { path: Vec::new(), error };
         let attr = source.attr().map_err(failed)?;
         tasks.extend(self.entry(&[], &attr, dir, name)?);
-        // The newest is filled first, so that few directories wait.
+        // Depth first, so that few directories wait.
         while let Some(task) = tasks.pop() {
             let failed = |error| CloneError::Failed { path: task.path.clone(), error };
             let mut found = Vec::new();
@@ -175,7 +175,7 @@ impl Clone<'_> {
                     found.extend(self.entry(&path, &attr, &task.target, &name)?);
                 }
             }
-            // Making the entries changed the directory's times, so its own come last.
+            // Making the entries changes the times of the directory, so these are set last.
             let attr = task.source.attr().map_err(failed)?;
             self.attributes(&attr, &task.target).map_err(failed)?;
             tasks.extend(found.into_iter().rev());
@@ -183,7 +183,7 @@ impl Clone<'_> {
         Ok(())
     }
 
-    /// Clones one file; of a directory only makes it, and returns it.
+    /// Clones one file. Only makes a directory, and returns it to be filled.
     fn entry(
         &mut self,
         path: &[u8],
@@ -224,7 +224,7 @@ impl Clone<'_> {
         Ok(None)
     }
 
-    /// Makes the copy of a file, which only the caller may use until it is complete. Returns both.
+    /// Makes the copy of a file, which only the caller may use until it is complete. Returns source and copy.
     fn make(&self, attr: &Attr, dir: &Node, name: &[u8]) -> Result<(Node, Node)> {
         let source = dir.find(attr.ino)?;
         let target;
@@ -270,7 +270,7 @@ impl Clone<'_> {
         Ok(())
     }
 
-    /// Gives the copy the attributes of its source: all for root, otherwise those that the caller may set.
+    /// Gives the copy the attributes of its source: all for root, and for others those that they may set.
     fn attributes(&self, attr: &Attr, target: &Node) -> Result<()> {
         let is_root = self.caller.uid == 0;
         let may_set =

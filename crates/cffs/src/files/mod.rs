@@ -368,8 +368,8 @@ impl Files {
         dir.link(&node, &name).map(drop)
     }
 
-    /// Clones a tree, or a file, to a path that does not exist. Compressed contents are shared: the copy
-    /// takes space as it, or its source, is changed.
+    /// Clones a tree, or a file, to a path that does not exist. Compressed contents are shared: they take
+    /// more space only when the copy or its source is changed.
     ///
     /// # Errors
     ///

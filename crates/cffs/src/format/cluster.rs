@@ -85,8 +85,8 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The bytes to which the cluster expands that begins with these bytes; `None` if no cluster does. Only
-/// expanding it shows whether it is damaged.
+/// The expanded size of the cluster that begins with these bytes; `None` if no cluster begins with them. Only
+/// expanding the cluster shows whether it is damaged.
 pub fn expanded_bytes(run: &[u8]) -> Option<usize> {
     let (header, _) = DiskHeader::ref_from_prefix(run).ok()?;
     let expanded = header.raw_bytes.get() as usize;

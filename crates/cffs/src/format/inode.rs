@@ -37,14 +37,14 @@ bitflags::bitflags! {
         const IMMUTABLE = 1 << 3;
         /// The contents may grow at their end alone, a directory gain names alone.
         const APPEND_ONLY = 1 << 4;
-        /// New contents are compressed, whatever the volume's setting; files that are made in the directory
-        /// get the flag, too.
+        /// New contents are compressed, whatever the volume's setting is. New files and directories get the
+        /// flag from their directory.
         const COMPRESS = 1 << 5;
-        /// New contents are not compressed; the same.
+        /// New contents are not compressed. New files and directories get the flag from their directory.
         const NO_COMPRESS = 1 << 6;
         /// The flags that keep a file from changing.
         const PROTECTION = Self::IMMUTABLE.bits() | Self::APPEND_ONLY.bits();
-        /// The flags that decide whether contents are compressed: one of them at most.
+        /// The flags that decide whether contents are compressed. A file has at most one of them.
         const COMPRESSION = Self::COMPRESS.bits() | Self::NO_COMPRESS.bits();
         /// The flags that users set.
         const SETTABLE = Self::PROTECTION.bits() | Self::COMPRESSION.bits();
@@ -448,7 +448,7 @@ impl<'a> Record<'a> {
             return bad("only a directory has an index");
         }
         if flags.contains(InodeFlags::COMPRESSION) {
-            return bad("to be compressed, and not to be compressed");
+            return bad("both flags of compression are set");
         }
         if file_type == FileType::Symlink && self.inode.size.get() > super::SYMLINK_BYTES_MAX as u64
         {

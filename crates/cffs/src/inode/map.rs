@@ -46,8 +46,8 @@ pub struct Removed {
     pub runs: Vec<FragRun>,
     /// Clusters that lost a reference.
     pub released: Vec<FragRun>,
-    /// Clusters that gained a reference, because a hole split an extent in two. One of the two goes with the
-    /// same epoch.
+    /// Clusters that gained a reference, because a hole split an extent in two. One of the two is removed
+    /// before the epoch starts.
     pub shared: Vec<FragRun>,
     /// The clusters of removed extents, with the number of the map's extents that referred to each before.
     pub referred: Vec<(FragRun, u8)>,
@@ -306,8 +306,8 @@ impl ExtentMap {
         self.put(extent, true);
     }
 
-    /// Maps fragments that are not mapped to parts of clusters that other extents refer to. Returns these
-    /// clusters, each with the number of the map's extents that referred to it before.
+    /// Maps unmapped fragments to parts of clusters to which other extents refer. Returns these clusters,
+    /// each with the number of the map's extents that referred to it before.
     pub fn insert_shared(&mut self, extents: &[Extent]) -> Vec<(FragRun, u8)> {
         let mut before: BTreeMap<FragRun, u8> =
             extents.iter().map(|extent| (extent.run(), 0)).collect();

@@ -103,8 +103,8 @@ impl<'a> Contents<'a> {
         Ok(raw)
     }
 
-    /// The bytes to which the cluster in a run expands, by its header; `None` if the device has no cluster
-    /// there, as until it is written.
+    /// The expanded size of the cluster in a run, from its header on the device; `None` if the device has no
+    /// cluster there, for example because it is not written yet.
     pub fn expanded_bytes(&self, run: FragRun) -> Result<Option<u64>> {
         let number = self.layout.block_of(run.start);
         let mut block = vec![0; self.layout.block_bytes as usize];

@@ -1,20 +1,21 @@
 //! Sharing: extents of several files, or of one, that refer to the same part of a cluster.
 //!
-//! A copy of contents that lie in clusters, and are durable, gets extents of its own that refer to the same
-//! clusters. Nothing in a cluster changes in place, so a change of either file leaves the other as it is.
+//! If the contents of a file lie in clusters and are durable, a copy gets extents of its own that refer to
+//! the same clusters. Nothing in a cluster changes in place, so a change of either file leaves the other as
+//! it is.
 //!
 //! ```text
 //!   source's lock          target's lock
 //!   ┌─────────────┐        ┌───────────────────────────────┐
 //!   │ lend:       │ ─────▶ │ borrow: maps the extents, or  │
-//!   │ references  │        │ give back: without references │
+//!   │ references  │        │ give back: drops references   │
 //!   └─────────────┘        └───────────────────────────────┘
 //! ```
 //!
-//! A cluster has a limited number of references, and a change in the middle of an extent makes two of one. So
-//! an extent is split before the change, while a reference is free, or all contents that follow the change
-//! leave the cluster with it. Invariant: those pages of an extent that do not wait for an epoch are adjacent.
-//! Since an epoch takes all pages of a file that wait, or none, one extent is left of one.
+//! A cluster has a limited number of references, and a change in the middle of an extent splits it in two. So
+//! the extent is split before the change if the cluster can have one more reference. Otherwise all contents
+//! after the change leave the cluster as well. Invariant: the clean pages of an extent are adjacent. Since an
+//! epoch takes all dirty pages of a file or none, writing them leaves at most one extent of each.
 
 use std::ops::Range;
 
@@ -27,20 +28,20 @@ use crate::units::{FileBlock, FileFrag};
 /// The most extents that one change maps: 16 MiB of a large file.
 const EXTENTS_MAX: usize = 256;
 
-/// Extents of a file, with a reference to each cluster for a second file.
+/// Extents of a file, with a further reference to the cluster of each, for a second file.
 pub struct Lent {
     /// The extents, as the source has them.
     extents: Vec<Extent>,
     /// The bytes of the source that they map.
     bytes: Range<u64>,
-    /// Whether these are all contents of a small file, and their checksum.
+    /// If these are all contents of a small file: their checksum, if it is known.
     whole: Option<Option<u32>>,
 }
 
 impl PageWriter<'_> {
-    /// Lends the contents of a file from an offset on, which is that of a block: as many of `len` bytes as
-    /// lie in clusters and are durable; all contents of a small file, or nothing. The last part of a block
-    /// only if `with_end`, and if it is the end of the file. `None` if nothing can be shared.
+    /// Lends the contents of a file from `offset`, the beginning of a block: as many of `len` bytes as lie in
+    /// clusters and are durable. Of a small file, lends all contents or none. A part of a block is lent only
+    /// `with_end`, and only at the end of the file. `None` if nothing can be shared.
     pub fn lend(
         &self,
         file: &VnodeState,
@@ -112,8 +113,8 @@ impl PageWriter<'_> {
         extents
     }
 
-    /// Adds a reference for each of the extents, up to the first whose cluster can have no more. Returns how
-    /// many.
+    /// Adds a reference for each of the extents, up to the first whose cluster can have no more. Returns
+    /// their number.
     fn take_references(&self, extents: &[Extent]) -> Result<usize> {
         for (count, extent) in extents.iter().enumerate() {
             let added = Clusters::of(self.alloc).share(extent.run());
@@ -130,13 +131,13 @@ impl PageWriter<'_> {
         unused.iter().for_each(|extent| Clusters::of(self.alloc).release(extent.run()));
     }
 
-    /// Gives contents back that no file borrowed.
+    /// Removes the references of lent extents that no file borrowed.
     pub fn give_back(&self, lent: &Lent) {
         self.give_back_if(true, &lent.extents);
     }
 
-    /// Replaces the contents of a file, from the block at `offset` on, by lent ones, and returns how many
-    /// bytes. 0 if the file cannot have them there: then, and after an error, they are to be given back.
+    /// Replaces the contents of a file, from the block at `offset` on, by lent ones. Returns the number of
+    /// bytes; 0 if the file cannot have them there. After 0 or an error, the caller gives them back.
     pub fn borrow(&self, file: &mut VnodeGuard<'_>, offset: u64, lent: &Lent) -> Result<u64> {
         let len = lent.bytes.end - lent.bytes.start;
         let end = offset + len;
@@ -181,8 +182,8 @@ impl PageWriter<'_> {
     }
 
     /// Splits an extent in a cluster that maps both sides of the range, so that unmapping the range needs no
-    /// reference. If the cluster can have no more, the extent leaves it with the next epoch, and the change
-    /// is to be tried again.
+    /// reference. If the cluster can have no more, makes all pages of the extent dirty, so that they leave
+    /// the cluster with the next epoch, and fails with [`Error::EpochNeeded`].
     pub(super) fn split_around(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -199,8 +200,9 @@ impl PageWriter<'_> {
         Err(Error::EpochNeeded)
     }
 
-    /// Before a page becomes dirty in the middle of those pages of an extent in a cluster that are not dirty:
-    /// splits the extent, or makes the pages after it dirty as well, so that write-back needs no reference.
+    /// Prepares an extent in a cluster before one of its pages becomes dirty. If it has clean pages on both
+    /// sides of that page, splits the extent, or makes the pages after it dirty as well, so that write-back
+    /// needs no reference.
     pub(super) fn part_cluster(
         &self,
         file: &mut VnodeGuard<'_>,
@@ -231,7 +233,7 @@ impl PageWriter<'_> {
         extent.logical / per_block..extent.logical_end().div_ceil(per_block)
     }
 
-    /// Makes two extents of one in a cluster; false if the cluster can have no more references.
+    /// Splits an extent in a cluster; false if the cluster can have no more references.
     fn split(&self, file: &mut VnodeGuard<'_>, extent: &Extent, at: FileFrag) -> Result<bool> {
         if !Clusters::of(self.alloc).share(extent.run())? {
             return Ok(false);

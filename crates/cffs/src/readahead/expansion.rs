@@ -1,8 +1,8 @@
-//! Expansion ahead: clusters that a walk reads next are expanded on a thread of their own.
+//! Expansion ahead: a separate thread expands the clusters that a walk reads next.
 //!
-//! Otherwise the reader expands each cluster when it comes to it, while other processors are idle. When a
+//! Without it, the reader expands each cluster when it needs it, while other processors are idle. When a
 //! reader of a directory enters a cluster, the thread expands the next ones of the directory, and of those
-//! that follow it in the walk. It only expands what is in memory, and reads nothing from the device.
+//! that follow it in the walk. It only expands clusters in memory, and reads nothing from the device.
 
 #[cfg(test)]
 mod tests;
@@ -21,14 +21,14 @@ use crate::lock::{self, Condvar, Mutex, Rank};
 use crate::namespace::scan;
 use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
-/// The most clusters that are expanded before the reader comes to them.
+/// The most clusters that are expanded before the reader needs them.
 const CLUSTERS_MAX: usize = 8;
-/// The most sectors between two files of which the second is read in order.
+/// A file is read in order if its sector is at most this far after that of the file before.
 const SECTORS_PASSED: u32 = 4;
-/// The sectors of a directory in which the next clusters are searched for.
+/// The most sectors of a directory that are searched for the next clusters.
 const SECTORS_MAX: u32 = 32;
 
-/// The thread that expands clusters, and how far the reader is.
+/// The thread that expands clusters, and the progress of the reader.
 pub(super) struct Expansion {
     is_served: AtomicBool,
     state: Mutex<State>,
@@ -37,15 +37,15 @@ pub(super) struct Expansion {
 
 #[derive(Default)]
 struct State {
-    /// Where the last file was read.
+    /// The sector of the last file that was read.
     last: Option<Container>,
-    /// The cluster at which the next ones are due.
+    /// When the reader enters this cluster, the next ones are due.
     trigger: Option<FragNo>,
     job: Option<Job>,
     ended: bool,
 }
 
-/// Expand the clusters that follow this one.
+/// A request to expand the clusters that follow this one.
 struct Job {
     container: Container,
     ino: InodeNo,
@@ -62,7 +62,7 @@ impl Default for Expansion {
     }
 }
 
-/// Ends the thread when the work that it accompanies ends, in any way.
+/// Ends the thread when the work that it accompanies returns or panics.
 struct End<'a>(&'a Expansion);
 
 impl Drop for End<'_> {
@@ -88,7 +88,7 @@ impl Expansion {
         })
     }
 
-    /// A file is read for the first time; `walks`: the reader goes through directories one after the other.
+    /// Called before the first read of a file. `walks`: whether the reader goes from directory to directory.
     pub(super) fn before_read(&self, inodes: &InodeCache, vnode: &Vnode, walks: bool) {
         if !self.is_served.load(Ordering::Relaxed) {
             return;
@@ -121,7 +121,7 @@ impl Expansion {
         }
     }
 
-    /// Waits for a job; `None` at the end.
+    /// Waits for a job; `None` when the work has ended.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         loop {
@@ -148,7 +148,7 @@ fn expand_after(survey: &Survey<'_>, job: &Job) -> Option<FragNo> {
         if !blocks.clone().all(|block| inodes.cache.resident(BlockNo(block))) {
             break;
         }
-        // An error is left to the reader.
+        // The reader meets the error as well, and returns it.
         if inodes.contents().expand(&file, run).is_err() {
             break;
         }

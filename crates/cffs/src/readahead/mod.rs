@@ -6,8 +6,8 @@
 //! the walk's next directories near them (`walk`), and requests all in the order of the device. Before a
 //! directory is listed with attributes, the extent trees of the inodes that it lists are read (`trees`).
 //!
-//! If the next files are known, no guess is needed (`batch`). Clusters that a walk reads next are expanded on
-//! another thread (`expansion`).
+//! If the next files are known, no guess is needed (`batch`). Another thread expands the clusters that a walk
+//! reads next (`expansion`).
 //!
 //! The cache itself follows sequential readers of blocks and random readers of regions (`cache::streams`,
 //! `cache::density`); this module asks it to [`prefetch`](crate::cache::BufferCache::prefetch) runs.

@@ -116,8 +116,8 @@ impl Admin<'_> {
         Explain::new(self.writer).device_offset(&*self.writer.vnode(ino)?)
     }
 
-    /// How many clusters the volume has; `None` for a volume without, and while their count is not known. The
-    /// first calls read the headers of groups, up to 128 each.
+    /// The number of clusters on the volume; `None` if the volume cannot have any, or until they are counted.
+    /// Each call reads the headers of at most 128 groups.
     ///
     /// # Errors
     ///

@@ -2,9 +2,9 @@
 //!
 //! A copy reads and writes in turn, a piece at a time. It holds one file's lock at a time, so that copies in
 //! opposite directions do not wait for each other; a change of the source meanwhile is in the pieces that
-//! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target. Contents that
-//! lie in clusters are shared instead of copied where they are durable and the offsets of both are those of
-//! blocks (`inode/sharing.rs`), unless the target's are not to be compressed.
+//! follow it. A hole in the source becomes a hole in the target, in whole blocks of the target. Durable
+//! contents in clusters are shared instead of copied if both offsets are multiples of the block size
+//! (`inode/sharing.rs`), unless the target has the flag NO_COMPRESS.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// A place in a file.
 pub(super) type Place = (InodeNo, u64);
 
-/// A piece that is shared counts as this many bytes.
+/// A shared piece counts as this many bytes, because sharing takes much less time than copying.
 const SHARED_BYTES: u64 = 256 << 10;
 
 /// A part of a file that is a hole, or is not; where it ends.
@@ -41,7 +41,7 @@ pub(super) struct Copying<'a> {
     caller: &'a Caller<'a>,
     part: Part,
     buffer: Vec<u8>,
-    /// The bytes that were copied, without holes.
+    /// The bytes that were copied, without holes; each shared piece counts as [`SHARED_BYTES`].
     moved: u64,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Copying<'a> {
             // The target has a hole from its next block on.
             len = len.min(block_bytes - to.1 % block_bytes);
         } else if from.1 % block_bytes == to.1 % block_bytes {
-            // The next piece begins at a block, and may be shared.
+            // So the next piece begins at a block, and can be shared.
             len = len.min(PIECE_BYTES - from.1 % block_bytes);
         }
         let len = len.min(PIECE_BYTES) as usize;
@@ -118,8 +118,8 @@ impl<'a> Copying<'a> {
         Ok(written)
     }
 
-    /// Lets the target refer to the contents of the source from there on. Returns the number of bytes: 0 if
-    /// nothing can be shared.
+    /// Makes the target refer to the contents of the source. Returns the number of bytes; 0 if nothing can be
+    /// shared.
     fn share(&self, from: Place, to: Place, len: u64) -> Result<u64> {
         if !self.volume.inodes().layout.has_clusters() {
             return Ok(0);
@@ -161,7 +161,7 @@ impl<'a> Copying<'a> {
         Ok(bytes)
     }
 
-    /// Removes the privileges that an executable file gives, as a write does.
+    /// Removes the capabilities of an executable file, as a write does.
     fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
         if xattr::look_at(self.volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
             self.volume.drop_xattr(vnode.ino, CAPABILITY)?;

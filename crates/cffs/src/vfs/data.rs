@@ -431,15 +431,15 @@ impl Volume {
         Ok(target)
     }
 
-    /// Sets the flags of a regular file or a directory to these of [`InodeFlags::SETTABLE`]. Whether the
-    /// caller may is for the front end to check. With the first protected file, the volume gets the feature
-    /// PROTECTION, durably.
+    /// Replaces the flags of [`InodeFlags::SETTABLE`] of a regular file or a directory. The front end checks
+    /// the permissions of the caller. The first protected file adds the feature PROTECTION to the volume,
+    /// durably.
     ///
     /// # Errors
     ///
     /// [`Error::NotSupported`] for other files and other flags, and for flags of compression on a volume
-    /// without clusters; `EINVAL` for both flags of compression; `EPERM` if one of these changes and the file
-    /// stays protected; otherwise as for changes.
+    /// without clusters; [`Error::Invalid`] for both flags of compression; [`Error::NotPermitted`] if a flag
+    /// of compression changes and the file stays protected; otherwise as for changes.
     pub fn set_flags(&self, ino: InodeNo, flags: InodeFlags) -> Result<()> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
         let file_type = self.writer.vnode(ino)?.state.read().inode.file_type;

@@ -1,8 +1,7 @@
 //! Files that are not to change: `chattr +i` and `chattr +a`.
 //!
-//! Offers the checks that the operations make ([`Protections`]). The kernel knows nothing of these flags on a
-//! FUSE mount but who may set them, so they are enforced here, and for everybody: root has to take them away
-//! first.
+//! Offers the checks that the operations make ([`Protections`]). On a FUSE mount, the kernel does not enforce
+//! these flags, so they are enforced here, for all users: even root has to clear them first.
 //!
 //! | | immutable | append-only |
 //! | --- | --- | --- |
@@ -73,7 +72,7 @@ impl Protections {
         })
     }
 
-    /// Fails if the file is immutable, or append-only and the change is no append.
+    /// Fails if the file is immutable, or if it is append-only and the change is not an append.
     fn check_append(&self, vnode: &Vnode, is_append: impl FnOnce() -> bool) -> Result<()> {
         let protection = self.of(vnode);
         let may_grow = protection == InodeFlags::APPEND_ONLY && is_append();

@@ -19,12 +19,13 @@ pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> boo
     run(&[&deletions, &|| volume.urgent.gain_space(&regrouper)])
 }
 
-/// A walk compacts clusters of which at least one in this many fragments is dead. If that frees little, the
-/// next walk halves the part that suffices, since each byte that it frees costs more.
+/// A walk compacts clusters of which at least one in this many fragments is dead. If a walk frees less than
+/// [`WANTED_BYTES`], the next one includes clusters with half as many dead fragments, down to
+/// [`DEAD_PART_LAST`]. These come later, because they cost more for each byte that they free.
 const DEAD_PART_FIRST: u32 = 4;
 const DEAD_PART_LAST: u32 = 64;
-/// If the last walk freed nothing, the next one begins after this many times its duration, or when this many
-/// references have changed.
+/// If a walk for the least dead contents freed nothing, the next one begins after this many times its
+/// duration, or when this many references have changed.
 const REST_FACTOR: u32 = 10;
 const WORTHWHILE_CHANGES: u64 = 256;
 
@@ -39,8 +40,8 @@ struct Walk {
     freed: u64,
     /// The count of reference changes when the walk began.
     began_at: u64,
-    /// That count when the last walk for the least dead contents began: while it is the same, another walk
-    /// finds nothing.
+    /// That count when the last walk for the least dead contents began. While the count is the same, another
+    /// walk finds nothing.
     complete_at: Option<u64>,
     /// After a walk that freed nothing, no other one begins until then if few references have changed.
     rests_until: Option<Instant>,
@@ -92,7 +93,8 @@ impl UrgentCompaction {
 }
 
 impl Walk {
-    /// Begins a walk, after `changes` of references; false if it is not likely to find enough.
+    /// Begins a walk, unless too few references have changed for it to find enough. `changes`: the count of
+    /// all changes so far. Returns whether it began.
     fn begin(&mut self, changes: u64) -> bool {
         if self.freed >= WANTED_BYTES {
             self.dead_part = DEAD_PART_FIRST.max(self.dead_part / 2);

@@ -312,8 +312,8 @@ fn cluster_stories() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Calls that let files share clusters and part again: the copy or the source is changed, cut off, deleted or
-/// replaced, before a clean point and after it.
+/// Calls that make files share clusters, and then change, cut off, delete or replace the copy or the source,
+/// before a clean point and after it.
 fn sharing_stories() -> Vec<Vec<Op>> {
     use Op::*;
     use RenameMode::Replace;
@@ -388,8 +388,8 @@ fn copies_that_share_clusters_are_right_after_any_crash() {
     assert!(tried.states > 2000);
 }
 
-/// If recovery does not learn that a copy refers to a cluster, or counts a reference too few, one of the
-/// stories fails.
+/// If recovery misses that a copy refers to a cluster, or counts one reference too few, one of the stories
+/// fails.
 #[test]
 fn each_mutant_of_sharing_is_caught() {
     for mutant in mutants::OF_SHARING {

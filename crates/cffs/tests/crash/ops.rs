@@ -42,7 +42,7 @@ pub enum Op {
     Rename(Path, Path, RenameMode),
     Write(Path, u64, usize),
     Append(Path, usize),
-    /// Makes a file with the contents of another, or replaces the beginning of one.
+    /// Copies the contents of a file to the beginning of another, which it makes if necessary.
     Copy(Path, Path),
     Truncate(Path, u64),
     Allocate(Path, u64, u64, AllocateMode),

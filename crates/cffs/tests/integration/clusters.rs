@@ -24,7 +24,7 @@ use crate::setup::FILE;
 pub const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
 
-/// The same with a usual size.
+/// A device of 64 MiB with a new volume that compresses contents.
 pub fn device() -> Arc<MemoryDevice> {
     device_of(64 * MIB)
 }

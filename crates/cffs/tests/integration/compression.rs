@@ -1,4 +1,4 @@
-//! Which contents are compressed, and what is told about them: the flags of files, and the use of clusters.
+//! The flags of files that decide which contents are compressed, and the figures about the use of clusters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,7 +208,7 @@ fn the_layout_tells_what_is_dead_in_clusters() {
     assert!(fresh.ratio() > Some(1.5), "{fresh:?}");
     let volume = open(&device);
     assert_eq!(volume.admin().clusters().expect("counted"), Some(fresh.clusters));
-    // Directories that are made together share clusters, which one of them shows in part.
+    // Directories that are made together share clusters, of which the report of one directory has a part.
     let parts: Vec<ClusterUse> = dirs.iter().map(|dir| survey(&device, *dir)).collect();
     assert!(parts.iter().all(|part| part.bytes == 100 * FRAGMENTS && part.dead_bytes == 0));
     let sum = |of: fn(&ClusterUse) -> u64| parts.iter().map(of).sum::<u64>();

@@ -1,7 +1,7 @@
-//! A compressed volume that stays nearly full for long: files are replaced at random, and each change that
-//! fits finds its space, because compaction frees the dead contents of clusters.
+//! A compressed volume that stays nearly full for a long time: files are replaced at random, and each change
+//! that fits succeeds, because compaction frees the dead contents of clusters.
 //!
-//! `CFFS_CHURN_SECONDS` sets how long each volume is changed, and `CFFS_CHURN_SEED` another seed.
+//! `CFFS_CHURN_SECONDS` sets how long the volume is changed, and `CFFS_CHURN_SEED` sets the seed.
 
 use std::env;
 use std::ops::ControlFlow;
@@ -24,10 +24,10 @@ const DIRECTORIES: u64 = 40;
 const CHANGES: u64 = 6000;
 /// A change must succeed while this much is free.
 const FREE_PERCENT_MIN: u64 = 5;
-/// One file in this many is removed when less is free.
+/// When less is free, one file in this many is removed.
 const REMOVED_PART: u64 = 50;
-/// The contents that must fit when files are replaced at random, of those that fitted when they were written
-/// in order.
+/// The least percentage of the contents of the volume when it was filled in order that must fit while files
+/// are replaced at random.
 const LIVE_PERCENT_MIN: u64 = 40;
 
 /// A file: its number is its name and decides its contents.
@@ -84,7 +84,7 @@ impl Churn {
         1 + self.random.below(most) as usize
     }
 
-    /// Makes a file; `bytes` long.
+    /// Makes a file of this size.
     fn make(&mut self, bytes: usize) -> Result<(), Error> {
         self.made += 1;
         let file = File { number: self.made, bytes };
@@ -195,7 +195,7 @@ fn churn(seed: u64, time: Option<Duration>) {
         changes += 1;
     }
     println!(
-        "seed {seed}: {changes} changes, {} regroupings; at least {least}% of what was there when it was full",
+        "seed {seed}: {changes} changes, {} regroupings; at least {least}% of the first contents",
         churn.regrouped
     );
     assert!(least >= LIVE_PERCENT_MIN, "{least}%: dead contents take the space");

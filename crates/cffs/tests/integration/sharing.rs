@@ -151,7 +151,7 @@ fn a_change_of_a_copy_or_of_its_source_leaves_the_other() {
     is_sound(&device);
 }
 
-/// Contents that are not durable yet are copied: the source may have no place, or another one soon.
+/// Contents that are not durable yet are copied: the source may have no place on the device, or get another.
 #[test]
 fn a_copy_of_changed_contents_has_the_changes() {
     let device = device();
@@ -205,8 +205,8 @@ fn a_cluster_with_all_references_taken_is_copied() {
     }
 }
 
-/// A change in the middle of an extent makes two of one, for which a cluster with all references taken has
-/// none left.
+/// A change in the middle of an extent splits it in two, which takes a reference, and the cluster can have no
+/// more.
 #[test]
 fn files_of_a_cluster_with_all_references_taken_can_change() {
     let device = device();
@@ -376,7 +376,7 @@ fn compaction_keeps_copies_shared() {
 }
 
 #[test]
-fn copies_are_there_after_a_crash_if_they_were_synced() {
+fn synced_copies_survive_a_crash() {
     let device = device();
     let volume = open(&device);
     let sources = sources(&volume, &SIZES);
@@ -397,7 +397,7 @@ fn copies_are_there_after_a_crash_if_they_were_synced() {
     is_sound(&crashed);
 }
 
-/// Files in several directories, in an order that is not that of their names.
+/// Makes files in several directories, not in the order of their names.
 fn tree(volume: Volume) -> Files {
     let files = Files::new(Arc::new(volume));
     for dir in ["/tree", "/tree/z", "/tree/a", "/tree/m"] {

@@ -27,12 +27,12 @@ pub use picture::draw;
 ///
 /// Prints for each directory in how many places its files lie, how many of them lie alone, and how many
 /// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These are
-/// counted, not estimated: the scan is rehearsed by the code that reads for everybody, without reading the
-/// contents. The sums agree with those of a scan by the library. Files that follow each other on the device
-/// are neighbours: how many share their key (mkfs --policy) is printed as well. Of compressed contents, their
-/// size, the size of their clusters, and how much of these is dead or shared are printed. Regrouping frees
-/// the dead contents of clusters of which a quarter or more is dead. A mounted volume is looked at by its
-/// server; everything is made durable first, and what has to become durable waits meanwhile.
+/// counted, not estimated: the code of all reads rehearses the scan, without reading the contents. The sums
+/// agree with those of a scan by the library. Files that follow each other on the device are neighbours: how
+/// many share their key (mkfs --policy) is printed as well. For compressed contents, prints their size, the
+/// size of their clusters, and how much in the clusters is dead or shared. Regrouping frees the dead contents
+/// of clusters of which an eighth or more is dead. The server of a mounted volume makes the report. It makes
+/// everything durable first, and calls that make changes durable wait meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -89,7 +89,7 @@ fn paths_are_printed_without_padding() {
 }
 
 #[test]
-fn the_use_of_clusters_is_told_in_words() {
+fn the_use_of_clusters_is_printed_as_sentences() {
     assert!(compressed(&ClusterUse::default()).is_empty());
     let used = ClusterUse {
         clusters: 200,

@@ -9,7 +9,7 @@ use super::*;
 
 const TOKEN: u64 = 5;
 
-/// Asks for the end of a clone at its third name.
+/// Ends a clone at its third name.
 struct Stopper {
     cloning: Arc<Cloning>,
     seen: Mutex<Vec<Vec<u8>>>,
@@ -53,7 +53,7 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
     ask(source, CloneRequest::From(TOKEN), 0).expect("named");
     ask(root, to(), 7).expect_err("another user's");
     ask(root, to(), 0).expect("begun");
-    ask(root, to(), 0).expect_err("begun already");
+    ask(root, to(), 0).expect_err("it has already begun");
     let begun = Instant::now();
     while cloning.is_running() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it takes too long");
@@ -66,7 +66,7 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
 }
 
 #[test]
-fn requests_survive_the_attribute() {
+fn each_request_can_be_read_back_from_its_attribute() {
     for request in [
         CloneRequest::From(7),
         CloneRequest::Stop(u64::MAX),

@@ -1,4 +1,4 @@
-//! The clusters to which the files of a tree refer: what they save, and what is dead in them.
+//! The clusters to which the files of a tree refer: how much space they save, and how much of them is dead.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::vfs::Volume;
 pub struct ClusterUse {
     /// Clusters to which files of the tree refer.
     pub clusters: u64,
-    /// Those to which other files refer, too. Their dead contents are not known.
+    /// Those of them to which other files refer, too. Their dead contents are not known.
     pub incomplete: u64,
     /// Contents of the tree's files that lie in clusters.
     pub bytes: u64,
@@ -51,7 +51,7 @@ impl Found {
         Ok(())
     }
 
-    /// The use of the clusters. Reads the header of each that no other files refer to.
+    /// The use of the clusters. Reads the header of each cluster to which no other files refer.
     pub fn finish(self, volume: &Volume) -> Result<ClusterUse> {
         let inodes = &volume.writer().inodes;
         let fragment_bytes = u64::from(inodes.layout.fragment_bytes);

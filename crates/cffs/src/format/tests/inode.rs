@@ -100,7 +100,7 @@ fn each_contradiction_is_refused() {
     }
     assert_eq!(refusal(&|i| i.flags = 128.into(), b""), "unknown flags");
     let both = flagged(InodeFlags::COMPRESSION, 0o100_644);
-    assert_eq!(refusal(&both, b""), "to be compressed, and not to be compressed");
+    assert_eq!(refusal(&both, b""), "both flags of compression are set");
     let times = "a time has 1,000,000,000 nanoseconds or more";
     assert_eq!(refusal(&|i| i.atime_nanoseconds = 1_000_000_000.into(), b""), times);
     assert_eq!(refusal(&|i| i.mtime_nanoseconds = 1_000_000_000.into(), b""), times);

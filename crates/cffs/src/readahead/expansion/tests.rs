@@ -68,9 +68,9 @@ fn the_clusters_after_a_file_are_expanded_if_they_are_in_memory() {
     assert_eq!(inodes.cache.read_bytes(), read_before, "the device was not read");
 
     files.iter().for_each(|(ino, _)| volume.fetch(*ino).expect("fetched"));
-    assert!(!clusters.iter().any(expanded), "fetching expands nothing");
+    assert!(!clusters.iter().any(expanded), "a fetch expands nothing");
     let trigger = expand_after(&Survey::new(inodes), &job());
     assert_eq!(trigger, Some(clusters[1 + CLUSTERS_MAX / 2]), "the next job is due in the middle");
     assert!(clusters[1..=CLUSTERS_MAX].iter().all(expanded));
-    assert!(!expanded(&clusters[CLUSTERS_MAX + 1]), "as many as the limit allows");
+    assert!(!expanded(&clusters[CLUSTERS_MAX + 1]), "no more than the limit allows");
 }
