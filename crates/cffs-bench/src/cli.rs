@@ -242,10 +242,6 @@ struct NfsArguments {
     /// The directory into which the packages of nfs-ganesha were unpacked.
     #[arg(long, default_value = "target/tools/ganesha")]
     ganesha: PathBuf,
-    /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in all.
-    /// Without this option, contents are noise, which does not compress.
-    #[arg(long, value_name = "DIRECTORY")]
-    contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
