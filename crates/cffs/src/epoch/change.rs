@@ -4,7 +4,8 @@ use super::EpochWriter;
 use crate::error::{Error, Result};
 use crate::lock::Rule;
 
-/// Epochs that one call waits for before it fails; it takes one or two without other threads.
+/// Epochs that one call waits for before it fails; it takes one or two without other threads, and more if
+/// compactions free space for it.
 const EPOCHS_FORCED_MAX: u32 = 64;
 
 /// Tries to free space for a change that found none; true if a retry may succeed. If that fails as well, the
@@ -49,17 +50,18 @@ impl EpochWriter {
 
     fn retry<T>(&self, run: impl Fn() -> Result<T>, mut hopes: &[Hope<'_>]) -> Result<T> {
         let (mut is_after_epoch, mut is_committed) = (false, false);
-        // Other threads may undo the effect of the epoch, but not forever.
-        for _ in 0..EPOCHS_FORCED_MAX {
+        let mut epochs = 0;
+        loop {
             match run() {
-                Err(Error::EpochNeeded) => {
+                // Other threads may undo the effect of the epoch, but not forever.
+                Err(Error::EpochNeeded) if epochs < EPOCHS_FORCED_MAX => {
                     self.counts.epochs_forced.count();
                     is_after_epoch = true;
                 }
                 Err(Error::NoSpace) if !is_committed && self.may_gain_space() => {
                     is_committed = true;
                 }
-                Err(Error::NoSpace) if gain_space(&mut hopes) => {}
+                Err(Error::NoSpace) if epochs < EPOCHS_FORCED_MAX && gain_space(&mut hopes) => {}
                 other => {
                     if is_after_epoch {
                         self.inodes.note_concerns_unchanged();
@@ -68,8 +70,8 @@ impl EpochWriter {
                 }
             }
             self.commit()?;
+            epochs += 1;
         }
-        Err(Error::EpochNeeded)
     }
 
     fn may_gain_space(&self) -> bool {

@@ -220,10 +220,11 @@ impl<'a> Preparation<'a> {
             let file = vnode.state.read();
             if has_new_contents(&file) && compression.applies_to(file.inode.flags) {
                 let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
-                pages += positions.len() as u64;
-                if pages > pages_max {
-                    break;
+                // Contents that do not fit are written as they are; later files may fit.
+                if pages + positions.len() as u64 > pages_max {
+                    continue;
                 }
+                pages += positions.len() as u64;
                 chosen.push(Chosen { rank: rank(&file), vnode: vnode.clone(), positions });
             }
         }

@@ -522,6 +522,8 @@ impl Volume {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
+        // A change that finds no space frees some. Attributes that are too large need none.
+        xattr::look_at(self.inodes(), &vnode, |known| xattr::check_new(known, name, value, mode))??;
         self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
             xattr::set(inodes, file, name, value, mode)
         })

@@ -86,7 +86,9 @@ impl UrgentCompaction {
                 return Ok(true);
             }
             if walk.pending.is_empty() && walk.dead_part == DEAD_PART_LAST {
+                // Other threads may have changed references meanwhile, but a change does not wait for them.
                 walk.rests_until = Some(Instant::now() + begun.elapsed() * REST_FACTOR);
+                return Ok(false);
             }
         }
     }

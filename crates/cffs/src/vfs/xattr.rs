@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Caller, Volume, XattrMode, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX};
-use crate::inode::{Attributes, Inode, InodeCache, Vnode, VnodeGuard};
+use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
@@ -63,13 +63,7 @@ pub(super) fn set(
     mode: XattrMode,
 ) -> Result<()> {
     inodes.load_attributes(file)?;
-    let exists = file.inode.attributes().has(name);
-    match mode {
-        XattrMode::Create if exists => return Err(Error::Exists),
-        XattrMode::Replace if !exists => return Err(Error::NoAttribute),
-        _ => {}
-    }
-    let total = check_size(&file.inode, name, value)?;
+    let total = check_new(file.inode.attributes(), name, value, mode)?;
     inodes.space().take_xattr_space(file, total)?;
     match name {
         acl::ACCESS => acl::set_access(&mut file.inode, value)?,
@@ -129,9 +123,19 @@ pub fn copy_xattrs(
     source.iter().try_for_each(set)
 }
 
-/// The bytes of all attributes with this one, if that many are allowed, and their names can be listed.
-fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
-    let known = inode.attributes();
+/// The bytes of all attributes with this one, if it may be set, that many are allowed, and their names can be
+/// listed.
+pub(super) fn check_new(
+    known: &Attributes,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<usize> {
+    match mode {
+        XattrMode::Create if known.has(name) => return Err(Error::Exists),
+        XattrMode::Replace if !known.has(name) => return Err(Error::NoAttribute),
+        _ => {}
+    }
     if !known.has(name) && !is_acl(name) {
         let others = known.names().filter(|name| !is_acl(name));
         let listed: usize = others.map(|name| name.len() + 1).sum();
