@@ -136,3 +136,22 @@ fn times_go_far_beyond_those_of_32_bits() {
         }
     });
 }
+
+/// Regression: attributes that are too large were taken for a lack of space, so each attempt wrote an epoch and
+/// looked for space to free.
+#[test]
+fn attributes_that_are_too_large_write_no_epoch() {
+    let set = |volume: &Volume| {
+        let ino = sample::make(volume, ROOT, b"file", NewKind::Regular).unwrap();
+        let value = vec![7; 60_000];
+        let epochs = volume.stats().epochs;
+        let refused = (0..100).find_map(|number| {
+            let name = format!("user.{number}");
+            let mode = XattrMode::Any;
+            volume.set_xattr(&Caller::ROOT, ino, name.as_bytes(), &value, mode).err()
+        });
+        assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+        assert_eq!(volume.stats().epochs, epochs);
+    };
+    on_each_kind(set, |_| ());
+}
