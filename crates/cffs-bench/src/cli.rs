@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use cffs_bench::compare::Plan;
 use cffs_bench::disk::{Profile, Stroke};
@@ -386,10 +387,11 @@ impl NfsArguments {
     }
 }
 
-/// Set by the first SIGINT or SIGTERM; a second one ends the process at once.
+/// Set by the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once. A process that serves a
+/// disk must not simply die: what is mounted on the disk would wait for it.
 fn interrupt() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
             .context("hear signals")?;
