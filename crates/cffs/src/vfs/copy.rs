@@ -133,6 +133,8 @@ impl<'a> Copying<'a> {
         if flags.contains(InodeFlags::NO_COMPRESS) {
             return Ok(0);
         }
+        // Before the contents change: if it failed afterwards, new contents would have the capabilities.
+        self.drop_capability(&target)?;
         let bytes = self.volume.change(|names| {
             let writer = names.inodes.writer();
             let lent = {
@@ -156,7 +158,6 @@ impl<'a> Copying<'a> {
         })?;
         if bytes > 0 {
             self.volume.calls.writes.count();
-            self.drop_capability(&target)?;
         }
         Ok(bytes)
     }
