@@ -64,6 +64,9 @@ impl Clone {
     /// Makes the clone.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if image::location(&self.from)?.is_some() || image::location(&self.to)?.is_some() {
+            if self.json {
+                bail!("--json prints the counts of a copied tree, and a version has none");
+            }
             versions::clone(&place(&self.from)?, &place(&self.to)?)
                 .with_context(|| self.from.display().to_string())?;
             return Ok(ExitCode::SUCCESS);

@@ -26,7 +26,14 @@ mod tests;
 
 const ATTRIBUTE: &str = "system.cffs.clone";
 /// The server keeps the status of at most this many clones: those under way, and the last ones that ended.
-const CLONES_MAX: usize = 16;
+const CLONES_MAX: usize = 64;
+/// The most of them that belong to one user.
+const CLONES_OF_USER_MAX: usize = 8;
+/// The longest failure in a status: a path of the longest length, escaped, and a reason. It fits in the
+/// attribute.
+const FAILURE_CHARS_MAX: usize = 20_000;
+
+const UNKNOWN: Error = Error::Invalid("no source of a clone was named");
 
 /// A request about a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +69,7 @@ impl CloneRequest {
         let (verb, token, name) = (words.next(), words.next(), words.next());
         let token = token.and_then(|token| std::str::from_utf8(token).ok()?.parse().ok());
         let request = match (verb, token, name) {
+            (_, _, Some(b"." | b"..")) => None,
             (Some(b"from"), Some(token), None) => Some(CloneRequest::From(token)),
             (Some(b"to"), Some(token), Some(name)) => Some(CloneRequest::To(token, name.to_vec())),
             (Some(b"stop"), Some(token), None) => Some(CloneRequest::Stop(token)),
@@ -133,18 +141,17 @@ impl Cloning {
                 self.add(Clone { token, uid: user.uid, source, status, stop })
             }
             CloneRequest::Stop(token) => {
-                self.find(token, user.uid)?.stop.store(true, Ordering::Release);
+                // Root may end the clones of others.
+                let is_stopped = |clone: &&Arc<Clone>| {
+                    clone.token == token && (user.uid == 0 || clone.uid == user.uid)
+                };
+                let clones = self.lock();
+                let clone = clones.iter().find(is_stopped).ok_or(UNKNOWN)?;
+                clone.stop.store(true, Ordering::Release);
                 Ok(())
             }
             CloneRequest::To(token, name) => {
-                let clone = self.find(token, user.uid)?;
-                {
-                    let mut status = clone.status();
-                    if status.stage != Stage::Never {
-                        return Err(Error::Invalid("the clone has already begun"));
-                    }
-                    status.stage = Stage::Running;
-                }
+                let clone = self.begin(token, user.uid)?;
                 let status = Arc::clone(&clone);
                 let run =
                     move |volume: &Arc<Volume>| clone.run(volume, ino, &name, &user, &*observer);
@@ -167,26 +174,48 @@ impl Cloning {
         self.lock().iter().any(|clone| clone.status().stage == Stage::Running)
     }
 
+    /// Adds a clone, and removes the oldest one that is not running if there are too many: one of the same
+    /// user if possible.
     fn add(&self, clone: Clone) -> Result<()> {
         let mut clones = self.lock();
-        if clones.len() == CLONES_MAX {
-            let is_over = |clone: &Arc<Clone>| clone.status().stage != Stage::Running;
-            let oldest = clones.iter().position(is_over);
+        let is_own = |other: &Arc<Clone>| other.uid == clone.uid;
+        let own = clones.iter().filter(|other| is_own(other)).count();
+        if own == CLONES_OF_USER_MAX || clones.len() == CLONES_MAX {
+            let is_idle = |other: &Arc<Clone>| other.status().stage != Stage::Running;
+            let oldest = match clones.iter().position(|other| is_own(other) && is_idle(other)) {
+                None if own < CLONES_OF_USER_MAX => clones.iter().position(is_idle),
+                oldest => oldest,
+            };
             clones.remove(oldest.ok_or(Error::Invalid("too many clones are under way"))?);
         }
         clones.push_back(Arc::new(clone));
         Ok(())
     }
 
-    fn find(&self, token: u64, uid: u32) -> Result<Arc<Clone>> {
+    /// Marks a clone as running, while the list is locked: [`Cloning::add`] removes none that runs.
+    fn begin(&self, token: u64, uid: u32) -> Result<Arc<Clone>> {
         let clones = self.lock();
-        let found = clones.iter().find(|clone| clone.token == token && clone.uid == uid);
-        found.cloned().ok_or(Error::Invalid("no source of a clone was named"))
+        let clone = find(&clones, token, uid)?;
+        let mut status = clone.status();
+        if status.stage != Stage::Never {
+            return Err(Error::Invalid("the clone has already begun"));
+        }
+        status.stage = Stage::Running;
+        Ok(Arc::clone(clone))
+    }
+
+    fn find(&self, token: u64, uid: u32) -> Result<Arc<Clone>> {
+        find(&self.lock(), token, uid).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Clone>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn find(clones: &VecDeque<Arc<Clone>>, token: u64, uid: u32) -> Result<&Arc<Clone>> {
+    let found = clones.iter().find(|clone| clone.token == token && clone.uid == uid);
+    found.ok_or(UNKNOWN)
 }
 
 impl Clone {
@@ -204,7 +233,8 @@ impl Clone {
             Ok(cloned) => (status.stage, status.cloned) = (Stage::Done, cloned),
             Err(CloneError::Ended) => status.stage = Stage::Stopped,
             Err(error) => {
-                (status.stage, status.failure) = (Stage::Stopped, Some(error.to_string()));
+                let failure = error.to_string().chars().take(FAILURE_CHARS_MAX).collect();
+                (status.stage, status.failure) = (Stage::Stopped, Some(failure));
             }
         }
     }

@@ -12,13 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::without_privileges;
 use super::{DirItem, Node};
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
 use crate::vfs::{Caller, Volume, copy_xattrs};
 
 const ACL: &[u8] = b"system.posix_acl_access";
+/// The longest path below the source. It also limits the memory of the directories that wait to be filled.
+const PATH_BYTES_MAX: usize = 4096;
+/// A directory has at most this many above it, unless damage made them a loop.
+const PARENTS_MAX: u32 = 1 << 20;
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 
@@ -94,8 +98,8 @@ struct Clone<'a> {
     caller: &'a Caller<'a>,
     may: &'a May<'a>,
     watch: &'a mut CloneWatch<'a>,
-    /// The copy of each file with several names.
-    first_names: HashMap<InodeNo, Node>,
+    /// The copy of each file with several names, by the number and the generation of the file.
+    first_names: HashMap<(InodeNo, u32), Node>,
     /// The copy of the source itself.
     top: Option<InodeNo>,
     cloned: Cloned,
@@ -109,7 +113,8 @@ struct Clone<'a> {
 ///
 /// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
 /// [`Error::NotPermitted`] if the caller may not make names in `dir`, for a file that it may not read, and
-/// for a device if it is not root. The files that were made before the failure stay.
+/// for a device if it is not root; [`Error::NameTooLong`] if a path below the source has more than 4096 bytes;
+/// [`Error::Stale`] for a file that was removed meanwhile. The files that were made before the failure stay.
 pub fn clone_tree<'a>(
     caller: &'a Caller<'a>,
     may: &'a May<'a>,
@@ -138,7 +143,7 @@ impl Clone<'_> {
     fn check(&self, source: &Node, dir: &Node) -> Result<()> {
         self.check_may(&dir.attr()?, Need::Change)?;
         let mut above = dir.ino();
-        loop {
+        for _ in 0..PARENTS_MAX {
             if above == source.ino() {
                 return Err(Error::Invalid("a tree cannot be cloned into itself"));
             }
@@ -147,6 +152,7 @@ impl Clone<'_> {
             }
             above = self.volume.parent(above)?;
         }
+        Err(Corruption::Loop { ino: above }.into())
     }
 
     fn check_may(&self, attr: &Attr, need: Need) -> Result<()> {
@@ -167,11 +173,17 @@ impl Clone<'_> {
         while let Some(task) = tasks.pop() {
             let failed = |error| CloneError::Failed { path: task.path.clone(), error };
             let mut found = Vec::new();
+            // It may have changed since its copy was made.
+            let attr = task.source.attr().map_err(failed)?;
+            self.check_may(&attr, Need::List).map_err(failed)?;
             for DirItem { name, attr } in task.source.entries().map_err(failed)? {
                 // The copy may have been moved into its source.
                 if Some(attr.ino) != self.top {
                     let separator = if task.path.is_empty() { &b""[..] } else { b"/" };
                     let path = [&task.path, separator, &name].concat();
+                    if path.len() > PATH_BYTES_MAX {
+                        return Err(failed(Error::NameTooLong));
+                    }
                     found.extend(self.entry(&path, &attr, &task.target, &name)?);
                 }
             }
@@ -183,23 +195,30 @@ impl Clone<'_> {
         Ok(())
     }
 
-    /// Clones one file. Only makes a directory, and returns it to be filled.
+    /// Clones one file that was listed. Only makes a directory, and returns it to be filled.
     fn entry(
         &mut self,
         path: &[u8],
-        attr: &Attr,
+        listed: &Attr,
         dir: &Node,
         name: &[u8],
     ) -> Result<Option<Task>, CloneError> {
         let failed = |error| CloneError::Failed { path: path.to_vec(), error };
+        let source = dir.find(listed.ino).map_err(failed)?;
+        // The file may have changed since it was listed, and its number may be that of another one.
+        let attr = &source.attr().map_err(failed)?;
+        if (attr.generation, attr.file_type) != (listed.generation, listed.file_type) {
+            return Err(failed(Error::Stale));
+        }
         let is_dir = attr.file_type == FileType::Directory;
-        if let Some(first) = self.first_names.get(&attr.ino) {
+        let identity = (attr.ino, attr.generation);
+        if let Some(first) = self.first_names.get(&identity) {
             let ino = dir.link(first, name).map_err(failed)?.ino();
             self.cloned.hard_links += 1;
             self.step(CloneStep::Entry(dir.ino(), name, ino))?;
             return Ok(None);
         }
-        let (source, target) = self.make(attr, dir, name).map_err(failed)?;
+        let target = self.make(attr, dir, name).map_err(failed)?;
         self.top.get_or_insert(target.ino());
         if !is_dir {
             if attr.file_type == FileType::Regular {
@@ -219,14 +238,13 @@ impl Clone<'_> {
             return Ok(Some(Task { path: path.to_vec(), source, target }));
         }
         if attr.nlink > 1 {
-            self.first_names.insert(attr.ino, target);
+            self.first_names.insert(identity, target);
         }
         Ok(None)
     }
 
-    /// Makes the copy of a file, which only the caller may use until it is complete. Returns source and copy.
-    fn make(&self, attr: &Attr, dir: &Node, name: &[u8]) -> Result<(Node, Node)> {
-        let source = dir.find(attr.ino)?;
+    /// Makes the copy of a file, which only the caller may use until it is complete.
+    fn make(&self, attr: &Attr, dir: &Node, name: &[u8]) -> Result<Node> {
         let target;
         let is_root = self.caller.uid == 0;
         let kind = match attr.file_type {
@@ -251,7 +269,7 @@ impl Clone<'_> {
         let Caller { uid, gid, .. } = *self.caller;
         let new = NewFile { kind, permissions: 0o700, uid, gid, times: None };
         let made = self.volume.make(self.caller, dir.ino(), name, &new)?;
-        Ok((source, Node::adopt(self.volume, &made)))
+        Ok(Node::adopt(self.volume, &made))
     }
 
     fn contents(&mut self, path: &[u8], attr: &Attr, target: &Node) -> Result<(), CloneError> {

@@ -159,7 +159,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(Error::NameTooLong);
     }
-    if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) {
+    if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {
         return Err(Error::Invalid("not the name of a file"));
     }
     Ok(())

@@ -161,9 +161,8 @@ impl Reference {
     pub fn check_name(name: &[u8]) -> Result<(), Kind> {
         match name {
             name if name.len() > 255 => Err(Kind::NameTooLong),
-            name if name.is_empty() || name.contains(&b'/') || name.contains(&0) => {
-                Err(Kind::Invalid)
-            }
+            b"" | b"." | b".." => Err(Kind::Invalid),
+            name if name.contains(&b'/') || name.contains(&0) => Err(Kind::Invalid),
             _ => Ok(()),
         }
     }

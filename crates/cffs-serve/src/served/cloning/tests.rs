@@ -83,7 +83,17 @@ fn each_request_can_be_read_back_from_its_attribute() {
 
 #[test]
 fn other_values_are_refused() {
-    for value in [&b""[..], b"from", b"from x", b"to 1", b"from 1 name", b"begin 1", b"stop -1"] {
+    for value in [
+        &b""[..],
+        b"from",
+        b"from x",
+        b"to 1",
+        b"to 1 .",
+        b"to 1 ..",
+        b"from 1 name",
+        b"begin 1",
+        b"stop -1",
+    ] {
         let read = CloneRequest::from_attribute(b"system.cffs.clone", value);
         assert!(read.expect("of a clone").is_err(), "{}", value.escape_ascii());
     }

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, lgetxattr, lsetxattr, open, setxattr,
-    statvfs,
+    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, open,
+    setxattr, statvfs,
 };
 use rustix::io::Errno;
 use rustix::ioctl;
@@ -156,8 +156,10 @@ impl CloneAtServer {
     pub fn begin(source: &Path, directory: &Path, name: &[u8]) -> Result<CloneAtServer, AskError> {
         let token = random()?;
         let clone = CloneAtServer { token, directory: directory.to_owned() };
-        clone.request(source, CloneRequest::From(token))?;
-        clone.request(directory, CloneRequest::To(token, name.to_vec()))?;
+        let from = CloneRequest::From(token).to_value();
+        lsetxattr(source, CloneRequest::NAME, &from, XattrFlags::empty())
+            .map_err(AskError::from_errno)?;
+        clone.request(&CloneRequest::To(token, name.to_vec()))?;
         Ok(clone)
     }
 
@@ -165,18 +167,18 @@ impl CloneAtServer {
     pub fn status(&self) -> Result<CloneStatus, AskError> {
         let mut value = vec![0; VALUE_BYTES_MAX];
         let name = CloneRequest::status_name(self.token);
-        let len = lgetxattr(&self.directory, name, &mut value).map_err(AskError::from_errno)?;
+        let len = getxattr(&self.directory, name, &mut value).map_err(AskError::from_errno)?;
         serde_json::from_slice(&value[..len]).map_err(|_| AskError::NotMounted)
     }
 
     /// Ends the clone early.
     pub fn stop(&self) -> Result<(), AskError> {
-        self.request(&self.directory, CloneRequest::Stop(self.token))
+        self.request(&CloneRequest::Stop(self.token))
     }
 
-    fn request(&self, path: &Path, request: CloneRequest) -> Result<(), AskError> {
+    fn request(&self, request: &CloneRequest) -> Result<(), AskError> {
         let (name, value) = (CloneRequest::NAME, request.to_value());
-        lsetxattr(path, name, &value, XattrFlags::empty()).map_err(AskError::from_errno)
+        setxattr(&self.directory, name, &value, XattrFlags::empty()).map_err(AskError::from_errno)
     }
 }
 
