@@ -196,10 +196,36 @@ fn a_clone_that_is_impossible_is_refused() {
     assert_eq!(fs::read_dir(&tree).expect("listed").count(), 2);
     succeed(scratch.cffs(["clone", "-q"]).arg(tree.join("file")).arg(tree.join("one")));
     assert_eq!(fs::read(tree.join("one")).expect("read"), b"contents");
+    let said = fail(1, &mut scratch.cffs(["clone", "--json", "s3://b/t@version", "s3://b/new"]));
+    assert!(said.contains("--json prints the counts of a copied tree"), "{said}");
     scratch.umount();
     scratch.mount("ro");
     refused(tree.join("a"), tree.join("c"), "ead-only");
     scratch.umount();
+}
+
+/// Regression: the link itself was asked, which lies in another file system or has no such attribute.
+#[test]
+fn a_copy_is_made_in_a_directory_that_a_symbolic_link_names() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = mounted();
+    let tree = scratch.mountpoint();
+    fs::create_dir(tree.join("dir")).expect("made");
+    fs::write(tree.join("file"), b"contents").expect("written");
+    let outside = scratch.path().join("outside");
+    symlink(tree.join("dir"), &outside).expect("linked");
+    symlink("dir", tree.join("inside")).expect("linked");
+    for (link, name) in [(outside, "1"), (tree.join("inside"), "2")] {
+        succeed(scratch.cffs(["clone", "-q"]).arg(tree.join("file")).arg(link.join(name)));
+        assert_eq!(fs::read(tree.join("dir").join(name)).expect("read"), b"contents");
+    }
+    // A link at the end of the source is copied itself.
+    succeed(scratch.cffs(["clone", "-q"]).arg(tree.join("inside")).arg(tree.join("dir/3")));
+    assert_eq!(fs::read_link(tree.join("dir/3")).expect("a link"), Path::new("dir"));
+    scratch.umount();
+    scratch.assert_clean();
 }
 
 /// The server reads with the rights of the user, who owns the copy.

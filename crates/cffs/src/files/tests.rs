@@ -15,6 +15,7 @@ use crate::mkfs::{self, MkfsOptions};
 use crate::vfs::Volume;
 use crate::vfs::types::OpenOptions;
 
+mod cloning;
 mod failing;
 mod outside;
 

@@ -4,7 +4,7 @@ use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::format::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, SetAttr, SetTime, Volume, XattrMode};
+use cffs::vfs::{Caller, NewKind, RenameMode, SetAttr, SetTime, Volume, XattrMode};
 
 use crate::golden::sample;
 
@@ -73,6 +73,32 @@ fn the_limits_of_names_targets_and_attributes_hold() {
         assert_eq!(volume.xattr(ino, b"user.d").unwrap().len(), 65_000);
         let link = volume.lookup(ROOT, b"link").unwrap().ino;
         assert_eq!(volume.read_link(link).unwrap(), target);
+    });
+}
+
+/// Regression: they were accepted, and then the sector with such a name was refused as damaged.
+#[test]
+fn a_dot_and_two_dots_are_no_names() {
+    let refused = |what: &str, result: Result<(), Error>| {
+        assert!(matches!(result, Err(Error::Invalid(_))), "{what}: {result:?}");
+    };
+    let make = |volume: &Volume| {
+        let ino = sample::make(volume, ROOT, b"file", NewKind::Regular).unwrap();
+        for name in [&b"."[..], b".."] {
+            for kind in [NewKind::Regular, NewKind::Directory, NewKind::Symlink(b"file")] {
+                refused("make", sample::make(volume, ROOT, name, kind).map(drop));
+            }
+            refused("link", volume.link(ino, ROOT, name).map(drop));
+            for mode in [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange] {
+                let renamed = volume.rename(&Caller::ROOT, ROOT, b"file", ROOT, name, mode);
+                refused("rename", renamed.map(drop));
+            }
+        }
+        sample::make(volume, ROOT, b"...", NewKind::Regular).unwrap();
+    };
+    on_each_kind(make, |volume| {
+        volume.lookup(ROOT, b"file").unwrap();
+        volume.lookup(ROOT, b"...").unwrap();
     });
 }
 

@@ -15,7 +15,7 @@ use cffs::vfs::{
 
 use crate::clusters::{ROOT, device, device_of, free_bytes, is_sound, open, read, text, write};
 use crate::golden::listing;
-use crate::setup::{FILE, Random, recover};
+use crate::setup::{DIRECTORY, FILE, Random, recover};
 
 const PAGE: u64 = 4096;
 
@@ -468,6 +468,71 @@ fn a_clone_that_is_ended_leaves_what_it_has_made() {
     let failed = clone_tree(&Caller::ROOT, &may, &source, &root, b"other", watch);
     assert_eq!(failed.expect_err("refused").to_string(), "9: operation not permitted");
     drop((source, root));
+    files.close().expect("closed");
+    is_sound(&device);
+}
+
+/// Clones `/tree` to `/copy` for a caller that may use what its owner may read. Calls `change` with each entry
+/// that was made.
+fn clone_while(files: &Files, mut change: impl FnMut(&[u8])) -> Result<Cloned, CloneError> {
+    let (source, root) = (files.node("/tree").expect("found"), files.node("/").expect("found"));
+    let may = |attr: &Attr, _: Option<&[u8]>, need: Need| {
+        need == Need::Change || attr.permissions & 0o400 != 0
+    };
+    let mut watch = |step: CloneStep<'_>, _: &Cloned| {
+        if let CloneStep::Entry(_, name, _) = step {
+            change(name);
+        }
+        ControlFlow::Continue(())
+    };
+    clone_tree(&Caller::ROOT, &may, &source, &root, b"copy", &mut watch)
+}
+
+/// Regression: the attributes that were listed decided, and files were read that had become private.
+#[test]
+fn a_clone_reads_no_file_and_lists_no_directory_that_has_become_private() {
+    // The file is the next after the entry at which it changes. The directory has been made by then, and is
+    // listed after all entries of the tree were made.
+    for (private, change_at) in [("1", b"9"), ("a", b"m")] {
+        let device = device();
+        let files = tree(open(&device));
+        let ino = files.stat(format!("/tree/{private}")).expect("found").ino;
+        let cloned = clone_while(&files, |name| {
+            if name == change_at {
+                let changes = SetAttr { permissions: Some(0o077), ..SetAttr::default() };
+                files.volume().set_attr(&Caller::ROOT, ino, &changes).expect("changed");
+            }
+        });
+        let said = cloned.expect_err("refused").to_string();
+        assert_eq!(said, format!("{private}: operation not permitted"));
+        let copied: Vec<_> = names(&files, "/copy").into_iter().map(|(path, _)| path).collect();
+        assert_eq!(copied.contains(&"/copy/a".to_owned()), private == "a", "{copied:?}");
+        files.close().expect("closed");
+        is_sound(&device);
+    }
+}
+
+/// Regression: the directories that waited to be filled took memory quadratic in the depth.
+#[test]
+fn a_clone_ends_at_a_path_that_is_too_long() {
+    let device = device();
+    let files = tree(open(&device));
+    let volume = files.volume();
+    let name = [b'd'; 200];
+    let mut dir = find(volume, "tree");
+    // 20 names and the separators are 4019 bytes.
+    for depth in 1..=21 {
+        let made = volume.make(&Caller::ROOT, dir, &name, &DIRECTORY).expect("made").ino;
+        volume.release(made, 1);
+        dir = made;
+        if depth == 20 {
+            let cloned = files.clone_tree("/tree", "/first").expect("cloned");
+            assert_eq!(cloned.directories, 24);
+        }
+    }
+    let failed = files.clone_tree("/tree", "/second").expect_err("too long").to_string();
+    assert!(failed.ends_with("file name too long"), "{failed}");
+    assert!(failed.len() > 4000, "{failed}");
     files.close().expect("closed");
     is_sound(&device);
 }

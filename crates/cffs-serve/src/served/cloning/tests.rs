@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 use cffs::clock::TestClock;
 use cffs::device::MemoryDevice;
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::vfs::OpenOptions;
+use cffs::vfs::types::{NewFile, NewKind};
+use cffs::vfs::{Caller, OpenOptions};
 
 use super::*;
 
@@ -63,6 +64,72 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
     assert_eq!((status.stage, status.failure), (Stage::Stopped, None));
     assert_eq!(files.read_dir("/copy").expect("listed").len(), 2);
     cloning.status(TOKEN, 7).expect_err("another user's");
+    // Root may end the clones of others, and only root may.
+    ask(source, CloneRequest::From(9), 7).expect("named");
+    let is_stopped = || cloning.find(9, 7).expect("known").stop.load(Ordering::Acquire);
+    ask(root, CloneRequest::Stop(9), 8).expect_err("another user's");
+    assert!(!is_stopped());
+    ask(root, CloneRequest::Stop(9), 0).expect("by root");
+    assert!(is_stopped());
+}
+
+fn add(cloning: &Cloning, token: u64, uid: u32) -> Result<()> {
+    let (status, stop) = Default::default();
+    cloning.add(Clone { token, uid, source: (InodeNo::ROOT, 0), status, stop })
+}
+
+/// Regression: a user could remove the clones of others, and take all places.
+#[test]
+fn a_user_removes_its_own_clones_first_and_has_a_limit() {
+    let cloning = Cloning::default();
+    let most = CLONES_OF_USER_MAX as u64;
+    add(&cloning, 100, 8).expect("added");
+    for token in 0..=most {
+        add(&cloning, token, 7).expect("added");
+    }
+    cloning.status(100, 8).expect("it stays");
+    cloning.status(0, 7).expect_err("its place was needed");
+    for token in 1..=most {
+        cloning.begin(token, 7).expect("it stays");
+    }
+    add(&cloning, 50, 7).expect_err("all of the user's are running");
+    add(&cloning, 101, 8).expect("another user's");
+    // With many users, the oldest that is not running makes room.
+    let others = CLONES_MAX as u64 - most - 2;
+    for number in 0..others {
+        add(&cloning, 0, 1000 + number as u32).expect("added");
+    }
+    add(&cloning, 0, 9).expect("added");
+    cloning.status(100, 8).expect_err("its place was needed");
+    cloning.status(101, 8).expect("it stays");
+    assert_eq!(cloning.lock().len(), CLONES_MAX);
+}
+
+#[test]
+fn the_longest_failure_fits_in_the_attribute() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let clock = Arc::new(TestClock::default());
+    let files =
+        Files::new(Arc::new(cffs::open(device, clock, OpenOptions::default()).expect("opened")));
+    let (volume, name) = (files.volume(), [1; 255]);
+    let (kind, times) = (NewKind::Directory, None);
+    let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times };
+    let mut dirs = vec![InodeNo::ROOT];
+    for _ in 0..18 {
+        let dir = dirs[dirs.len() - 1];
+        dirs.push(volume.make(&Caller::ROOT, dir, &name, &new).expect("made").ino);
+    }
+    let source = (dirs[1], volume.attr(dirs[1]).expect("there").generation);
+    let (status, stop) = Default::default();
+    let clone = Clone { token: TOKEN, uid: 0, source, status, stop };
+    let observer = Stopper { cloning: Arc::default(), seen: Mutex::new(vec![Vec::new(); 3]) };
+    clone.run(volume, InodeNo::ROOT, b"copy", &user(0), &observer);
+    let status = clone.status().clone();
+    let value = serde_json::json!(status).to_string();
+    assert!((20_000..64 << 10).contains(&value.len()), "{} bytes", value.len());
+    let failure = status.failure.expect("failed");
+    assert!(failure.ends_with(": file name too long"), "{failure}");
 }
 
 #[test]
