@@ -388,7 +388,7 @@ impl NfsArguments {
 }
 
 /// Set by the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once. A process that serves a
-/// disk must not simply die: what is mounted on the disk would wait for it.
+/// disk must not simply die: a file system on the disk would wait for it.
 fn interrupt() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

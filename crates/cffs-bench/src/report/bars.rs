@@ -221,6 +221,36 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }
 
+impl Figure {
+    fn unit(self) -> String {
+        match self {
+            OverBestPeer => String::from("× best peer"),
+            JournalDeviceOverBestPeer => format!("{}, × best peer", Peer::CffsJournalDevice),
+            FilesPerSec => String::from("files/s"),
+            FlushesPerFile => String::from("flushes per file, at most"),
+            JournalHomeShare => {
+                String::from("part of the device's time for bringing the journal home, at most")
+            }
+            OverNoJournal => String::from("the time without a journal, at most"),
+            Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
+            Over(peer) => format!("× {peer}"),
+            OverPinned(peer) => format!("{peer}, × the same pinned to a core"),
+            LibraryOverExt4 => String::from("library, × ext4"),
+            OverPlain => String::from("× all techniques off"),
+            RequestsUnderPlain => String::from("× fewer requests than all techniques off"),
+            MegabytesPerSec => String::from("MB/s"),
+            CompressedMegabytesPerSec => String::from("compressed, MB/s"),
+            CompressedOverBestPlain => {
+                String::from("compressed, × the best that does not compress")
+            }
+            CompressedOver(peer) => format!("compressed, × {peer}"),
+            OfLimit => String::from("of the device's bandwidth"),
+            OfLargeFile => String::from("of large-file bandwidth"),
+            RequestsPerFile => String::from("requests per file, at most"),
+        }
+    }
+}
+
 impl Bar {
     fn judge(&self, summary: &Summary) -> Option<Verdict> {
         let &Bar(workload, phase, figure, goal) = self;
@@ -261,31 +291,6 @@ impl Bar {
             }
             RequestsPerFile => ours.requests_per_file?,
         };
-        let unit = match figure {
-            OverBestPeer => String::from("× best peer"),
-            JournalDeviceOverBestPeer => format!("{}, × best peer", Peer::CffsJournalDevice),
-            FilesPerSec => String::from("files/s"),
-            FlushesPerFile => String::from("flushes per file, at most"),
-            JournalHomeShare => {
-                String::from("part of the device's time for bringing the journal home, at most")
-            }
-            OverNoJournal => String::from("the time without a journal, at most"),
-            Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
-            Over(peer) => format!("× {peer}"),
-            OverPinned(peer) => format!("{peer}, × the same pinned to a core"),
-            LibraryOverExt4 => String::from("library, × ext4"),
-            OverPlain => String::from("× all techniques off"),
-            RequestsUnderPlain => String::from("× fewer requests than all techniques off"),
-            MegabytesPerSec => String::from("MB/s"),
-            CompressedMegabytesPerSec => String::from("compressed, MB/s"),
-            CompressedOverBestPlain => {
-                String::from("compressed, × the best that does not compress")
-            }
-            CompressedOver(peer) => format!("compressed, × {peer}"),
-            OfLimit => String::from("of the device's bandwidth"),
-            OfLargeFile => String::from("of large-file bandwidth"),
-            RequestsPerFile => String::from("requests per file, at most"),
-        };
         let fuse_limit = match figure {
             OverBestPeer => other(Peer::Null).and_then(|null| null.ratio_to_best),
             Over(peer) if peer.is_mainstream() => {
@@ -299,7 +304,7 @@ impl Bar {
             matches!(figure, RequestsPerFile | FlushesPerFile | JournalHomeShare | OverNoJournal);
         let met = if small { measured <= goal } else { measured >= goal };
         Some(Verdict {
-            bar: format!("{}: {phase}, {unit}", workload.name()),
+            bar: format!("{}: {phase}, {}", workload.name(), figure.unit()),
             goal,
             measured,
             met,

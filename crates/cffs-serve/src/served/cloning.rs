@@ -265,9 +265,13 @@ impl Clone {
         };
         let caller = user.caller(None);
         let mut watch = |step: CloneStep<'_>, cloned: &Cloned| {
-            if let CloneStep::Entry(dir, name, ino) = step {
-                observer.changed(Change::Name(dir, name));
-                observer.changed(Change::Contents(ino, 0, None));
+            match step {
+                CloneStep::Entry(dir, name, ino) => {
+                    observer.changed(Change::Name(dir, name));
+                    observer.changed(Change::Contents(ino, 0, None));
+                }
+                CloneStep::Directory(ino) => observer.changed(Change::Attributes(ino)),
+                CloneStep::Contents => {}
             }
             self.status().cloned = *cloned;
             match self.stop.load(Ordering::Acquire) {

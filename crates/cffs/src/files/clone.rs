@@ -62,6 +62,8 @@ pub struct Cloned {
 pub enum CloneStep<'a> {
     /// A file was made, or changed: its directory, its name and its inode.
     Entry(InodeNo, &'a [u8], InodeNo),
+    /// A directory is complete, and has its mode and times.
+    Directory(InodeNo),
     /// Contents were copied.
     Contents,
 }
@@ -113,8 +115,8 @@ struct Clone<'a> {
 ///
 /// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
 /// [`Error::NotPermitted`] if the caller may not make names in `dir`, for a file that it may not read, and
-/// for a device if it is not root; [`Error::NameTooLong`] if a path below the source has more than 4096 bytes;
-/// [`Error::Stale`] for a file that was removed meanwhile. The files that were made before the failure stay.
+/// for a device if it is not root; [`Error::NameTooLong`] if a path below the source is longer than 4096
+/// bytes; [`Error::Stale`] for a file that was removed meanwhile. The files that were made before the failure stay.
 pub fn clone_tree<'a>(
     caller: &'a Caller<'a>,
     may: &'a May<'a>,
@@ -190,6 +192,7 @@ impl Clone<'_> {
             // Making the entries changes the times of the directory, so these are set last.
             let attr = task.source.attr().map_err(failed)?;
             self.attributes(&attr, &task.target).map_err(failed)?;
+            self.step(CloneStep::Directory(task.target.ino()))?;
             tasks.extend(found.into_iter().rev());
         }
         Ok(())

@@ -163,8 +163,8 @@ fn times_go_far_beyond_those_of_32_bits() {
     });
 }
 
-/// Regression: attributes that are too large were taken for a lack of space, so each attempt wrote an epoch and
-/// looked for space to free.
+/// Regression: attributes that are too large were taken for a lack of space, so each attempt wrote an epoch
+/// and compacted clusters.
 #[test]
 fn attributes_that_are_too_large_write_no_epoch() {
     let set = |volume: &Volume| {

@@ -472,8 +472,8 @@ fn a_clone_that_is_ended_leaves_what_it_has_made() {
     is_sound(&device);
 }
 
-/// Clones `/tree` to `/copy` for a caller that may use what its owner may read. Calls `change` with each entry
-/// that was made.
+/// Clones `/tree` to `/copy` for a caller that may use what its owner may read. Calls `change` with each new
+/// entry.
 fn clone_while(files: &Files, mut change: impl FnMut(&[u8])) -> Result<Cloned, CloneError> {
     let (source, root) = (files.node("/tree").expect("found"), files.node("/").expect("found"));
     let may = |attr: &Attr, _: Option<&[u8]>, need: Need| {
