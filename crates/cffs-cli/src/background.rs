@@ -18,7 +18,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,11 +51,18 @@ fn role() -> Role {
     }
 }
 
+/// The path by which this program can be started again. An upgrade may replace its file at any time; then the
+/// kernel still knows the old one.
+pub fn program() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
+}
+
 /// Starts this command again in another role, its standard output a pipe.
 fn again(role: &str) -> anyhow::Result<Child> {
     // Otherwise a lock of the caller would be held, and a pipe kept open, while the volume is served.
     keep_descriptors_from_children().context("closing the caller's descriptors")?;
-    let program = std::env::current_exe().context("finding the program itself")?;
+    let program = program().context("finding the program itself")?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);
     if let Some(name) = arguments.next() {

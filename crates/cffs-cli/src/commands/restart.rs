@@ -9,8 +9,8 @@ use cffs_serve::fuse::{self, restart::FILL_COMMAND};
 use cffs_serve::served::control;
 use clap::Args;
 
-use crate::names;
 use crate::output::say;
+use crate::{background, names};
 
 /// Replace the program that serves a mounted volume, without unmounting
 ///
@@ -82,7 +82,7 @@ impl FillRequests {
             fuse::make_requests(&self.directory, &self.cores)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(background::program()?);
         command.arg(FILL_COMMAND).arg("--now").arg(&self.directory);
         command.args(self.cores.iter().map(|(core, count)| format!("{core}:{count}")));
         command.process_group(0).spawn()?;

@@ -39,6 +39,25 @@ fn a_mount_keeps_what_is_written() {
     scratch.umount();
 }
 
+/// Regression: a mount failed if an upgrade replaced the program between its start and that of the server.
+#[test]
+fn a_mount_succeeds_while_the_program_is_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let program = scratch.path().join("program");
+    fs::copy(CFFS, &program).expect("copied");
+    // The shell keeps the program open, removes its file, and runs it.
+    let script = "exec 3<\"$1\" && rm \"$1\" && exec /proc/self/fd/3 mount \"$2\" \"$3\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(&program).arg(scratch.image()).arg(scratch.mountpoint());
+    succeed(&mut shell);
+    fs::write(scratch.mountpoint().join("f"), b"written").expect("written");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 /// The image that a crash would leave now: copied while it is mounted. Its mark says that the server has it
 /// open.
 fn copied_image(scratch: &Scratch) -> Scratch {
