@@ -193,7 +193,7 @@ struct CompareArguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in all.
-    /// Without this option, contents are noise, which does not compress.
+    /// Without this option, contents are noise that shrinks only where files are compressed together.
     #[arg(long, value_name = "DIRECTORY")]
     contents: Option<PathBuf>,
     /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.

@@ -37,6 +37,10 @@ pub struct Environment {
     pub versions: Vec<(String, String)>,
 }
 
+/// The contents of files unless others were given.
+const NOISE: &str = "Files contain noise: parts of one buffer that overlap, so that only files that are \
+                     compressed together shrink.";
+
 impl Environment {
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
@@ -48,7 +52,7 @@ impl Environment {
             request_kib,
             contents: String::from(match plan.contents {
                 Some(_) => "Files contain pieces of real files.",
-                None => "Files contain noise, which does not compress.",
+                None => NOISE,
             }),
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
@@ -61,7 +65,7 @@ impl Environment {
     pub fn virtual_disk(plan: &LibraryPlan) -> Environment {
         let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
         Environment {
-            contents: String::from("Files contain noise, which does not compress."),
+            contents: String::from(NOISE),
             placement: String::from("In virtual time, the device alone: the processor is free."),
             versions: vec![(Peer::Cffs.to_string(), version)],
             ..Environment::new(

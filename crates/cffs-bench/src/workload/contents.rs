@@ -1,4 +1,5 @@
-//! The contents of files: noise that does not compress, or pieces of real files that do.
+//! The contents of files: noise, or pieces of real files. A file of noise does not shrink by itself, but the
+//! noise of neighbours overlaps, so that files that are compressed together do.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use cffs::files::{Cloned, Summary};
 use cffs_object::versions;
 use cffs_serve::served::control::{CloneAtServer, CloneStatus, Stage};
 use clap::Args;
@@ -19,8 +20,9 @@ use rustix::fs::{Access, access};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::import;
 use super::snapshot::place;
-use crate::output::{self, counted, say};
+use crate::output::{self, say};
 use crate::{image, mounts, progress, size};
 
 /// The longest interval between queries of a clone's status.
@@ -135,14 +137,7 @@ impl Clone {
 }
 
 fn summary(status: &CloneStatus) -> String {
-    let cloned = &status.cloned;
-    format!(
-        "{} ({}), {}, {}, {}, {} special",
-        counted(cloned.files, "file"),
-        size::show(cloned.bytes),
-        counted(cloned.directories, "directory"),
-        counted(cloned.symlinks, "symbolic link"),
-        counted(cloned.hard_links, "further name"),
-        cloned.special
-    )
+    let Cloned { directories, files, symlinks, hard_links, special, bytes } = status.cloned;
+    let failures = 0;
+    import::shown(&Summary { files, directories, symlinks, hard_links, special, bytes, failures })
 }

@@ -148,7 +148,8 @@ impl CopyFlags {
     }
 }
 
-fn shown(summary: &Summary) -> String {
+/// The counts of a copy as a line.
+pub fn shown(summary: &Summary) -> String {
     format!(
         "{} ({}), {}, {}, {}, {} special",
         counted(summary.files, "file"),

@@ -153,8 +153,9 @@ impl Cloning {
             CloneRequest::To(token, name) => {
                 let clone = self.begin(token, user.uid)?;
                 let status = Arc::clone(&clone);
-                let run =
-                    move |volume: &Arc<Volume>| clone.run(volume, ino, &name, &user, &*observer);
+                let run = move |volume: &Arc<Volume>| {
+                    clone.end(clone.run(volume, ino, &name, &user, &*observer));
+                };
                 job::spawn(volume, run, move || {
                     let mut status = status.status();
                     (status.stage, status.failure) = (Stage::Stopped, Some(job::PANICKED.into()));
@@ -219,15 +220,8 @@ fn find(clones: &VecDeque<Arc<Clone>>, token: u64, uid: u32) -> Result<&Arc<Clon
 }
 
 impl Clone {
-    fn run(
-        &self,
-        volume: &Arc<Volume>,
-        dir: InodeNo,
-        name: &[u8],
-        user: &User,
-        observer: &dyn Observer,
-    ) {
-        let done = self.try_run(volume, dir, name, user, observer);
+    /// Notes how the clone ended.
+    fn end(&self, done: std::result::Result<Cloned, CloneError>) {
         let mut status = self.status();
         match done {
             Ok(cloned) => (status.stage, status.cloned) = (Stage::Done, cloned),
@@ -239,7 +233,7 @@ impl Clone {
         }
     }
 
-    fn try_run(
+    fn run(
         &self,
         volume: &Arc<Volume>,
         dir: InodeNo,

@@ -63,9 +63,11 @@ impl PageWriter<'_> {
             let extents: Vec<Extent> = map.iter().copied().collect();
             let whole = Some(file.inode.content_checksum);
             let taken = self.take_references(&extents)?;
-            self.give_back_if(taken < extents.len(), &extents[..taken]);
-            let lent = Lent { extents, bytes: 0..size, whole };
-            return Ok((taken == lent.extents.len()).then_some(lent));
+            if taken < extents.len() {
+                self.release(&extents[..taken]);
+                return Ok(None);
+            }
+            return Ok(Some(Lent { extents, bytes: 0..size, whole }));
         }
         let mut extents = self.extents_in_clusters(file, map, offset, len, with_end);
         let taken = self.take_references(&extents)?;
@@ -117,23 +119,24 @@ impl PageWriter<'_> {
     /// their number.
     fn take_references(&self, extents: &[Extent]) -> Result<usize> {
         for (count, extent) in extents.iter().enumerate() {
-            let added = Clusters::of(self.alloc).share(extent.run());
-            self.give_back_if(added.is_err(), &extents[..count]);
-            if !added? {
+            let added = Clusters::of(self.alloc)
+                .share(extent.run())
+                .inspect_err(|_| self.release(&extents[..count]))?;
+            if !added {
                 return Ok(count);
             }
         }
         Ok(extents.len())
     }
 
-    fn give_back_if(&self, is_unused: bool, extents: &[Extent]) {
-        let unused = if is_unused { extents } else { &[] };
-        unused.iter().for_each(|extent| Clusters::of(self.alloc).release(extent.run()));
+    /// Removes the references of extents that no file has.
+    fn release(&self, extents: &[Extent]) {
+        extents.iter().for_each(|extent| Clusters::of(self.alloc).release(extent.run()));
     }
 
     /// Removes the references of lent extents that no file borrowed.
     pub fn give_back(&self, lent: &Lent) {
-        self.give_back_if(true, &lent.extents);
+        self.release(&lent.extents);
     }
 
     /// Replaces the contents of a file, from the block at `offset` on, by lent ones. Returns the number of

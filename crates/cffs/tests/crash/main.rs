@@ -344,13 +344,13 @@ fn sharing_stories() -> Vec<Vec<Op>> {
     ]
 }
 
-#[test]
-fn references_to_clusters_are_right_after_any_crash() {
+/// Explores each story on each kind of volume with compressed contents.
+fn explore_compressed(stories: &[Vec<Op>]) {
     let explorer = explorer();
     let mut tried = Tried::default();
     for kind in (0..KINDS).map(|kind| COMPRESSED + kind) {
-        for calls in cluster_stories() {
-            match explorer.run_calls(kind, &calls) {
+        for calls in stories {
+            match explorer.run_calls(kind, calls) {
                 Ok(states) => tried.add(states),
                 Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
             }
@@ -360,45 +360,38 @@ fn references_to_clusters_are_right_after_any_crash() {
     assert!(tried.states > 2000);
 }
 
-/// Without a record of clusters, or with a write in the wrong order, one of the stories fails.
-#[test]
-fn each_mutant_of_clusters_is_caught() {
-    for mutant in mutants::OF_CLUSTERS {
+/// Asserts that one of the stories fails with each mutant.
+fn each_is_caught(mutants: &[Mutant], stories: &[Vec<Op>]) {
+    for &mutant in mutants {
         let explorer = explorer_of(mutant);
-        let mut stories = cluster_stories().into_iter();
-        let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
+        let caught =
+            stories.iter().position(|calls| explorer.run_calls(COMPRESSED, calls).is_err());
         println!("{mutant:?} was caught by story {caught:?}");
         assert!(caught.is_some(), "{mutant:?} was not caught");
     }
 }
 
 #[test]
+fn references_to_clusters_are_right_after_any_crash() {
+    explore_compressed(&cluster_stories());
+}
+
+/// Without a record of clusters, or with a write in the wrong order, one of the stories fails.
+#[test]
+fn each_mutant_of_clusters_is_caught() {
+    each_is_caught(&mutants::OF_CLUSTERS, &cluster_stories());
+}
+
+#[test]
 fn copies_that_share_clusters_are_right_after_any_crash() {
-    let explorer = explorer();
-    let mut tried = Tried::default();
-    for kind in (0..KINDS).map(|kind| COMPRESSED + kind) {
-        for calls in sharing_stories() {
-            match explorer.run_calls(kind, &calls) {
-                Ok(states) => tried.add(states),
-                Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
-            }
-        }
-    }
-    println!("{tried:?}");
-    assert!(tried.states > 2000);
+    explore_compressed(&sharing_stories());
 }
 
 /// If recovery misses that a copy refers to a cluster, or counts one reference too few, one of the stories
 /// fails.
 #[test]
 fn each_mutant_of_sharing_is_caught() {
-    for mutant in mutants::OF_SHARING {
-        let explorer = explorer_of(mutant);
-        let mut stories = sharing_stories().into_iter();
-        let caught = stories.position(|calls| explorer.run_calls(COMPRESSED, &calls).is_err());
-        println!("{mutant:?} was caught by story {caught:?}");
-        assert!(caught.is_some(), "{mutant:?} was not caught");
-    }
+    each_is_caught(&mutants::OF_SHARING, &sharing_stories());
 }
 
 /// Moving files is a change like any other: before the crash or after it, each has the contents, the names

@@ -124,7 +124,7 @@ fn the_longest_failure_fits_in_the_attribute() {
     let (status, stop) = Default::default();
     let clone = Clone { token: TOKEN, uid: 0, source, status, stop };
     let observer = Stopper { cloning: Arc::default(), seen: Mutex::new(vec![Vec::new(); 3]) };
-    clone.run(volume, InodeNo::ROOT, b"copy", &user(0), &observer);
+    clone.end(clone.run(volume, InodeNo::ROOT, b"copy", &user(0), &observer));
     let status = clone.status().clone();
     let value = serde_json::json!(status).to_string();
     assert!((20_000..64 << 10).contains(&value.len()), "{} bytes", value.len());
