@@ -41,6 +41,7 @@ done
 measure compare --profile none "${quick[@]}"
 measure compare --profile none --transport dev --peers cffs,null "${quick[@]}"
 measure compare --profile hdd7200 "${quick[@]}"
+measure compare --profile nvme --peers cffs,ext4,xfs,btrfs "${quick[@]}"
 measure compare --profile net3000 --peers cffs,ext4,xfs,btrfs "${quick[@]}"
 
 # Contents that compress as real files do: the sources of the crates that were just built.

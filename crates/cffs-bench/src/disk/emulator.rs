@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use super::completion::{Completion, RequestId};
 use super::counters::Counters;
 use super::drive::Drive;
+use super::flash::Flash;
 use super::profile::{Profile, Spec, Stroke};
 use super::quota::Quota;
 use super::{Nanos, Request};
@@ -32,6 +33,7 @@ pub struct Emulator {
 enum Model {
     Disk(Box<Drive>),
     Quota(Quota),
+    Flash(Flash),
     None,
 }
 
@@ -77,6 +79,9 @@ impl Emulator {
                 };
                 self.announced.insert((quota.admit(bytes, now), id));
             }
+            Model::Flash(flash) => {
+                self.announced.insert((flash.admit(request, now), id));
+            }
             Model::Disk(drive) => drive.accept(id, request, now, &mut self.counters),
         }
         self.collect();
@@ -88,7 +93,7 @@ impl Emulator {
         let announced = self.announced.first().map(|(at, _)| *at);
         let arm = match &self.model {
             Model::Disk(drive) => drive.next_event(),
-            Model::Quota(_) | Model::None => None,
+            Model::Quota(_) | Model::Flash(_) | Model::None => None,
         };
         [announced, arm].into_iter().flatten().min()
     }
@@ -145,7 +150,7 @@ impl Emulator {
     fn account(&mut self) {
         let at_work = match &self.model {
             Model::Disk(drive) => drive.is_at_work(),
-            Model::Quota(_) | Model::None => false,
+            Model::Quota(_) | Model::Flash(_) | Model::None => false,
         };
         if self.in_flight > 0 || at_work {
             self.busy_since.get_or_insert(self.now);
@@ -176,6 +181,7 @@ impl Model {
         match profile.spec() {
             Spec::Disk(disk) => Model::Disk(Box::new(Drive::new(&disk, size, stroke))),
             Spec::Quota(quota) => Model::Quota(Quota::new(quota)),
+            Spec::Flash(flash) => Model::Flash(Flash::new(flash)),
             Spec::None => Model::None,
         }
     }

@@ -14,6 +14,7 @@
 //! - [`buffer`]: the drive's own read-ahead, in segments;
 //! - [`write_cache`]: the drive's volatile write cache, which a flush empties;
 //! - [`quota`]: volumes on a network, limited by requests and bytes per second;
+//! - [`flash`]: a solid-state disk, which serves many requests at once;
 //! - [`drive`]: a disk's queue (shortest positioning time first), which ties these together;
 //! - [`emulator`]: time, completions and busy time around any of the models;
 //! - [`profile`]: the devices we measure on, with the source of every figure.
@@ -27,6 +28,7 @@ pub mod completion;
 pub mod counters;
 pub mod drive;
 pub mod emulator;
+pub mod flash;
 pub mod geometry;
 pub mod mechanics;
 pub mod profile;

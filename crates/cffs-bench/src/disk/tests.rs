@@ -298,8 +298,43 @@ fn a_quota_is_kept_and_not_wasted() {
 }
 
 #[test]
+fn a_solid_state_disk_serves_reads_side_by_side_until_its_link_is_full() {
+    let disk = || Emulator::new(Profile::Nvme, GIB, Stroke::Whole);
+    let reads = |count: u64, blocks_each| {
+        (0..count).map(move |i| Request::Read(blocks(i * 777 % 60_000, blocks_each)))
+    };
+    // 80 µs each, and 4 KiB at 3 GB/s.
+    let alone = one_by_one(&mut disk(), reads(1000, 1)).as_ms();
+    assert!((alone - 1000.0 * (0.080 + 4096.0 / 3e6)).abs() < 0.1, "{alone}");
+    // 32 at a time.
+    let queued = all_at_once(&mut disk(), reads(3200, 1)).as_ms();
+    assert!((queued - 100.0 * 0.080).abs() < 0.1, "{queued}");
+    let streamed = all_at_once(&mut disk(), reads(3000, 256)).as_ms();
+    assert!((streamed - 3000.0 * MIB as f64 / 3e6).abs() < 0.1, "{streamed}");
+}
+
+#[test]
+fn a_solid_state_disk_acknowledges_writes_from_its_cache_and_flushes_it() {
+    let mut device = Emulator::new(Profile::Nvme, GIB, Stroke::Whole);
+    let written = one_by_one(&mut device, [Request::Write(blocks(0, 1))]).as_ms();
+    assert!((written - 0.0214).abs() < 1e-3, "{written}");
+    let flushed = one_by_one(&mut device, [Request::Flush]).as_ms();
+    assert!((flushed - 0.5).abs() < 1e-3, "{flushed}");
+    let clean = one_by_one(&mut device, [Request::Flush]).as_ms();
+    assert!((clean - 0.02).abs() < 1e-3, "{clean}");
+    // A flush that finds another on its way waits for it.
+    let (write, flush) = (Request::Write(blocks(9, 1)), Request::Flush);
+    one_by_one(&mut device, [write]);
+    let two = [(); 2].map(|()| device.submit(flush, device.now()));
+    let [first, second] = two.map(|id| device.complete(id));
+    assert_eq!(first, second);
+}
+
+#[test]
 fn everything_completes_once_and_the_same_way_each_time() {
-    for profile in [Profile::St31200, Profile::Hdd7200, Profile::Net500, Profile::None] {
+    for profile in
+        [Profile::St31200, Profile::Hdd7200, Profile::Nvme, Profile::Net500, Profile::None]
+    {
         let run = || {
             let mut device = Emulator::new(profile, 256 * MIB, Stroke::Whole);
             let (mut dice, mut now, mut done, mut sent) = (Dice(21), Nanos::ZERO, vec![], 0);

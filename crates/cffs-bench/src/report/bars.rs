@@ -98,6 +98,12 @@ const ON_NETWORK_VOLUME: &[Bar] = &[
     Bar(W::Small4k, "read shuffled", OverBestPeer, 20.0),
 ];
 
+const ON_SOLID_STATE_DISK: &[Bar] = &[
+    Bar(W::AgedTree, "scan", OverBestPeer, 1.0),
+    Bar(W::Apps, "unpack", Over(Peer::Ext4), 0.45),
+    Bar(W::Apps, "copy", Over(Peer::Ext4), 0.45),
+];
+
 const COMPRESSED_ON_7200_RPM: &[Bar] = &[
     Bar(W::FreshTree, "scan", CompressedMegabytesPerSec, 320.0),
     Bar(W::AgedTree, "scan", CompressedOverBestPlain, 50.0),
@@ -216,6 +222,7 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
         Profile::St31200 | Profile::AtlasIi => ON_PAPERS_DISKS,
         Profile::None => &in_memory,
         Profile::Net3000 => ON_NETWORK_VOLUME,
+        Profile::Nvme => ON_SOLID_STATE_DISK,
         Profile::Hdd7200WriteThrough | Profile::Net500 => &[],
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()

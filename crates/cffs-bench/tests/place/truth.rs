@@ -73,7 +73,7 @@ impl Figure {
 fn truth(profile: Profile) -> Option<DiskSpec> {
     match profile.spec() {
         Spec::Disk(disk) => Some(disk),
-        Spec::Quota(_) | Spec::None => None,
+        Spec::Quota(_) | Spec::Flash(_) | Spec::None => None,
     }
 }
 
