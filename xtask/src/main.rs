@@ -4,6 +4,7 @@
 //! - [`layers`]: no module of `cffs` or `cffs-serve` uses one that lies above it;
 //! - [`manifests`]: no crate depends on one that lies above it;
 //! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
+//! - [`papers`]: the map from the papers to the code names files and tests that exist;
 //! - [`circles`]: no files of one crate use each other in a circle;
 //! - [`citations`]: chapters, decisions and files that are cited exist;
 //! - [`dialect`]: words that only this project uses become fewer;
@@ -25,6 +26,7 @@ mod dialect;
 mod layers;
 mod lengths;
 mod manifests;
+mod papers;
 mod paths;
 mod promises;
 mod rooms;
@@ -56,6 +58,7 @@ fn check_workspace() -> std::io::Result<Vec<Finding>> {
     let mut findings = layers::check(&tree);
     findings.extend(manifests::check(&tree));
     findings.extend(promises::check(&tree));
+    findings.extend(papers::check(&tree));
     findings.extend(circles::check(&tree));
     findings.extend(citations::check(&tree));
     findings.extend(dialect::check(&tree));

@@ -52,7 +52,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn exists(tree: &Tree, test: &str) -> bool {
+/// Whether a Rust test, a method of an acceptance test's class, or an acceptance case has the name.
+pub(crate) fn exists(tree: &Tree, test: &str) -> bool {
     let rust = format!("fn {test}(");
     let method = format!("def {test}(self");
     let case = format!("case(\"{test}\"");
