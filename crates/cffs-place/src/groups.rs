@@ -22,6 +22,11 @@ pub struct Groups {
     /// The size of a group in bytes; the last one may be smaller.
     pub group_bytes: u64,
     #[serde(skip)]
+    pub block_bytes: u64,
+    /// The beginning of the first group on the device, in bytes.
+    #[serde(skip)]
+    first_byte: u64,
+    #[serde(skip)]
     numbering: Numbering,
 }
 
@@ -50,7 +55,7 @@ impl Groups {
         let at = || directory.display().to_string();
         let volume = Volume::of(directory)?;
         match volume.kind {
-            Kind::Ext4 => of_ext4(&volume).with_context(at),
+            Kind::Ext4 => of_ext4(&volume, directory).with_context(at),
             Kind::Xfs => {
                 let open = File::open(directory).with_context(at)?;
                 of_xfs(sys::xfs_geometry(&open).with_context(at)?).with_context(at)
@@ -72,7 +77,7 @@ impl Groups {
 
     /// The group of an offset on the device, in bytes.
     pub fn of_place(&self, physical: u64) -> u64 {
-        physical / self.group_bytes
+        physical.saturating_sub(self.first_byte) / self.group_bytes
     }
 
     /// The first inode of a group on ext4, which serves as the goal for the kernel.
@@ -96,14 +101,25 @@ impl Groups {
             }
             return Ok(free);
         }
-        let text = summary(&volume)?;
         let per_unit = if let Unit::FlexGroup(groups) = self.unit { groups } else { 1 };
-        for (group, blocks) in text.lines().filter_map(free_of_line) {
+        let summary = summary(&volume)?;
+        // With bigalloc, the kernel counts clusters of a power of two of blocks.
+        let all = rustix::fs::statfs(directory).context("ask for the free space")?.f_bfree as u64;
+        let counted: u64 = summary.iter().map(|(_, free)| free).sum();
+        let unit_bytes = volume.block_bytes * nearest_power_of_two(all, counted);
+        for (group, units) in summary {
             if let Some(free) = free.get_mut((group / per_unit) as usize) {
-                *free += blocks * volume.block_bytes;
+                *free += units * unit_bytes;
             }
         }
         Ok(free)
+    }
+
+    /// All groups, the nearest to this one first.
+    pub fn by_distance(&self, group: u64) -> Vec<u64> {
+        let mut groups: Vec<u64> = (0..self.count).collect();
+        groups.sort_by_key(|&other| other.abs_diff(group));
+        groups
     }
 
     /// Refuses a number beyond the last group.
@@ -118,53 +134,100 @@ impl Groups {
 const NOT_CONTROLLED: &str =
     "its files have no extents (ext2 or ext3): where their blocks go cannot be chosen";
 
-fn of_ext4(volume: &Volume) -> Result<Groups> {
-    let (per_flex, inodes, blocks, count) = match Superblock::of(volume.device) {
+fn of_ext4(volume: &Volume, directory: &Path) -> Result<Groups> {
+    let shape = match Superblock::of(volume.device) {
         Some(superblock) if !superblock.has_extents => bail!(NOT_CONTROLLED),
-        Some(superblock) => (
-            superblock.groups_per_flex,
-            superblock.inodes_per_group,
-            superblock.blocks_per_group,
-            superblock.groups(),
-        ),
-        None => guess_ext4(volume)?,
+        Some(superblock) => Shape {
+            count: superblock.groups(),
+            per_flex: superblock.groups_per_flex,
+            inodes: superblock.inodes_per_group,
+            group_bytes: superblock.blocks_per_group * volume.block_bytes,
+            first_byte: superblock.first_block * volume.block_bytes,
+        },
+        None => observed(volume, directory)?,
     };
-    let unit = if per_flex > 1 { Unit::FlexGroup(per_flex) } else { Unit::BlockGroup };
+    let Shape { count, per_flex, inodes, group_bytes, first_byte } = shape;
     Ok(Groups {
         count: count.div_ceil(per_flex),
-        unit,
-        group_bytes: per_flex * blocks * volume.block_bytes,
+        unit: if per_flex > 1 { Unit::FlexGroup(per_flex) } else { Unit::BlockGroup },
+        group_bytes: per_flex * group_bytes,
+        block_bytes: volume.block_bytes,
+        first_byte,
         numbering: Numbering::Counted(per_flex * inodes),
     })
 }
 
-/// A guess that needs no privileges: mkfs gives a group as many blocks as a block has bits, and each group
-/// the same number of inodes.
-fn guess_ext4(volume: &Volume) -> Result<(u64, u64, u64, u64)> {
+/// How ext4 is divided into block groups.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    count: u64,
+    /// The block groups of a flex group; 1 without flex groups.
+    per_flex: u64,
+    inodes: u64,
+    group_bytes: u64,
+    first_byte: u64,
+}
+
+/// Finds out without privileges how ext4 is divided: its summary names each group, and its map of the device
+/// has the copies of the superblock, of which the first two groups have one each, and the block bitmaps of
+/// the groups of the first flex group, one after the other.
+fn observed(volume: &Volume, directory: &Path) -> Result<Shape> {
+    let unknown = "only root can find out how it is divided: it is not as mkfs.ext4 divides it";
+    let count = summary(volume)?.len() as u64;
+    let open = File::open(directory).context("open it")?;
+    let (mut copies, mut bitmaps, mut end) = (Vec::new(), None, 0);
+    let mut last = sys::MapRecord::default();
+    loop {
+        let records = sys::device_map(&open, &last).context("ask for a map of the device")?;
+        for record in &records {
+            match record.owner {
+                sys::MAP_SUPERBLOCK => copies.push(record.physical),
+                sys::MAP_BLOCK_BITMAP if bitmaps.is_none() => {
+                    bitmaps = Some(record.length / volume.block_bytes);
+                }
+                _ => {}
+            }
+            end = record.physical + record.length;
+        }
+        match records.last() {
+            Some(record) if copies.len() < 2 && !record.is_last() => last = *record,
+            _ => break,
+        }
+    }
+    let (Some(&first_byte), Some(bitmaps)) = (copies.first(), bitmaps) else { bail!(unknown) };
+    let group_bytes = copies.get(1).copied().unwrap_or(end) - first_byte;
+    let is_plausible = count > 0
+        && volume.files.is_multiple_of(count)
+        && (count > 1) == (copies.len() > 1)
+        && first_byte + (count - 1) * group_bytes < device_bytes(volume)?;
+    // In a volume with fewer groups, the only flex group is not full.
+    let per_flex = if bitmaps == count { bitmaps.next_power_of_two() } else { bitmaps };
+    if !is_plausible || !per_flex.is_power_of_two() {
+        bail!(unknown);
+    }
+    Ok(Shape { count, per_flex, inodes: volume.files / count, group_bytes, first_byte })
+}
+
+fn device_bytes(volume: &Volume) -> Result<u64> {
     let attribute = Path::new("/sys/class/block").join(name_of(volume)?).join("size");
     let sectors =
         fs::read_to_string(&attribute).with_context(|| attribute.display().to_string())?;
-    let bytes = sectors.trim().parse::<u64>().context("the size of its device")? * 512;
-    let blocks = 8 * volume.block_bytes;
-    let count = bytes.div_ceil(blocks * volume.block_bytes).max(1);
-    if volume.files == 0 || !volume.files.is_multiple_of(count) {
-        bail!("only root can find out how it is divided: it is not as mkfs.ext4 divides by itself");
-    }
-    // A group whose blocks are all free has no inode table: its table lies in the first group of its flex
-    // group. Without an empty group this guess may be wrong; then fewer groups are reachable than shown, but
-    // none is mistaken for another.
-    let is_flex = summary(volume)?.lines().filter_map(free_of_line).any(|(_, free)| free == blocks);
-    let per_flex = if is_flex { FLEX_USUAL } else { 1 };
-    Ok((per_flex, volume.files / count, blocks, count))
+    Ok(sectors.trim().parse::<u64>().context("the size of its device")? * 512)
 }
 
-/// The number of groups of a flex group that mkfs.ext4 uses.
-const FLEX_USUAL: u64 = 16;
+/// The power of two that is nearest to a ratio; 1 for a ratio with zero.
+fn nearest_power_of_two(above: u64, below: u64) -> u64 {
+    match (above, below) {
+        (0, _) | (_, 0) => 1,
+        _ => 1 << (above as f64 / below as f64).log2().round().clamp(0.0, 20.0) as u32,
+    }
+}
 
-/// ext4's own summary of its groups.
-fn summary(volume: &Volume) -> Result<String> {
+/// ext4's own summary of its groups: each with its free space, in blocks or clusters.
+fn summary(volume: &Volume) -> Result<Vec<(u64, u64)>> {
     let summary = Path::new("/proc/fs/ext4").join(name_of(volume)?).join("mb_groups");
-    fs::read_to_string(&summary).with_context(|| summary.display().to_string())
+    let text = fs::read_to_string(&summary).with_context(|| summary.display().to_string())?;
+    Ok(text.lines().filter_map(free_of_line).collect())
 }
 
 /// The name of the device.
@@ -184,6 +247,8 @@ fn of_xfs(geometry: sys::XfsGeometry) -> Result<Groups> {
         count: u64::from(groups),
         unit: Unit::AllocationGroup,
         group_bytes: u64::from(group_blocks) * u64::from(block_bytes),
+        block_bytes: u64::from(block_bytes),
+        first_byte: 0,
         numbering: Numbering::Bits(block_bits + inode_bits),
     })
 }

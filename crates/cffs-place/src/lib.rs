@@ -3,7 +3,7 @@
 //! ```text
 //!   sys ──► extents ──► tree ──► predict ──► report
 //!    └────► volume ──────┘  └──► warm, pack ◄── list ◄── trace
-//!              └──► groups ──► shadow ──► controlled
+//!              └──► groups ──► shadow ──► room ──► controlled ──► trees
 //! ```
 //!
 //! - [`sys`]: the system calls that no library wraps; all unsafe code is there;
@@ -15,7 +15,8 @@
 //! - [`pack`]: moving contents side by side, in place;
 //! - [`groups`]: the groups of a volume, in which files can be placed;
 //! - [`shadow`]: a directory in each group, in which files for it are made;
-//! - [`controlled`]: directories and files in a chosen group;
+//! - [`room`]: space in a chosen group; [`full`]: that there is none;
+//! - [`controlled`]: directories and files in a chosen group; [`trees`]: trees of them;
 //! - [`list`]: lists of files, as traces and pipes have them;
 //! - [`trace`]: the files that a command opens, in order;
 //! - [`disk`]: the properties of a disk, measured by reading it.
@@ -29,13 +30,16 @@
 pub mod controlled;
 pub mod disk;
 pub mod extents;
+pub mod full;
 pub mod groups;
 pub mod list;
 pub mod pack;
 pub mod predict;
+pub mod room;
 pub mod shadow;
 pub mod sys;
 pub mod trace;
 pub mod tree;
+pub mod trees;
 pub mod volume;
 pub mod warm;

@@ -7,12 +7,13 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, IFlags, flock, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{FlockOperation, IFlags, OFlags, flock, ioctl_getflags, ioctl_setflags};
 
+use crate::full::no_inodes;
 use crate::groups::{Groups, Unit};
 use crate::volume::{Volume, node};
 
@@ -22,6 +23,16 @@ pub const NAME: &str = ".place";
 const LOCK: &str = "lock";
 /// In the tree: the directory in which directories are made until each group has one.
 const NURSERY: &str = "new";
+
+/// ext4's setting for where inodes are allocated.
+const GOAL: &str = "inode_goal";
+/// How many groups ext4 searches from its goal on: more than there are, in a number that no one else uses.
+const ALL_GROUPS: u64 = 2_000_033;
+/// The same by default, on a device that rotates.
+const USUAL_GROUPS: &str = "4";
+
+/// How often a file or a directory is made again if the kernel puts it into another group.
+pub(crate) const TRIES: u64 = 64;
 
 /// A tree of directories, locked for this process.
 pub struct Shadow {
@@ -93,15 +104,46 @@ impl Shadow {
         Ok(at)
     }
 
+    /// A file without a name whose inode is in a group.
+    pub fn nameless(&self, mode: u32, group: u64) -> Result<File> {
+        let above = self.directory(group)?;
+        let mut refused = Vec::new();
+        for _ in 0..TRIES {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .mode(mode)
+                .custom_flags(OFlags::TMPFILE.bits() as i32)
+                .open(&above)
+                .with_context(|| format!("make a file without a name in {}", above.display()))?;
+            if self.groups.of_inode(file.metadata().context("look at a file")?.ino()) == group {
+                return Ok(file);
+            }
+            refused.push(file);
+        }
+        Err(no_inodes(group, "file").into())
+    }
+
     /// The groups in which files can be placed.
     pub fn reached(&self) -> Vec<u64> {
         (0..self.groups.count).filter(|&group| self.directory(group).is_ok()).collect()
     }
 
     /// Asks ext4 to allocate inodes in a group until the result is dropped; nothing without that privilege.
-    pub fn goal(&self, group: u64) -> Option<Goal> {
-        let goal = Goal::of(&self.root, &self.groups)?;
+    pub fn goal(&self, group: u64) -> Option<Setting> {
+        let goal = Setting::of(&self.root, &self.groups, GOAL)?;
         goal.set(self.groups.first_inode(group)).is_ok().then_some(goal)
+    }
+
+    /// Makes ext4 search group after group from its goal on, until the result is dropped; nothing without
+    /// that privilege. Otherwise, on a device that does not rotate, it takes the best fit anywhere.
+    pub fn search_from_goal(&self) -> Option<Setting> {
+        let mut limit = Setting::of(&self.root, &self.groups, "mb_max_linear_groups")?;
+        if limit.before == ALL_GROUPS.to_string() {
+            // Left by a command that was killed.
+            limit.before = String::from(USUAL_GROUPS);
+        }
+        limit.set(ALL_GROUPS).is_ok().then_some(limit)
     }
 
     /// Makes ext4 read its block bitmaps: it chooses among groups whose bitmap it has read.
@@ -136,8 +178,10 @@ impl Shadow {
             }
             for left in fs::read_dir(&path).with_context(|| path.display().to_string())? {
                 let left = left.context("read the tree")?.path();
-                // Only empty directories and files are made here; nothing else is removed.
-                let gone = fs::remove_dir(&left).or_else(|_| fs::remove_file(&left));
+                let gone = match fs::symlink_metadata(&left).is_ok_and(|status| status.is_dir()) {
+                    true => fs::remove_dir_all(&left),
+                    false => fs::remove_file(&left),
+                };
                 gone.with_context(|| format!("clean {}", left.display()))?;
             }
             if path.file_name().is_some_and(|name| name == NURSERY) {
@@ -156,7 +200,7 @@ impl Shadow {
         let nursery = self.root.join(NURSERY);
         make(&nursery)?;
         spread(&nursery);
-        let goal = Goal::of(directory, &self.groups);
+        let goal = Setting::of(directory, &self.groups, GOAL);
         let mut tries = 0;
         for group in 0..self.groups.count {
             if !self.at(group).is_dir()
@@ -218,28 +262,31 @@ fn spread(directory: &Path) {
     let _ = File::open(directory).map(|file| flag(&file));
 }
 
-/// ext4: the goal of inode allocation, which only root may set. It applies to the whole volume, so it is set
-/// for moments only, and reset when this is dropped.
-pub struct Goal(PathBuf);
+/// ext4: a setting of the allocator, which only root may change. It applies to the whole volume, so it is set
+/// for moments only, and restored when this is dropped.
+pub struct Setting {
+    attribute: PathBuf,
+    before: String,
+}
 
-impl Goal {
-    fn of(directory: &Path, groups: &Groups) -> Option<Goal> {
+impl Setting {
+    fn of(directory: &Path, groups: &Groups, name: &str) -> Option<Setting> {
         if groups.unit == Unit::AllocationGroup {
             return None;
         }
-        let device = Volume::of(directory).ok()?.device;
-        let name = node(device)?.file_name()?.to_owned();
-        let attribute = Path::new("/sys/fs/ext4").join(name).join("inode_goal");
-        attribute.exists().then_some(Goal(attribute))
+        let device = node(Volume::of(directory).ok()?.device)?;
+        let attribute = Path::new("/sys/fs/ext4").join(device.file_name()?).join(name);
+        let before = fs::read_to_string(&attribute).ok()?.trim().to_owned();
+        Some(Setting { attribute, before })
     }
 
-    fn set(&self, inode: u64) -> io::Result<()> {
-        fs::write(&self.0, inode.to_string())
+    fn set(&self, value: u64) -> io::Result<()> {
+        fs::write(&self.attribute, value.to_string())
     }
 }
 
-impl Drop for Goal {
+impl Drop for Setting {
     fn drop(&mut self) {
-        let _ = self.set(0);
+        let _ = fs::write(&self.attribute, &self.before);
     }
 }

@@ -280,3 +280,81 @@ pub fn xfs_group_free_blocks(file: &File, number: u32) -> io::Result<u64> {
     }
     Ok(u64::from(group.free_blocks))
 }
+
+/// `struct fsmap`: who uses a run of the device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MapRecord {
+    device: u32,
+    flags: u32,
+    /// In bytes, as is the length.
+    pub physical: u64,
+    /// One of `MAP_SUPERBLOCK`, `MAP_BLOCK_BITMAP` and others.
+    pub owner: u64,
+    offset: u64,
+    pub length: u64,
+    reserved: [u64; 3],
+}
+
+impl MapRecord {
+    /// Whether it is the last of the device.
+    pub fn is_last(&self) -> bool {
+        self.flags & 0x8 != 0
+    }
+}
+
+/// ext4: a superblock or a copy of it.
+pub const MAP_SUPERBLOCK: u64 = (b'X' as u64) << 32 | 1;
+/// ext4: block bitmaps of groups, joined if they are adjacent.
+pub const MAP_BLOCK_BITMAP: u64 = (b'f' as u64) << 32 | 3;
+
+const MAP_RECORDS: usize = 128;
+
+/// `struct fsmap_head`.
+#[repr(C)]
+struct MapHead {
+    in_flags: u32,
+    out_flags: u32,
+    count: u32,
+    entries: u32,
+    reserved: [u64; 6],
+    keys: [MapRecord; 2],
+}
+
+#[repr(C)]
+struct DeviceMap {
+    head: MapHead,
+    records: [MapRecord; MAP_RECORDS],
+}
+
+const _: () = assert!(size_of::<MapRecord>() == 64 && size_of::<MapHead>() == 192);
+
+/// ext4: the records of the device's map that follow `last`; all from the beginning if that is zero.
+pub fn device_map(file: &File, last: &MapRecord) -> io::Result<Vec<MapRecord>> {
+    let all = u64::MAX;
+    let end = MapRecord {
+        device: u32::MAX,
+        flags: u32::MAX,
+        physical: all,
+        owner: all,
+        offset: all,
+        ..MapRecord::default()
+    };
+    let head = MapHead {
+        in_flags: 0,
+        out_flags: 0,
+        count: MAP_RECORDS as u32,
+        entries: 0,
+        reserved: [0; 6],
+        keys: [*last, end],
+    };
+    let mut request = DeviceMap { head, records: [MapRecord::default(); MAP_RECORDS] };
+    // SAFETY: FS_IOC_GETFSMAP, whose number contains the size of the head alone. The kernel writes at most
+    // `count` records after the head, for which the structure has room.
+    unsafe {
+        let updater =
+            Updater::<{ opcode::read_write::<MapHead>(b'X', 59) }, DeviceMap>::new(&mut request);
+        ioctl(file, updater)?;
+    }
+    Ok(request.records[..(request.head.entries as usize).min(MAP_RECORDS)].to_vec())
+}

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cffs_place::controlled;
 use cffs_place::shadow::Shadow;
+use cffs_place::trees;
 
 /// An open tree.
 pub struct Tree {
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn place_create_file(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(at)?))) };
-    status(given.and_then(|(tree, at)| controlled::create_file(&tree.shadow, at, mode, group)))
+    status(given.and_then(|(tree, at)| controlled::create_file(&tree.shadow, at, mode, group, 0)))
 }
 
 /// See place.h.
@@ -192,9 +193,7 @@ pub unsafe extern "C" fn place_copy_file(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(from)?, path(to)?))) };
-    status(given.and_then(|(tree, from, to)| {
-        controlled::copy_file(&tree.shadow, from, to, group).map(drop)
-    }))
+    status(given.and_then(|(tree, from, to)| trees::copy(&tree.shadow, from, to, group).map(drop)))
 }
 
 /// See place.h.

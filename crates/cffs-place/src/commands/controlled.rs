@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::size;
 use crate::output::note;
 use cffs_place::controlled;
 use cffs_place::shadow::Shadow;
+use cffs_place::trees;
 
 /// The target group.
 #[derive(Debug, Args)]
@@ -25,6 +27,16 @@ pub struct Where {
     outer: bool,
 }
 
+/// The target group, and others.
+#[derive(Debug, Args)]
+pub struct Target {
+    #[command(flatten)]
+    place: Where,
+    /// If the group is full, take the nearest one that is not, and name it.
+    #[arg(long)]
+    nearby: bool,
+}
+
 impl Where {
     fn group(&self, shadow: &Shadow) -> Result<u64> {
         match (self.group, &self.near) {
@@ -37,14 +49,15 @@ impl Where {
 
 /// Make a directory in a group
 ///
-/// Files made in it later are placed near it, as far as the kernel does that. Needs place init.
+/// On XFS, files made in it later are placed in its group. On ext4 only their inodes are: place pack --group
+/// moves their contents there. Needs place init.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  place mkdir --group 3 /srv/logs\n  place mkdir --near /srv/db /srv/db2"
 )]
 pub struct Mkdir {
     #[command(flatten)]
-    place: Where,
+    place: Target,
     /// The directories.
     #[arg(required = true, value_name = "DIR")]
     paths: Vec<PathBuf>,
@@ -52,44 +65,51 @@ pub struct Mkdir {
 
 /// Make an empty file in a group
 ///
-/// On XFS its contents go there, too. On ext4 contents of up to 64 KiB go where the kernel has space at hand;
-/// place cp puts a file with its contents there. Needs place init.
+/// On XFS its contents go there, too. On ext4 they go where the kernel has space at hand, unless --room
+/// allocates their space now; a program that truncates the file frees that space. Needs place init.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  place create --outer /srv/journal")]
+#[command(after_help = "Examples:\n  place create --outer --room 64M /srv/journal")]
 pub struct Create {
     #[command(flatten)]
-    place: Where,
+    place: Target,
+    /// Allocate space for this many bytes, which wait there for writes.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
+    room: u64,
     /// The files.
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 }
 
-/// Copy a file into a group, with its contents
+/// Copy a file or a tree into a group, with its contents
 ///
-/// Mode, times, extended attributes and, for root, owner are those of the file. For others, attributes that
-/// only root may set are left out and named, and the copy of another user's file is not set-user-id. If the
-/// contents do not get there, as those of large files and in full groups, nothing is made. Needs place init.
+/// Mode, times, extended attributes and, for root, owner are those of the original. For others, attributes
+/// that only root may set are left out and named, and the copy of another user's file is not set-user-id.
+/// Names of one file in a tree stay names of one file. If the contents do not get there, as in full groups,
+/// nothing is made. Needs place init.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  place cp --group 3 index /srv/index")]
+#[command(
+    after_help = "Examples:\n  place cp --group 3 index /srv/index\n  place cp --near /srv/db --nearby site /srv/site"
+)]
 pub struct Cp {
     #[command(flatten)]
-    place: Where,
-    /// The file.
+    place: Target,
+    /// The file or directory.
     from: PathBuf,
     /// Its copy, which must not exist.
     to: PathBuf,
 }
 
-/// Copy a file into a group, and remove the old one
+/// Copy a file or a tree into a group, and remove the old one
 ///
-/// As place cp, for files that have no other names. Refuses where owner or attributes could not be kept. For
-/// many files at once, place pack is what moves them in place. Needs place init.
+/// As place cp, for files that have no other names, at least not outside the tree. Refuses where owner or
+/// attributes could not be kept, and where another program changes the tree. To move the contents in place,
+/// use place pack --group. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place mv --near /srv/db index /srv/index")]
 pub struct Mv {
     #[command(flatten)]
-    place: Where,
-    /// The file.
+    place: Target,
+    /// The file or directory.
     from: PathBuf,
     /// Its new name, which must not exist.
     to: PathBuf,
@@ -106,16 +126,16 @@ impl Mkdir {
 impl Create {
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &self.paths, |shadow, path, group| {
-            controlled::create_file(shadow, path, 0o666, group)
+            controlled::create_file(shadow, path, 0o666, group, self.room)
         })
     }
 }
 
 impl Cp {
-    /// Copies the file.
+    /// Copies the file or tree.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &[self.to], |shadow, to, group| {
-            let left_out = controlled::copy_file(shadow, &self.from, to, group)?;
+            let left_out = trees::copy(shadow, &self.from, to, group)?;
             if !left_out.is_empty() {
                 let to = to.display();
                 note!("place: {to}: left out, since only root may set it: {}", left_out.join(", "));
@@ -126,22 +146,31 @@ impl Cp {
 }
 
 impl Mv {
-    /// Copies the file and removes the old one.
+    /// Copies the file or tree and removes the old one.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &[self.to], |shadow, to, group| {
-            controlled::move_file(shadow, &self.from, to, group)
+            trees::relocate(shadow, &self.from, to, group)
         })
     }
 }
 
 /// Calls a function for each path, with the tree of the first path.
 fn each(
-    place: &Where,
+    target: &Target,
     paths: &[PathBuf],
     work: impl Fn(&Shadow, &Path, u64) -> Result<()>,
 ) -> Result<ExitCode> {
     let shadow = Shadow::find(paths.first().context("a path")?)?;
-    let group = place.group(&shadow)?;
-    paths.iter().try_for_each(|path| work(&shadow, path, group))?;
+    let group = target.place.group(&shadow)?;
+    for path in paths {
+        if !target.nearby {
+            work(&shadow, path, group)?;
+            continue;
+        }
+        let ((), taken) = controlled::nearby(&shadow, group, |group| work(&shadow, path, group))?;
+        if taken != group {
+            note!("place: {}: in group {taken}, since group {group} is full", path.display());
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }

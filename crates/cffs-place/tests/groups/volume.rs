@@ -10,6 +10,12 @@ pub enum Kind {
     Ext2,
     Ext4,
     Ext4WithoutFlex,
+    /// With half as many blocks in a group.
+    Ext4SmallGroups,
+    /// With clusters of 16 blocks.
+    Ext4Bigalloc,
+    /// With blocks of 1 KiB, so that the first group begins with block 1.
+    Ext4SmallBlocks,
     Xfs,
     Btrfs,
 }
@@ -21,6 +27,11 @@ impl Kind {
             Kind::Ext2 => (&["mkfs.ext2", "-q", "-F"], 256 << 20),
             Kind::Ext4 => (&["mkfs.ext4", "-q", "-F"], 8 << 30),
             Kind::Ext4WithoutFlex => (&["mkfs.ext4", "-q", "-F", "-O", "^flex_bg"], 2 << 30),
+            Kind::Ext4SmallGroups => (&["mkfs.ext4", "-q", "-F", "-g", "16384"], 4 << 30),
+            Kind::Ext4Bigalloc => (&["mkfs.ext4", "-q", "-F", "-O", "bigalloc"], 96 << 30),
+            Kind::Ext4SmallBlocks => {
+                (&["mkfs.ext4", "-q", "-F", "-b", "1024", "-i", "65536"], 2 << 30)
+            }
             Kind::Xfs => (&["mkfs.xfs", "-q", "-f"], 512 << 20),
             Kind::Btrfs => (&["mkfs.btrfs", "-q", "-f"], 256 << 20),
         }
@@ -85,7 +96,7 @@ impl Volume {
         let word = line.rsplit(' ').next().unwrap_or_default().trim_matches(['(', ')']);
         let group: u64 = word.parse().unwrap_or_else(|_| panic!("no group in {said}"));
         // By default a flex group has 16 block groups.
-        if self.kind == Kind::Ext4 { group / 16 } else { group }
+        if matches!(self.kind, Kind::Xfs | Kind::Ext4WithoutFlex) { group } else { group / 16 }
     }
 
     /// Unmounts it and checks it with its own fsck.

@@ -1,0 +1,22 @@
+//! The error by which callers see that another group may do.
+
+/// A group lacks the space for a file or a directory.
+#[derive(Debug)]
+pub struct Full {
+    pub group: u64,
+    pub why: String,
+}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "group {} {}", self.group, self.why)
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// That a group takes no more directories or files.
+pub fn no_inodes(group: u64, what: &str) -> Full {
+    let why = format!("takes no {what}: it has no inodes left, or the kernel avoids it");
+    Full { group, why }
+}

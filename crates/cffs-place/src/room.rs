@@ -1,0 +1,176 @@
+//! Space for a file in a chosen group.
+//!
+//! XFS allocates near the directory. ext4 lets a large allocation go on in the group of the last one, of
+//! which it remembers one for each processor. So a short write leads it to the group, and the space is
+//! allocated after that ([decision 022](../../../docs/decisions/022-place.md)). The places are then checked.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate, syncfs};
+use rustix::io::Errno;
+
+use crate::extents;
+use crate::full::Full;
+use crate::groups::{Groups, Unit};
+use crate::shadow::Shadow;
+
+/// How the size of a file relates to the space that it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// The file is as long as its space.
+    Grows,
+    /// The file stays empty, and its space waits for later writes.
+    Stays,
+}
+
+/// How often the kernel is led to a group.
+const TRIES: u32 = 4;
+/// The size of the write that leads ext4: smaller ones are placed where the processor has space at hand.
+const LEAD_BYTES: u64 = 64 << 10;
+/// How many of them may end up elsewhere.
+const LEADS_MAX: usize = 16;
+/// The longest piece to allocate at once.
+const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// The shortest: ext4 places shorter ones where the processor has space at hand.
+const PIECE_BLOCKS_MIN: u64 = 32;
+
+/// A file without a name in a group, with at least `bytes` of space there.
+pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<File> {
+    let _all = shadow.search_from_goal();
+    for attempt in 0..=TRIES {
+        if attempt > 1 {
+            // Pages that are written back meanwhile lead the kernel elsewhere, and blocks that were freed
+            // cannot be used before the next commit.
+            syncfs(File::open(shadow.root())?).context("syncfs")?;
+        }
+        let file = match attempt {
+            // Usually the last large allocation was in this group, too.
+            0 => shadow.nameless(0o600, group)?,
+            _ => led(shadow, group)?,
+        };
+        if extend(shadow.groups(), &file, group, bytes, size)? >= bytes {
+            return Ok(file);
+        }
+        let is_full = free_bytes(shadow, group).is_some_and(|free| free < bytes);
+        if is_full || shadow.groups().unit == Unit::AllocationGroup {
+            break;
+        }
+    }
+    Err(short(shadow, group, bytes).into())
+}
+
+/// The size of the largest file that can be placed in a group now: as much as the kernel allocates before it
+/// goes elsewhere.
+pub fn largest(shadow: &Shadow, group: u64) -> Result<u64> {
+    let _all = shadow.search_from_goal();
+    let file = led(shadow, group)?;
+    extend(shadow.groups(), &file, group, u64::MAX, Size::Grows)
+}
+
+fn free_bytes(shadow: &Shadow, group: u64) -> Option<u64> {
+    shadow.groups().free_bytes(shadow.root()).ok()?.get(group as usize).copied()
+}
+
+/// The error for a group that lacks space.
+fn short(shadow: &Shadow, group: u64, bytes: u64) -> Full {
+    let why = match free_bytes(shadow, group) {
+        Some(free) if free < bytes => format!(
+            "is full: {} KiB are free, and {} KiB are needed; place groups shows which are emptier",
+            free >> 10,
+            bytes.div_ceil(1024)
+        ),
+        _ => String::from(
+            "has no room that the kernel uses for it: its free space is in pieces, or the kernel \
+             prefers another group, which only root can change; place groups --largest shows what \
+             fits",
+        ),
+    };
+    Full { group, why }
+}
+
+/// Allocates pieces as long as they lie in the group, and returns how much that was.
+fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> Result<u64> {
+    let block = groups.block_bytes;
+    // The kernel finds powers of two fast, in the group where it begins; up to a block of blocks.
+    let least = block * PIECE_BLOCKS_MIN;
+    let mut piece = PIECE_BYTES_MAX.min(block * block).max(least);
+    let mut at = 0;
+    while at < bytes && piece >= least {
+        let left = (bytes - at).min(PIECE_BYTES_MAX).next_power_of_two();
+        let length = piece.min(left).max(least);
+        let flags = match size {
+            Size::Grows => FallocateFlags::empty(),
+            Size::Stays => FallocateFlags::KEEP_SIZE,
+        };
+        let allocated = match fallocate(file, flags, at, length) {
+            Err(Errno::NOSPC) => false,
+            result => result.map(|()| true).context("allocate space")?,
+        };
+        if allocated && is_inside(groups, file, at, group)? {
+            at += length;
+        } else if size == Size::Stays {
+            // Space behind the end of a file can only be freed together.
+            return Ok(at);
+        } else {
+            file.set_len(at).context("free the rest")?;
+            piece = length / 2;
+        }
+    }
+    Ok(at)
+}
+
+/// Whether a file from an offset on lies in a group.
+fn is_inside(groups: &Groups, file: &File, from: u64, group: u64) -> io::Result<bool> {
+    let extents = extents::of(file, false)?;
+    let mut after = extents.iter().filter(|extent| extent.logical + extent.length > from);
+    Ok(after.all(|extent| {
+        let skipped = from.saturating_sub(extent.logical);
+        let ends = [extent.physical + skipped, extent.physical_end() - 1];
+        ends.into_iter().all(|place| groups.of_place(place) == group)
+    }))
+}
+
+/// A file without a name in a group, and on ext4 this group as the one where large allocations go on.
+///
+/// Contents of a file that no program has open for writing, and that does not count as small, are placed near
+/// its inode; those that follow them when it is open again are large, and are placed behind them. A file that
+/// had blocks elsewhere does not serve: its next ones go there, too.
+fn led(shadow: &Shadow, group: u64) -> Result<File> {
+    if shadow.groups().unit == Unit::AllocationGroup {
+        return shadow.nameless(0o600, group);
+    }
+    // The kernel skips groups whose block bitmap it has not read yet.
+    shadow.learn_free_space();
+    let zeros = vec![0; LEAD_BYTES as usize];
+    let mut refused = Vec::new();
+    loop {
+        let mut file = shadow.nameless(0o600, group)?;
+        file.write_all_at(&zeros, LEAD_BYTES).context("lead the kernel to the group")?;
+        file = closed(file, |reading| reading.sync_data()).context("write back")?;
+        file.write_all_at(&zeros, 2 * LEAD_BYTES).context("lead the kernel to the group")?;
+        file.sync_data().context("write back")?;
+        if is_inside(shadow.groups(), &file, 0, group)? {
+            file.set_len(0).context("free what led to the group")?;
+            return Ok(file);
+        }
+        // It keeps its blocks until the end: the next one must not get the same, since the space behind them
+        // is in use.
+        refused.push(file);
+        if refused.len() > LEADS_MAX {
+            return shadow.nameless(0o600, group);
+        }
+    }
+}
+
+/// Calls a function while a file is not open for writing.
+fn closed(file: File, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<File> {
+    let link = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+    let reading = File::open(link(&file))?;
+    drop(file);
+    work(&reading)?;
+    OpenOptions::new().read(true).write(true).open(link(&reading))
+}

@@ -1,0 +1,239 @@
+//! Trees in a chosen group.
+//!
+//! A tree is copied within the tree's directory of the group, directories first, and renamed when it is
+//! complete. So a command that is killed leaves nothing at the destination.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, syncfs, utimensat};
+
+use crate::controlled::{
+    Duplicate, Kept, copy_file, dress, make_directory, move_file, name, refuse_existing,
+};
+use crate::shadow::{NAME, Shadow};
+
+/// The name of an unfinished tree in its group's directory.
+const UNFINISHED: &str = "tree";
+
+/// The mode of a directory whose owner may change it.
+const WRITABLE: u32 = 0o700;
+
+/// An entry of a tree, with its path from the root.
+struct Entry {
+    path: PathBuf,
+    status: Metadata,
+}
+
+/// Copies a file or a tree into a group, with contents, extended attributes, mode, times and, for root,
+/// owner. Returns the names of the attributes that were left out because only root may set them.
+pub fn copy(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<String>> {
+    refuse_existing(to)?;
+    if !is_directory(from)? {
+        return copy_file(shadow, from, to, group);
+    }
+    let entries = list(from, to)?;
+    Unfinished::fill(shadow, from, &entries, group)?.finish(to)
+}
+
+/// Copies a file or a tree into a group under another name, and removes the old one. Refuses what cannot be
+/// copied exactly.
+pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
+    refuse_existing(to)?;
+    if !is_directory(from)? {
+        return move_file(shadow, from, to, group);
+    }
+    let entries = list(from, to)?;
+    refuse_other_names(from, &entries)?;
+    let unfinished = Unfinished::fill(shadow, from, &entries, group)?;
+    unfinished.kept.all_of(from)?;
+    let changed = |entry: &&Entry| {
+        let now = fs::symlink_metadata(from.join(&entry.path)).ok();
+        let key = |status: &Metadata| (status.ino(), status.ctime(), status.ctime_nsec());
+        now.is_none_or(|now| key(&now) != key(&entry.status))
+    };
+    if let Some(entry) = entries.iter().find(changed) {
+        bail!("{}: changed meanwhile; not moved", from.join(&entry.path).display());
+    }
+    unfinished.finish(to)?;
+    syncfs(File::open(to).with_context(|| to.display().to_string())?).context("syncfs")?;
+    // Entries that other programs made meanwhile are not removed, nor are their directories.
+    for entry in entries.iter().rev() {
+        let at = from.join(&entry.path);
+        let removed = match entry.status.is_dir() {
+            true => fs::remove_dir(&at),
+            false => fs::remove_file(&at),
+        };
+        removed.with_context(|| format!("{}: copied completely, but not removed", at.display()))?;
+    }
+    Ok(())
+}
+
+fn is_directory(path: &Path) -> Result<bool> {
+    let status = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+    Ok(status.is_dir())
+}
+
+/// All entries of a tree, the root first and each directory before its entries.
+fn list(from: &Path, to: &Path) -> Result<Vec<Entry>> {
+    let root = fs::canonicalize(from).with_context(|| from.display().to_string())?;
+    let above = to.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = fs::canonicalize(above.unwrap_or(Path::new(".")))
+        .with_context(|| format!("the directory of {}", to.display()))?;
+    if above.starts_with(&root) {
+        bail!("{}: it lies in {}, which is copied", to.display(), from.display());
+    }
+    let mut entries = Vec::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(path) = pending.pop() {
+        let at = from.join(&path);
+        let status = fs::symlink_metadata(&at).with_context(|| at.display().to_string())?;
+        let device = entries.first().map_or(status.dev(), |root: &Entry| root.status.dev());
+        if status.dev() != device {
+            bail!("{}: another file system is mounted there; copy it by itself", at.display());
+        }
+        let kind = status.file_type();
+        if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+            bail!("{}: neither a file, a directory nor a symbolic link", at.display());
+        }
+        if kind.is_dir() {
+            if at.file_name().is_some_and(|name| name == NAME) {
+                bail!("{}: a tree of place init is of use only where it is", at.display());
+            }
+            let read = fs::read_dir(&at).and_then(|read| read.collect::<Result<Vec<_>, _>>());
+            let mut names: Vec<_> = read
+                .with_context(|| at.display().to_string())?
+                .iter()
+                .map(|entry| path.join(entry.file_name()))
+                .collect();
+            names.sort_by(|a, b| b.cmp(a));
+            pending.append(&mut names);
+        }
+        entries.push(Entry { path, status });
+    }
+    Ok(entries)
+}
+
+/// Refuses a tree of which a file has a name elsewhere, which would go on naming the old file.
+fn refuse_other_names(from: &Path, entries: &[Entry]) -> Result<()> {
+    let mut names: HashMap<u64, u64> = HashMap::new();
+    for entry in entries {
+        *names.entry(entry.status.ino()).or_default() += 1;
+    }
+    let has_others = |entry: &&Entry| {
+        !entry.status.is_dir() && entry.status.nlink() > names[&entry.status.ino()]
+    };
+    match entries.iter().find(has_others) {
+        Some(entry) => bail!(
+            "{}: it has other names outside the tree, which would go on naming the old file",
+            from.join(&entry.path).display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// A copy in its group's directory, removed when dropped.
+struct Unfinished {
+    root: Option<PathBuf>,
+    kept: Kept,
+    /// Directories that their owner may not change, with their modes: set when the tree has its name.
+    read_only: Vec<(PathBuf, u32)>,
+}
+
+impl Unfinished {
+    fn fill(shadow: &Shadow, from: &Path, entries: &[Entry], group: u64) -> Result<Unfinished> {
+        let root = shadow.directory(group)?.join(UNFINISHED);
+        let mut copy =
+            Unfinished { root: Some(root.clone()), kept: Kept::default(), read_only: Vec::new() };
+        // Not by `join`: the root's path is empty, and its name would end with a slash.
+        let at = |entry: &Entry| -> PathBuf {
+            root.components().chain(entry.path.components()).collect()
+        };
+        let directories = || entries.iter().filter(|entry| entry.status.is_dir());
+        for directory in directories() {
+            make_directory(shadow, &at(directory), 0o700, group)?;
+        }
+        let mut known: HashMap<u64, PathBuf> = HashMap::new();
+        for entry in entries.iter().filter(|entry| !entry.status.is_dir()) {
+            let (source, at) = (from.join(&entry.path), at(entry));
+            if let Some(other) = known.get(&entry.status.ino()) {
+                fs::hard_link(other, &at).with_context(|| at.display().to_string())?;
+                continue;
+            }
+            match entry.status.is_symlink() {
+                true => copy_link(&source, &entry.status, &at)
+                    .map(|has_owner| copy.kept.lacks_owner |= !has_owner)
+                    .with_context(|| source.display().to_string())?,
+                false => {
+                    let file = Duplicate::of(shadow, &source, group)?;
+                    name(&file.file, &at)?;
+                    copy.note(file.kept);
+                }
+            }
+            if entry.status.nlink() > 1 {
+                known.insert(entry.status.ino(), at);
+            }
+        }
+        // Last, since each entry changes the times of its directory, and a mode may forbid entries.
+        for directory in directories().collect::<Vec<_>>().into_iter().rev() {
+            let source = from.join(&directory.path);
+            let mut dressed = || -> Result<Kept> {
+                let made = File::open(at(directory))?;
+                let kept = dress(&File::open(&source)?, &directory.status, &made)?;
+                let mode = made.metadata()?.mode();
+                if mode & WRITABLE != WRITABLE {
+                    made.set_permissions(Permissions::from_mode(mode | WRITABLE))?;
+                    copy.read_only.push((directory.path.clone(), mode));
+                }
+                Ok(kept)
+            };
+            let kept = dressed().with_context(|| source.display().to_string())?;
+            copy.note(kept);
+        }
+        Ok(copy)
+    }
+
+    fn note(&mut self, kept: Kept) {
+        self.kept.lacks_owner |= kept.lacks_owner;
+        self.kept.left_out.extend(kept.left_out);
+        self.kept.left_out.sort();
+        self.kept.left_out.dedup();
+    }
+
+    /// Gives the tree its name. Returns the attributes that were left out.
+    fn finish(mut self, to: &Path) -> Result<Vec<String>> {
+        if let Some(root) = &self.root {
+            fs::rename(root, to).with_context(|| to.display().to_string())?;
+        }
+        self.root = None;
+        for (path, mode) in &self.read_only {
+            let at = to.join(path);
+            fs::set_permissions(&at, Permissions::from_mode(*mode))
+                .with_context(|| at.display().to_string())?;
+        }
+        Ok(std::mem::take(&mut self.kept.left_out))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // The next command removes the rest if this fails.
+        let _ = self.root.take().map(fs::remove_dir_all);
+    }
+}
+
+/// Makes a symbolic link like another; whether it has the same owner.
+fn copy_link(source: &Path, status: &Metadata, at: &Path) -> Result<bool> {
+    symlink(fs::read_link(source)?, at)?;
+    let has_owner = lchown(at, Some(status.uid()), Some(status.gid())).is_ok();
+    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let times = Timestamps {
+        last_access: time(status.atime(), status.atime_nsec()),
+        last_modification: time(status.mtime(), status.mtime_nsec()),
+    };
+    utimensat(CWD, at, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(has_owner)
+}
