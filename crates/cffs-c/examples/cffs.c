@@ -1,5 +1,5 @@
 /*
- * Makes an image with a few small files, reads them all in the order in which they lie, and lists them.
+ * Creates an image with a few small files, reads them all in device order, and lists them.
  *
  *     cc example.c $(pkg-config --cflags --libs cffs) -o example && ./example tree.cffs
  */
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
         printf("%s, %llu bytes\n", entry.name, (unsigned long long)entry.stat.size);
     cffs_closedir(directory);
 
-    /* Only now everything is certainly in the image. */
+    /* Only cffs_close ensures that everything is in the image. */
     if (cffs_close(volume) != 0)
         return fail("cffs_close");
     return EXIT_SUCCESS;

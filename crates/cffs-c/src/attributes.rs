@@ -25,23 +25,23 @@ pub struct Time {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stat {
-    /// The number of the inode.
+    /// The inode number.
     pub ino: u64,
-    /// Distinguishes this file from earlier ones of the same number.
+    /// Distinguishes this file from earlier files with the same inode number.
     pub generation: u32,
-    /// Type and permissions, as st_mode has them.
+    /// Type and permissions, as in st_mode.
     pub mode: u32,
-    /// Count of names.
+    /// Number of names.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Bytes of the contents.
+    /// Size of the contents in bytes.
     pub size: u64,
-    /// Bytes of the volume that the file occupies.
+    /// Space that the file occupies on the volume, in bytes.
     pub allocated_bytes: u64,
-    /// The number of a device, major << 32 | minor.
+    /// The device number: major << 32 | minor.
     pub device: u64,
     /// Last access.
     pub atime: Time,
@@ -79,7 +79,7 @@ impl From<Attr> for Stat {
     }
 }
 
-/// The attributes of what a path leads to.
+/// Gets the attributes of a file; follows a symbolic link.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `stat` null or writable.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn cffs_stat(
     })
 }
 
-/// The attributes of what a path names, also if that is a symbolic link.
+/// Gets the attributes of a file; of a symbolic link, those of the link itself.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `stat` null or writable.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn cffs_chmod(
     status(|| unsafe { change(volume, path, &changes) })
 }
 
-/// Sets owner and group; (uid_t)-1 and (gid_t)-1 leave one as it is.
+/// Sets owner and group; (uid_t)-1 and (gid_t)-1 leave the current one.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn cffs_chown(
     status(|| unsafe { change(volume, path, &changes) })
 }
 
-/// Sets the times of access and of the last change of the contents; NULL leaves one as it is.
+/// Sets the times of the last access and of the last change of the contents; NULL leaves the current one.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `atime` and `mtime` null or readable.
@@ -187,8 +187,8 @@ unsafe fn change(volume: *const Volume, path: *const c_char, changes: &SetAttr) 
     volume.files.set_attr(path, changes).map(drop)
 }
 
-/// Copies an extended attribute to `value`, which has room for `count` bytes, and returns its length. With
-/// `count` 0 it returns the length alone; ERANGE if there is not enough room.
+/// Copies an extended attribute to `value`, a buffer of `count` bytes, and returns its length. With `count` 0
+/// it only returns the length. Fails with ERANGE if the buffer is too small.
 ///
 /// # Safety
 /// `volume` is null or open, `path` and `name` are null or strings, `value` null or writable for `count`
@@ -210,8 +210,8 @@ pub unsafe extern "C" fn cffs_getxattr(
     })
 }
 
-/// Copies the names of a file's extended attributes to `names`, each with a zero byte at its end, as
-/// cffs_getxattr does a value.
+/// Copies the names of a file's extended attributes to `names`, each followed by a zero byte. `count` and the
+/// result are as for cffs_getxattr.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `names` null or writable for `count` bytes.

@@ -9,9 +9,10 @@ use crate::error::{failure, status};
 use crate::pointers::{bytes, opened};
 use crate::volume::Volume;
 
-/// Gets a file that cffs_read_many has read: its position in the list of paths, and its contents, which are
-/// valid until this returns; or a negative errno in `error` and no contents, and cffs_error says why. `data`
-/// is what the caller gave. Several threads call this at once.
+/// Receives a file from cffs_read_many: its position in the list of paths, and its contents, which are valid
+/// until this function returns. If the file could not be read, `error` is a negative errno, the contents are
+/// absent, and cffs_error gives the reason. `data` is the caller's. Several threads may call this function at
+/// the same time.
 pub type Visit = Option<
     unsafe extern "C" fn(
         data: *mut c_void,
@@ -34,9 +35,9 @@ impl Shared {
     }
 }
 
-/// Reads whole files in the order in which they lie on the device, which for many files in another order is
-/// many times as fast as one by one. `visit` gets them one by one, in no certain order, from as many threads
-/// as asked for; 0 for one. A file that cannot be read is given to `visit` with its error.
+/// Reads whole files in device order. For many files in another order, this is many times as fast as reading
+/// them one by one. Calls `visit` once per file, in any order, from `threads` threads (0 means one). For a
+/// file that cannot be read, `visit` gets the error.
 ///
 /// # Safety
 /// `volume` is null or open; `paths` has `count` pointers, each null or a string; `visit` may be called with

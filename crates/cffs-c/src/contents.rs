@@ -11,20 +11,21 @@ use crate::error::{counted, status};
 use crate::pointers::{bytes, hand_out, opened, place, readable, take_back, writable};
 use crate::volume::Volume;
 
-/// A regular file that is open, to read and to write. It goes on to exist if its last name is removed.
+/// A regular file that is open for reading and writing. It continues to exist while it is open, even if its
+/// last name is removed.
 pub struct File {
     file: files::File,
 }
 
-/// Makes the file if it does not exist.
+/// Creates the file if it does not exist.
 pub const CFFS_CREATE: u32 = 1;
 /// With CFFS_CREATE: fails with EEXIST if it exists.
 pub const CFFS_EXCLUSIVE: u32 = 2;
-/// Empties the file.
+/// Truncates the file to no bytes.
 pub const CFFS_TRUNCATE: u32 = 4;
 
-/// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is
-/// made.
+/// Opens a file and sets *file. `flags` is 0 or a combination of CFFS_CREATE, CFFS_EXCLUSIVE and
+/// CFFS_TRUNCATE; `mode` is the mode of a file that is created.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `file` null or writable.
@@ -61,7 +62,8 @@ fn open(volume: &Volume, path: &[u8], flags: u32, mode: u32) -> Result<files::Fi
     Ok(file)
 }
 
-/// Reads up to `count` bytes from `offset` on, and returns how many: fewer only at the end of the file.
+/// Reads up to `count` bytes from `offset` on, and returns their number, which is less than `count` only at
+/// the end of the file.
 ///
 /// # Safety
 /// `file` is null or open, `buffer` null or writable for `count` bytes.
@@ -79,8 +81,8 @@ pub unsafe extern "C" fn cffs_pread(
     })
 }
 
-/// Writes `count` bytes at `offset`, all of them or fewer with an error; the file grows as needed. Returns
-/// `count`.
+/// Writes `count` bytes at `offset` and returns `count`; the file grows as needed. After an error, part of
+/// the bytes may have been written.
 ///
 /// # Safety
 /// `file` is null or open, `buffer` null or readable for `count` bytes.
@@ -99,8 +101,9 @@ pub unsafe extern "C" fn cffs_pwrite(
     })
 }
 
-/// Writes `count` bytes at the end of the file, all of them or fewer with an error. What several threads
-/// append is never overwritten, and stays in one piece each. Returns `count`.
+/// Writes `count` bytes at the end of the file and returns `count`. Several threads may append at the same
+/// time: the bytes of each call stay together, and do not overwrite those of another. After an error, part of
+/// the bytes may have been written.
 ///
 /// # Safety
 /// `file` is null or open, `buffer` null or readable for `count` bytes.
@@ -118,7 +121,7 @@ pub unsafe extern "C" fn cffs_append(
     })
 }
 
-/// Cuts a file off, or makes it longer by a hole.
+/// Truncates an open file, or extends it by a hole.
 ///
 /// # Safety
 /// `file` is null or open.
@@ -138,7 +141,7 @@ pub unsafe extern "C" fn cffs_fsync(file: *const File) -> c_int {
     status(|| unsafe { opened(file) }?.file.sync())
 }
 
-/// The attributes of a file that is open.
+/// Gets the attributes of an open file.
 ///
 /// # Safety
 /// `file` is null or open, `stat` null or writable.
@@ -152,7 +155,7 @@ pub unsafe extern "C" fn cffs_fstat(file: *const File, stat: *mut Stat) -> c_int
     })
 }
 
-/// Closes a file; NULL is allowed. Nothing is made durable by this.
+/// Closes a file; NULL is allowed. Closing makes nothing durable.
 ///
 /// # Safety
 /// `file` is null, or open and not used after this.
@@ -162,7 +165,7 @@ pub unsafe extern "C" fn cffs_file_close(file: *mut File) {
     drop(unsafe { take_back(file) });
 }
 
-/// Reads a whole file and sets *contents, which cffs_free gives back, and *count.
+/// Reads a whole file and sets *contents, which the caller must free with cffs_free, and *count.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `contents` and `count` null or writable.
@@ -184,19 +187,19 @@ pub unsafe extern "C" fn cffs_read_file(
     })
 }
 
-/// Gives the contents back that cffs_read_file has set, with their count; NULL is allowed.
+/// Frees the contents that cffs_read_file has set, given with their count; NULL is allowed.
 ///
 /// # Safety
 /// Both come from one call of `cffs_read_file`, and are not used after this; or `contents` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_free(contents: *mut u8, count: usize) {
     if !contents.is_null() {
-        // SAFETY: a box of this length was given out.
+        // SAFETY: `cffs_read_file` returned a box of this length.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(contents, count)) });
     }
 }
 
-/// Makes a file with these contents, or gives them to the one that is there.
+/// Creates a file with these contents, or replaces the contents of an existing file.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `contents` null or readable for `count` bytes.
@@ -215,7 +218,7 @@ pub unsafe extern "C" fn cffs_write_file(
     })
 }
 
-/// Cuts a file off, or makes it longer by a hole, by its path.
+/// Truncates the file at a path, or extends it by a hole.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.

@@ -10,7 +10,7 @@ use crate::error::{counted, status};
 use crate::pointers::{bytes, hand_out, opened, place, take_back};
 use crate::volume::Volume;
 
-/// A directory that is being read: its entries as of when it was opened.
+/// A directory that is being read. Its entries are those that it had when it was opened.
 pub struct Directory {
     entries: std::vec::IntoIter<DirItem>,
     /// The name of the last entry read.
@@ -23,11 +23,11 @@ pub struct Directory {
 pub struct Entry {
     /// The name; valid until the next call for this directory.
     pub name: *const c_char,
-    /// The attributes: they come with the name, and cost nothing more.
+    /// The attributes, which are read together with the name.
     pub stat: Stat,
 }
 
-/// Opens a directory and sets *directory. Entries come in the order in which they were made, without . and ..
+/// Opens a directory and sets *directory. The entries are in the order of their creation, without . and ..
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `directory` null or writable.

@@ -1,4 +1,4 @@
-//! Errors by number and in words.
+//! Error numbers and messages.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Why the last function of this thread failed, in words; valid until the next one fails.
+/// The error message of the last failed call in this thread; valid until the next call fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn cffs_error() -> *const c_char {
     ERROR.with(|last| last.borrow().as_ptr())

@@ -9,7 +9,7 @@ use crate::error::{counted, status};
 use crate::pointers::{bytes, copy_out, opened};
 use crate::volume::Volume;
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn cffs_mkdir(
     })
 }
 
-/// Makes a directory and those above it, as far as they are missing, with mode 0755.
+/// Creates a directory and its missing ancestors, with mode 0755.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn cffs_rmdir(volume: *const Volume, path: *const c_char) 
     status(|| unsafe { opened(volume)?.files.remove_dir(bytes(path)?) })
 }
 
-/// Removes a name that is not a directory's.
+/// Removes a name of a file that is not a directory.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn cffs_unlink(volume: *const Volume, path: *const c_char)
     status(|| unsafe { opened(volume)?.files.remove_file(bytes(path)?) })
 }
 
-/// Renames, and replaces what had the new name.
+/// Renames a file, replacing an existing file with the new name.
 ///
 /// # Safety
 /// `volume` is null or open, `path` and `new_path` are null or strings.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn cffs_link(
     status(|| unsafe { opened(volume)?.files.hard_link(bytes(path)?, bytes(new_path)?) })
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
 ///
 /// # Safety
 /// `volume` is null or open, `target` and `path` are null or strings.
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn cffs_symlink(
     status(|| unsafe { opened(volume)?.files.symlink(bytes(target)?, bytes(path)?) })
 }
 
-/// Copies the target of a symbolic link to `target`, with a zero byte at its end, and returns its length
-/// without that; ERANGE if `count` bytes are not enough room.
+/// Copies the target of a symbolic link to `target`, followed by a zero byte, and returns its length without
+/// that byte. Fails with ERANGE if it does not fit into `count` bytes.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `target` null or writable for `count` bytes.

@@ -42,7 +42,7 @@ pub(crate) fn hand_out<T>(value: T) -> *mut T {
 /// Takes a handle back; `None` if it is null.
 ///
 /// # Safety
-/// `handle` is null, or comes from [`hand_out`] and is not used any more.
+/// `handle` is null, or comes from [`hand_out`] and is not used afterwards.
 pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
     // SAFETY: as above.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })

@@ -13,40 +13,42 @@ use cffs::vfs::types::OpenOptions;
 use crate::error::status;
 use crate::pointers::{bytes, hand_out, opened, place, take_back};
 
-/// A volume that is open. Another program cannot open it meanwhile, but to read if this one only reads too.
+/// An open volume. Meanwhile another program can open it only for reading, and only if this one opened it for
+/// reading.
 pub struct Volume {
     pub(crate) files: Files,
 }
 
-/// How a volume is opened; all zeros but for `size` for the defaults. A later version of the library may add
-/// fields at the end.
+/// Options for opening a volume. Zero in every field except `size` selects the defaults. A later version of
+/// the library may add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// sizeof(cffs_options) of the caller. The fields beyond it are taken as zero.
+    /// sizeof(cffs_options) in the caller. Fields beyond it count as zero.
     pub size: usize,
-    /// 1: changes are refused, and other programs may read at the same time.
+    /// 1 to open the volume read-only; other programs may then read it at the same time.
     pub read_only: u32,
-    /// 1: reading a file does not set its time of access.
+    /// 1 to leave the access times of files unchanged when they are read.
     pub no_atime: u32,
     /// Size of the read cache in bytes; 0 for 256 MiB.
     pub cache_bytes: u64,
-    /// Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
+    /// Maximum memory for unwritten changes, in bytes, beyond which they are written immediately; 0 for 64
+    /// MiB.
     pub dirty_bytes: u64,
 }
 
-/// No version has options as long as this, so that a larger size was not initialized.
+/// A size larger than this cannot be that of any version's options, so the caller did not initialize it.
 const SIZE_MAX: usize = 4096;
 
 /// Sizes of a volume, in bytes and inodes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sizes {
-    /// Bytes that files can have in all.
+    /// Total space for files, in bytes.
     pub bytes: u64,
-    /// Bytes that no file has.
+    /// Free space, in bytes.
     pub free_bytes: u64,
-    /// Those of them that files can have.
+    /// The part of the free space that files can use, in bytes.
     pub available_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
@@ -58,7 +60,7 @@ pub extern "C" fn cffs_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Makes an image of a size in bytes, which must not exist yet. `label` may be NULL. `cffs mkfs` knows more
+/// Creates an image of `size_bytes` bytes, which must not exist yet. `label` may be NULL. `cffs mkfs` has more
 /// options.
 ///
 /// # Safety
@@ -87,8 +89,8 @@ pub unsafe extern "C" fn cffs_mkfs(
     })
 }
 
-/// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean
-/// is recovered first.
+/// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not closed
+/// cleanly is recovered first.
 ///
 /// # Safety
 /// `image` is null or a string, `options` null or readable for the bytes that its `size` says, `volume` null
@@ -111,10 +113,10 @@ pub unsafe extern "C" fn cffs_open(
 }
 
 impl Options {
-    /// The options of a caller that was compiled with this version, an older or a newer one.
+    /// The options of a caller that was compiled with this version of the library, or an older or newer one.
     ///
     /// # Safety
-    /// `options` is null, or its first field is readable, and so are the bytes that this says.
+    /// `options` is null, or its first field is readable, and so are the bytes whose number that field gives.
     unsafe fn read(options: *const Options) -> Result<Options> {
         const UNKNOWN: Error =
             Error::Invalid("cffs_options of a later version, with fields that are unknown here");
@@ -156,7 +158,7 @@ impl Options {
     }
 }
 
-/// Makes everything durable.
+/// Makes all changes durable.
 ///
 /// # Safety
 /// `volume` is null or open.
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn cffs_sync(volume: *const Volume) -> c_int {
     status(|| unsafe { opened(volume) }?.files.volume().sync())
 }
 
-/// The sizes of a volume.
+/// Gets the sizes of a volume.
 ///
 /// # Safety
 /// `volume` is null or open, `sizes` null or writable.
@@ -187,9 +189,9 @@ pub unsafe extern "C" fn cffs_statvfs(volume: *const Volume, sizes: *mut Sizes) 
     })
 }
 
-/// Makes everything durable and closes the volume; NULL is allowed. The handle is gone in any case: if this
-/// fails, changes since the last sync may be lost. Files and directories that are still open fail from
-/// then on, and are closed as always.
+/// Makes all changes durable and closes the volume; NULL is allowed. The handle is invalid afterwards even if
+/// this fails; then changes since the last sync may be lost. Calls on files and directories that are still
+/// open fail from then on; they must still be closed.
 ///
 /// # Safety
 /// `volume` is null, or open and not used after this.

@@ -1,4 +1,4 @@
-/* Every function of cffs.h once as it should be used and, where it can fail, once as it should not. */
+/* Calls every function of cffs.h once correctly and, if it can fail, once incorrectly. */
 #include <cffs.h>
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
         }                                                                                                    \
     } while (0)
 
-/* A call fails with this number and with these words, which cffs_error has until the next failure. */
+/* A call fails with this number and message; cffs_error returns the message until the next failure. */
 #define REFUSED(call, number, words)                                                                         \
     do {                                                                                                     \
         CHECK((call) == -(number));                                                                          \
@@ -50,7 +50,7 @@ static void names(cffs_volume *volume)
     CHECK(cffs_unlink(volume, "/d/e/third") == 0);
 }
 
-/* Errors that no other part meets. */
+/* Errors that no other part of this test causes. */
 static void refusals(cffs_volume *volume)
 {
     char name[300] = "/";
@@ -90,7 +90,7 @@ static void *fail_elsewhere(void *volume)
     return NULL;
 }
 
-/* The words are those of the thread, and stay until its next failure. */
+/* Each thread has its own message, which stays until its next failure. */
 static void words(cffs_volume *volume)
 {
     pthread_t other;
@@ -163,7 +163,7 @@ static void contents(cffs_volume *volume)
     cffs_file_close(file);
 }
 
-/* Appends that looked at the size first, and wrote there after, overwrote each other. */
+/* Regression: concurrent appends overwrote each other, because they read the size before they wrote. */
 enum { APPENDERS = 4, LINES = 300, LINE = 3000 };
 
 static void *append_lines(void *data)

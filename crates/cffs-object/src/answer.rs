@@ -1,7 +1,7 @@
 //! Explains error responses of stores: what happened, where, and what to do about it.
 //!
 //! The client passes on the text of a response. S3 and its relatives, Google and Azure answer with XML that
-//! has a code and a message, and only the code tells what a status means: a 404 may be about an object, a
+//! has a code and a message, and only the code says what the status means: a 404 may be about an object, a
 //! bucket or, on some servers, an access key.
 
 use std::error::Error as _;
@@ -97,17 +97,17 @@ pub fn explain(error: &StoreError, place: &Place) -> String {
     }
     let advice = match error {
         _ if code == "RequestTimeTooSkewed" => "set the clock of this machine".into(),
-        _ if is_full(error) => "make room in the store, or have its quota raised".into(),
+        _ if is_full(error) => "free space in the store, or raise its quota".into(),
         _ if is_about_keys(error) => unknown_keys(code, place),
         _ if OF_REGIONS.contains(&code) || text.contains("incorrectly configured region") => {
             String::from("set AWS_REGION to the region of the bucket")
         }
         StoreError::PermissionDenied { .. } => String::from(
-            "these credentials may not do that: a writer needs to get, put, list and delete, a reader to get \
+            "these credentials lack a permission: a writer needs to get, put, list and delete, a reader to get \
              and list",
         ),
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => String::from(
-            "the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)",
+            "the store does not support a request that volumes need (a conditional PUT, with If-None-Match)",
         ),
         StoreError::NotFound { .. } if code.is_empty() && !lacks_object(error) => {
             format!("check that {} is an object store", server(&text, place))
@@ -122,7 +122,7 @@ fn unreachable(error: &StoreError, text: &str, place: &Place) -> Option<String> 
     let asked = url_of(text).unwrap_or_default();
     if OF_METADATA.iter().any(|host| asked.contains(host)) {
         return Some(format!(
-            "no credentials were found, and this machine has no service that gives them; {}",
+            "no credentials were found, and this machine has no service that provides them; {}",
             where_keys_are(place)
         ));
     }

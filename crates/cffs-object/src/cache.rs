@@ -1,7 +1,7 @@
 //! A cache of chunks of objects, in a directory of a local disk.
 //!
 //! ```text
-//!   DIR/CACHEDIR.TAG          what makes the directory a cache, for us and for backups
+//!   DIR/CACHEDIR.TAG          marks the directory as a cache, for this program and for backups
 //!   DIR/lock                  held while a file is added; 16 bytes: bytes used, and their complement
 //!   DIR/adding                the file that is being added
 //!   DIR/<UUID>/<source>-<number>-<chunk>
@@ -42,7 +42,8 @@ const MAGIC: [u8; 8] = *b"CFFSCHK2";
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 8;
 /// The unit in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
-/// The attempts at another program's lock, a millisecond apart, before a chunk is not kept.
+/// The number of attempts to take a lock that another program holds, a millisecond apart. After that, the
+/// chunk is not cached.
 const LOCK_TRIES: usize = 20;
 /// The share of the cache that is freed when it is full.
 const SHARE_FREED: u64 = 10;
@@ -75,14 +76,14 @@ impl DiskCache {
         let wrong = |why: String| Error::Cache { directory: directory.display().to_string(), why };
         let failed = |error: io::Error| wrong(error.to_string());
         if size_bytes < SIZE_BYTES_MIN {
-            return Err(wrong(format!("{size_bytes} bytes are too few; give it 16M at least")));
+            return Err(wrong(format!("{size_bytes} bytes are too few; the minimum is 16M")));
         }
         private_directory(directory).map_err(wrong)?;
         let tag = directory.join(TAG);
         if !tag.exists() {
             if fs::read_dir(directory).map_err(failed)?.next().is_some() {
                 let why =
-                    "it has other files, and no CACHEDIR.TAG; name an empty or a new directory";
+                    "it has other files but no CACHEDIR.TAG; name an empty or a new directory";
                 return Err(wrong(why.into()));
             }
             fs::write(&tag, TAG_TEXT).map_err(failed)?;
@@ -109,7 +110,7 @@ impl DiskCache {
         let file = File::open(&path).ok()?;
         match read_chunk(&file, volume, key) {
             Ok(bytes) => {
-                // Only the order of eviction depends on it.
+                // The time only affects the order of eviction.
                 let _ = file.set_modified(SystemTime::now());
                 Some(bytes)
             }
@@ -126,7 +127,7 @@ impl DiskCache {
         let _ = fs::remove_file(self.path(volume, key));
     }
 
-    /// Keeps a chunk if possible; returns its bytes on the disk, 0 if it is not kept.
+    /// Caches a chunk if possible; returns the bytes it takes on the disk, 0 if it is not cached.
     pub fn put(&self, volume: &[u8; 16], key: Key, chunk: &[u8]) -> u64 {
         match self.add(volume, key, chunk) {
             Ok(bytes) => {
@@ -136,7 +137,7 @@ impl DiskCache {
             Err(error) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
                     let directory = self.directory.display();
-                    tracing::warn!(%directory, %error, "nothing is added to the cache while this lasts");
+                    tracing::warn!(%directory, %error, "nothing is added to the cache until this is fixed");
                 }
                 0
             }
@@ -299,7 +300,7 @@ fn read_chunk(file: &File, volume: &[u8; 16], key: Key) -> Result<Vec<u8>, Strin
     file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
     let contents = bytes.split_off(HEAD_BYTES);
     if bytes[..8] != MAGIC || bytes[12..] != encode(volume, key, &[])[12..] {
-        return Err(String::from("it is not what its name says"));
+        return Err(String::from("it holds another chunk than its name says"));
     }
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[12..]), &contents);
     if bytes[8..12] != checksum.to_le_bytes() {

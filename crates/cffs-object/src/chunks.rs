@@ -23,9 +23,9 @@ use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Format, Object, REQUEST_BYTES};
 use crate::store::{self, Store};
 
-/// The number of chunks in a request, from the missing one on; the one before it is requested, too.
+/// The number of chunks in a request, from the missing one on. The chunk before it is requested as well.
 const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
-/// The same if an object is read sequentially: the rest of an object of 8 MiB.
+/// The same number if an object is read sequentially: the rest of an object of 8 MiB.
 const CHUNKS_READ_ON: u64 = 7 * CHUNKS_AFTER;
 /// The size of the cache in memory.
 const CACHE_BYTES: u64 = 64 << 20;

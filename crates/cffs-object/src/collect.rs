@@ -3,7 +3,7 @@
 //! An object is dead if a map in the store has no byte of it, and it is older than that map. Records only
 //! refer to objects that are made with them, so a dead object stays dead: a collector that is paused and
 //! taken over meanwhile still deletes only objects that no volume reads. Snapshots are read after the map was
-//! written: a snapshot that is made later sees that map, and is either of a later version or is retried.
+//! written. A snapshot that is made later finds that map: it is of a later version, or is retried.
 //!
 //! Invariants:
 //!
@@ -27,7 +27,7 @@ const SMALL_COUNT_MIN: usize = 16;
 pub const DEAD_BYTES_MIN: u64 = 8 << 20;
 /// The length of the ranges that are compared, and of those that one record compacts.
 pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
-/// The distance within which bytes of the device are mostly read together.
+/// Bytes of the device within this distance are usually read together.
 pub const NEAR_BYTES: u64 = 1 << 20;
 /// The volume's beginning may span this many objects per [`NEAR_BYTES`] before it is compacted: half of the
 /// requests that go out at once.

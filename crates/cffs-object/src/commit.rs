@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A writer that commits without pause fills the next slot before another program, which must read the last
-//! record first, can claim it. So the other program puts the object `takeover`. A writer looks for it once
-//! per several records, and lets the other go first for a while. Only the claim excludes the writer.
+//! record first, can claim it. Therefore the other program puts the object `takeover`. A writer looks for
+//! this object once per several records, and then waits for the other's claim for a while. Only the claim
+//! stops the writer.
 //!
 //! ```text
 //!   another:  claim ─lost─▶ PUT takeover, read on ─▶ claim ─▶ … ─▶ its claim is there ─▶ DELETE takeover
@@ -17,7 +18,7 @@
 //!                                    └─ none ─▶ record       └─ none comes: DELETE takeover ─▶ record
 //! ```
 //!
-//! Invariant: for one slot a writer ever sends one sequence of bytes, so a late or repeated request changes
+//! Invariant: a writer sends only one sequence of bytes for a slot, so a late or repeated request changes
 //! nothing.
 
 use std::thread;
@@ -30,7 +31,7 @@ use crate::store::Store;
 
 /// The object by which a program asks the writer to let it go first.
 const REQUEST: &str = "takeover";
-/// Number of records after which a writer looks for a request to take over.
+/// The number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
 /// How long a writer waits for the requesting program: longer than reading the rest of the log takes.
 const GIVE_WAY_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
@@ -55,11 +56,11 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// As [`settle`]; before that, lets a program go first that asked to take the volume over.
+    /// Like [`settle`]; before that, waits for the claim of a program that asked to take the volume over.
     ///
     /// # Errors
     ///
-    /// As of [`settle`].
+    /// Those of [`settle`].
     pub fn settle(
         &mut self,
         store: &Store,
@@ -77,12 +78,13 @@ impl Turns {
     }
 }
 
-/// If a program asked for it, waits until the slot is taken, but not forever, since that program may be gone.
+/// If a program asked to take the volume over, waits until the slot is taken; only for a while, since that
+/// program may have ended.
 fn give_way(store: &Store, slot: u64) {
     if store.get(REQUEST, Some(0..1)).is_err() {
         return;
     }
-    tracing::warn!("another program asks to take the volume over, and may go first");
+    tracing::warn!("another program asks to take the volume over; waiting for its claim");
     let began = Instant::now();
     while began.elapsed() < GIVE_WAY_FOR {
         if history::read_record(store, slot).is_ok() {
@@ -90,11 +92,11 @@ fn give_way(store: &Store, slot: u64) {
         }
         thread::sleep(LOOK_EVERY);
     }
-    tracing::warn!("it did not take the volume over; this program goes on");
+    tracing::warn!("the other program did not take the volume over; continuing");
     withdraw(store);
 }
 
-/// Asks the writer of the volume to let this program go first.
+/// Asks the writer of the volume to wait for this program's claim.
 ///
 /// # Errors
 ///
@@ -103,10 +105,10 @@ pub fn ask_for_way(store: &Store) -> Result<(), Error> {
     store.put(REQUEST, vec![1])
 }
 
-/// Withdraws the request. If that fails, a busy writer waits once for nothing.
+/// Withdraws the request. If that fails, a busy writer waits once in vain.
 pub fn withdraw(store: &Store) {
     if let Err(error) = store.delete(&[REQUEST.to_owned()]) {
-        tracing::warn!(%error, "the request to take the volume over stays");
+        tracing::warn!(%error, "cannot withdraw the request to take the volume over");
     }
 }
 
@@ -115,7 +117,7 @@ pub fn withdraw(store: &Store) {
 /// # Errors
 ///
 /// Errors that a repeated request cannot fix, and any error once it has lasted for longer than `patience`.
-/// Then the record may be there or arrive later: the caller must not put another in its slot.
+/// Then the record may have arrived, or may arrive later: the caller must not put another one into its slot.
 pub fn settle(
     store: &Store,
     slot: u64,
@@ -144,11 +146,11 @@ pub fn put(
     again(name, patience, || store.put(name, bytes.clone()))
 }
 
-/// Repeats something until it succeeds, fails permanently, or has failed for longer than `patience`.
+/// Repeats an action until it succeeds, fails permanently, or has failed for longer than `patience`.
 ///
 /// # Errors
 ///
-/// The last one.
+/// The last error of the action.
 pub fn again<T>(
     name: &str,
     patience: Option<Duration>,

@@ -197,7 +197,7 @@ impl LogDevice {
         }
     }
 
-    /// Reads bytes from objects; for an epoch with the patience of a commit.
+    /// Reads bytes of objects. Reads for an epoch have the patience of a commit.
     fn fetch(&self, wanted: &[Wanted], buf: &mut [u8]) -> io::Result<()> {
         let read = match self.writing.filter(|_| Patient::is_begun()) {
             Some(OpenOptions { patience, .. }) => {
@@ -235,8 +235,8 @@ fn writer_of(store: Store) -> Option<String> {
              closing it"
         ),
         Standing::Foreign => format!(
-            "the volume is open for writing on host {name} (process {pid}, since {since} UTC), or that went \
-             down without closing it"
+            "the volume is open for writing on host {name} (process {pid}, since {since} UTC), or that host \
+             crashed without closing it"
         ),
         _ => format!(
             "the volume is open for writing on this host (process {pid}, since {since} UTC)"
@@ -259,7 +259,7 @@ fn probe(store: &Store) -> Result<(), Error> {
 fn read_only() -> io::Error {
     io::Error::new(
         io::ErrorKind::ReadOnlyFilesystem,
-        "the volume is open to be read, or was released",
+        "the volume is open read-only, or was released",
     )
 }
 
@@ -335,7 +335,7 @@ impl Control for LogDevice {
 impl Drop for LogDevice {
     fn drop(&mut self) {
         if let Err(error) = self.release() {
-            tracing::warn!(%error, "the volume is not released; its next writer has to take it over");
+            tracing::warn!(%error, "the volume was not released; its next writer must take it over");
         }
     }
 }

@@ -43,9 +43,7 @@ pub enum Error {
         url: String,
     },
     /// The place already has a volume.
-    #[error(
-        "there is a volume at {url} already; choose another place, or remove its objects first"
-    )]
+    #[error("{url} already has a volume; choose another place, or remove its objects first")]
     Exists {
         /// The place, as a URL.
         url: String,
@@ -110,9 +108,7 @@ pub enum Error {
         url: String,
     },
     /// The name is taken.
-    #[error(
-        "there is a version {name} already; choose another name, or remove it: cffs snapshot rm"
-    )]
+    #[error("version {name} already exists; choose another name, or remove it: cffs snapshot rm")]
     VersionExists {
         /// The name.
         name: String,
@@ -136,22 +132,20 @@ pub enum Error {
     #[error("a volume has 254 origins at most; copy it with cffs export and cffs import")]
     TooManyOrigins,
     /// A version was opened for writing.
-    #[error(
-        "the version {name} is for reading alone; cffs clone makes a volume of it that can be written"
-    )]
+    #[error("version {name} is read-only; cffs clone makes a writable volume from it")]
     VersionIsFixed {
         /// The name.
         name: String,
     },
     /// A version was opened to be followed.
-    #[error("the version {name} does not change; to follow the volume, leave @{name} out")]
+    #[error("version {name} does not change; to follow the volume, leave out @{name}")]
     NothingToFollow {
         /// The name.
         name: String,
     },
-    /// An object no longer exists that the volume contained when it was opened.
+    /// An object that the volume contained when it was opened no longer exists.
     #[error(
-        "{object}: it was deleted, since the volume went on without it; open the volume again, or read a \
+        "{object} was deleted because newer states of the volume do not use it; open the volume again, or read a \
          version of it (cffs snapshot create)"
     )]
     Collected {
@@ -179,7 +173,7 @@ pub enum Error {
     /// Another program took the volume over before all staged records were in the store.
     #[error(
         "another program took the volume over (slot {slot} of its log has that program's record) before \
-         {records} staged records were sent; their syncs were acknowledged, and they are no part of the \
+         {records} staged records were sent; their syncs were acknowledged, but they are not part of the \
          volume: they are kept in {directory}"
     )]
     Rejected {
@@ -211,7 +205,7 @@ impl Error {
         matches!(self, Error::Store { cause, .. } if answer::is_about_keys(cause))
     }
 
-    /// Whether retrying is of no use.
+    /// Whether retrying is useless.
     pub(crate) fn is_final(&self) -> bool {
         let Error::Store { cause, place, .. } = self else { return true };
         if answer::is_about_keys(cause) {
@@ -269,7 +263,7 @@ fn claimed_by(term: u64, by: Option<&str>) -> String {
     by.map_or_else(
         || {
             format!(
-                "a program that did not leave its name has the volume open for writing, or ended without \
+                "an unknown program has the volume open for writing, or ended without \
                  closing it (its claim is slot {term} of the log)"
             )
         },
@@ -285,8 +279,8 @@ fn bucket_first(url: &str) -> &'static str {
 fn staged_elsewhere(is_staging: bool) -> &'static str {
     match is_staging {
         true => {
-            "; it has a staging directory, and syncs that wait there are lost to the volume then: \
-             mounting it with that directory sends them, and needs no taking over"
+            "; it has a staging directory, and taking the volume over loses the syncs that wait there: \
+             mount it with that directory instead, which sends them"
         }
         false => "",
     }

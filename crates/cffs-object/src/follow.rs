@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Objects never change, so their cached contents serve the next device, too. A record stays in its slot
-//! until its contents are dead and an hour has passed, or until an immediate collection. So an empty slot may
-//! have been collected since the last look. A listing shows that; it is requested now and then, and when an
-//! object is missing.
+//! until its contents are dead and an hour has passed, or until an immediate collection. An empty slot may
+//! therefore have been collected since the last look. Only a listing shows that; it is requested once an
+//! hour, and when an object is missing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::history::{self, AT_ONCE, History};
 use crate::location::Location;
 use crate::store::Store;
 
-/// How often the log is listed, though the next slot is empty.
+/// How often the log is listed even though the next slot is empty.
 pub const LIST_EVERY: Duration = Duration::from_secs(3600);
 
 /// Reads new records of a volume's log.

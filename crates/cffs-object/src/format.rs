@@ -401,7 +401,7 @@ fn sealed(magic: [u8; 8], body: &[u8]) -> Vec<u8> {
 fn opened(magic: [u8; 8], bytes: &[u8]) -> Result<&[u8], String> {
     let mut reader = Reader(bytes);
     if reader.array()? != magic {
-        return Err("not what belongs here, or of a version that this program does not know".into());
+        return Err("not the expected object, or a version that this program does not know".into());
     }
     let checksum = reader.u32()?;
     match crc32c::crc32c(reader.0) == checksum {

@@ -90,8 +90,8 @@ impl History {
         }
     }
 
-    /// The same for a program that is about to claim the volume. If the hint names a map after a release,
-    /// that is enough: the claim detects later records.
+    /// Reads the state for a program that is about to claim the volume. If the hint names a map after a
+    /// release, no record is read: the claim detects later records.
     pub fn read_to_claim(store: &Store) -> Result<History, Error> {
         let format = read_format(store)?;
         match Self::from_hint(store, &format)? {
@@ -172,7 +172,7 @@ impl History {
         let first = self.slot + 1;
         for (slot, name) in (first..).zip(&names) {
             if format::record_name(slot) != *name {
-                let why = format!("is missing, though there is {name} after it");
+                let why = format!("is missing, although {name} follows it");
                 return Err(damaged(store, &format::record_name(slot))(why));
             }
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Makes a file or a directory durable. Tests see which one, by its inode number.
+/// Makes a file or a directory durable. Tests record its inode number.
 ///
 /// # Errors
 ///
@@ -29,14 +29,14 @@ pub fn private_directory(directory: &Path) -> Result<(), String> {
     }
     let there = fs::metadata(directory).map_err(|error| error.to_string())?;
     if !there.is_dir() {
-        return Err(String::from("it is not a directory; name one, or a new one"));
+        return Err(String::from("it is not a directory; name an existing or a new directory"));
     }
     if there.uid() != rustix::process::geteuid().as_raw() {
         return Err(format!("it belongs to user {}; name a directory of your own", there.uid()));
     }
     if there.mode() & 0o077 != 0 {
         return Err(format!(
-            "others may enter it (mode {:03o}), and the contents of all files come to lie there; chmod 700 \
+            "other users may enter it (mode {:03o}), and it will hold contents of all files; chmod 700 \
              it, or name a new directory",
             there.mode() & 0o777
         ));

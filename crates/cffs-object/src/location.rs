@@ -86,7 +86,7 @@ impl Location {
             "s3" | "gs" | "az" => Self::cloud(text, &url),
             other => Err(wrong(
                 text,
-                format!("there is no store {other}://; there are s3://, gs://, az:// and file://"),
+                format!("unknown store {other}://; the stores are s3://, gs://, az:// and file://"),
             )),
         }
     }
@@ -125,10 +125,10 @@ impl Location {
     fn local(text: &str, url: &Url) -> Result<Location, Error> {
         let directory = url
             .to_file_path()
-            .map_err(|()| wrong(text, "say file:///directory, with its whole path"))?;
+            .map_err(|()| wrong(text, "write file:///directory, with an absolute path"))?;
         let parent = directory.parent().unwrap_or(HostPath::new("/"));
         if !parent.is_dir() {
-            return Err(wrong(text, format!("there is no directory {}", parent.display())));
+            return Err(wrong(text, format!("directory {} does not exist", parent.display())));
         }
         let store = LocalFileSystem::new_with_prefix(parent)
             .map_err(|error| wrong(text, error.to_string()))?
@@ -145,7 +145,8 @@ impl Location {
     fn cloud(text: &str, url: &Url) -> Result<Location, Error> {
         let scheme = url.scheme();
         let bucket = url.host_str().filter(|bucket| !bucket.is_empty());
-        let bucket = bucket.ok_or_else(|| wrong(text, format!("say {scheme}://bucket/prefix")))?;
+        let bucket =
+            bucket.ok_or_else(|| wrong(text, format!("write {scheme}://bucket/prefix")))?;
         // If another provider is installed already, that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let counter = Counter::default();

@@ -109,7 +109,7 @@ impl Profile {
         let of_config = of_config.or_else(|| config.get(shown).filter(|_| shown == "default"));
         let found = [credentials.get(shown), of_config];
         if name.is_some() && found == [None, None] {
-            return Err(format!("there is no profile {shown} in ~/.aws (AWS_PROFILE names it)"));
+            return Err(format!("~/.aws has no profile {shown} (AWS_PROFILE names it)"));
         }
         let value = |key: &str| {
             let mut values = found.iter().flatten().filter_map(|section| section.get(key));
@@ -129,7 +129,7 @@ impl Profile {
         let elsewhere = ELSEWHERE.into_iter().find(|key| value(key).is_some());
         if let Some(elsewhere) = elsewhere.filter(|_| !has_key) {
             return Err(format!(
-                "the profile {shown} gets its credentials by {elsewhere}, which cffs does not do; put them \
+                "the profile {shown} gets its credentials by {elsewhere}, which cffs does not support; put them \
                  into the environment: eval \"$(aws configure export-credentials --profile {shown} --format \
                  env)\""
             ));

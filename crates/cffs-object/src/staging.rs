@@ -153,14 +153,14 @@ impl Staging {
         }
     }
 
-    /// Removes a record that is in the store. If the machine stops before the removal is durable, the record
-    /// is found in the store.
+    /// Removes a record that is in the store. If the machine stops before the removal is durable, the next
+    /// opening finds the record in the store.
     pub fn remove(&self, slot: u64) {
         self.waiting.lock().remove(&slot);
         if let Err(error) = fs::remove_file(self.path(slot))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, slot, "a record stays in the staging directory");
+            tracing::warn!(%error, slot, "cannot remove a record that is in the store from the staging directory");
         }
     }
 
@@ -188,7 +188,7 @@ impl Staging {
     pub fn damaged(&self, slots: &[u64], slot: u64) -> Error {
         match self.reject(slots, slot) {
             Error::Rejected { directory, records, .. } => self.wrong(format!(
-                "the record for slot {slot} is damaged, so it and those after it, {records} in all, are no \
+                "the record for slot {slot} is damaged, so it and those after it, {records} in all, are not \
                  part of the volume, though their syncs were acknowledged; they are kept in {directory}"
             )),
             error => error,

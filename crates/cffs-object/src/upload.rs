@@ -49,7 +49,7 @@ pub fn send_rest(
                 return Err(staging.damaged(rest, slot));
             }
             // It was being written when the machine stopped, so its sync had not returned.
-            tracing::warn!(slot, "a record that was staged in part is left out");
+            tracing::warn!(slot, "ignoring a record that was staged only in part");
             staging.remove(slot);
             break;
         };
@@ -88,7 +88,7 @@ pub fn send_rest(
         }
         staging.remove(slot);
     }
-    tracing::info!(records = slots.len(), "sent what waited in the staging directory");
+    tracing::info!(records = slots.len(), "sent the records that waited in the staging directory");
     Ok(())
 }
 
@@ -135,7 +135,7 @@ impl Failure {
 }
 
 impl Uploader {
-    /// A thread that sends the records that will be put.
+    /// Starts a thread that sends the records given to [`put`](Uploader::put).
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Uploader {
             return Err(failure.clone().error());
         }
         if let Err(error) = staging.put(slot, record) {
-            tracing::warn!(%error, "the staging directory takes nothing, so a sync waits for the store");
+            tracing::warn!(%error, "the staging directory accepts nothing, so a sync waits for the store");
             self.drain()?;
             return match commit::settle(store, slot, nonce, record, *patience)? {
                 Owner::Ours => Ok(()),
@@ -259,13 +259,13 @@ impl Shared {
         Waiting { slot, nonce, .. }: Waiting,
     ) -> Result<Owner, Error> {
         let record = self.staging.load(slot).map_err(self.staging.failed())?;
-        let why = || io_error("a record that was staged is damaged");
+        let why = || io_error("a staged record is damaged");
         let record = record.ok_or_else(why).map_err(self.staging.failed())?;
         turns.settle(&self.store, slot, nonce, &record, self.patience)
     }
 
-    /// Makes all later syncs fail. Without an error of the store, the reason is another program's record in
-    /// the slot.
+    /// Makes all later syncs fail: for this error, or without one because the slot has another program's
+    /// record.
     fn fail(&self, slot: u64, error: Option<Error>) {
         let mut queue = self.queue.lock();
         let slots: Vec<u64> = queue.waiting.iter().map(|waiting| waiting.slot).collect();

@@ -47,7 +47,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
         map.nonce = *Uuid::new_v4().as_bytes();
         let (bytes, _) = map.encode();
         match store.create(&object, bytes.clone()) {
-            // It may be our own, if the answer was lost.
+            // The version may be our own, if the answer was lost.
             Err(error) if error.is_taken() => {
                 if store.get(&object, None)? != bytes {
                     return Err(Error::VersionExists { name: name.to_owned() });

@@ -25,8 +25,8 @@ use crate::upload::Uploader;
 const RECORDS_PER_MAP: u64 = 64;
 /// A sweep follows when one part in this many of the live bytes was written since the last one.
 const SHARE_UNTIL_SWEEP: u64 = 8;
-/// When one part in this many of the live bytes was written during a sweep, commits wait for it. So a store
-/// that lists and deletes more slowly than it accepts writes does not fill up.
+/// When one part in this many of the live bytes was written during a sweep, commits wait for it. This keeps a
+/// store that lists and deletes more slowly than it accepts writes from filling up.
 const SHARE_UNTIL_WAIT: u64 = 2;
 /// How long a program tries to take a volume over from a writer that continues.
 const TAKE_OVER_FOR: Duration = Duration::from_secs(120);
@@ -90,8 +90,8 @@ pub struct Claimed {
 
 /// Claims a volume whose history was read before.
 ///
-/// If much has happened since the history was read, the slot may have been collected. Then records follow it,
-/// since the last one is never deleted, and the claim has no effect.
+/// If many records were written since the history was read, the slot may have been collected. Then records
+/// follow it, since the last one is never deleted, and the claim is void.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         };
         let (bytes, checksum) = claim.encode();
         match commit::settle(store, slot, claim.nonce, &bytes.into(), options.patience)? {
-            // The old writer was quicker. Its commit is part of the claimed state.
+            // The old writer was faster. Its commit is part of the claimed state.
             Owner::Another => {
                 lost += 1;
                 if lost > 1 {
@@ -147,7 +147,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     }
 }
 
-/// Asks a writer that was quicker again to let this program go first. Gives up after a while.
+/// Asks a writer that was faster again to wait for this program's claim. Gives up after a while.
 fn outrun(store: &Store, lost: u32, began: Instant, options: &OpenOptions) -> Result<(), Error> {
     if began.elapsed() >= TAKE_OVER_FOR {
         commit::withdraw(store);
@@ -501,7 +501,7 @@ impl Writer {
         }
         let mut contents = vec![0; len_all as usize];
         if let Err(error) = self.chunks.read(&wanted, &mut contents) {
-            tracing::warn!(%error, "what is spread over many objects stays so");
+            tracing::warn!(%error, "cannot compact data that is spread over many objects");
             self.plan.clear();
             return Ok(false);
         }

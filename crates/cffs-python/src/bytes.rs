@@ -10,7 +10,8 @@ use pyo3::types::PyBytes;
 use crate::failing::Failure;
 use crate::waiting::Signals;
 
-/// How much of a file is read at once: in between, other threads can change it, and signals are handled.
+/// The number of bytes of a file that are read at once. Between two reads, other threads can change the file,
+/// and signals are handled.
 const STEP_BYTES: usize = (1 << 20) + 1;
 
 /// Memory into which a file is read. Contents are copied once, from the cache.
@@ -58,7 +59,7 @@ impl Memory {
 pub struct Contents {
     object: Py<PyAny>,
     memory: Memory,
-    /// The contents instead, if the file changed after its size was read.
+    /// The contents, in place of the object, if the file changed after its size was read.
     other: Option<Vec<u8>>,
 }
 
@@ -99,7 +100,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The filled object.
+    /// Returns the filled object.
     pub fn finish(self, py: Python<'_>) -> Py<PyAny> {
         match self.other {
             Some(contents) => PyBytes::new(py, &contents).into_any().unbind(),

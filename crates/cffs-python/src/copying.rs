@@ -67,9 +67,9 @@ impl Watch {
 }
 
 /// Copies a tree, and returns the numbers of files and bytes. If a file could not be copied, the error is
-/// raised after all others were copied. `progress` is called now and then with the numbers up to then. An
-/// exception that it or a signal handler raises ends the copy between two files; an exception from a second
-/// signal ends the wait for that.
+/// raised after all others were copied. `progress` is called repeatedly with the numbers so far. An exception
+/// that it or a signal handler raises ends the copy between two files; an exception from a second signal ends
+/// the wait for that.
 pub fn copied<'py>(
     py: Python<'py>,
     opened: &Arc<Opened>,

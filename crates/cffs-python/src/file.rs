@@ -17,7 +17,7 @@ use crate::waiting::{Signals, interruptible};
 /// The number of bytes of a write after which signals are handled.
 const WRITE_BYTES: usize = 8 << 20;
 
-/// A file that is open, to read and to write at any place.
+/// An open file, for reading and writing at any offset.
 #[pyclass(frozen, module = "pycffs._native")]
 pub struct File {
     opened: Arc<Opened>,
@@ -27,7 +27,7 @@ pub struct File {
 
 #[pymethods]
 impl File {
-    /// Up to `count` bytes from `offset` on; all up to the end without a count.
+    /// Read up to `count` bytes from `offset` on; without a count, all bytes up to the end.
     #[pyo3(signature = (count, offset))]
     fn pread(&self, py: Python<'_>, count: Option<usize>, offset: u64) -> PyResult<Py<PyAny>> {
         let size = self.call(py, || Ok(self.file.node().attr()?.size))?;
@@ -39,10 +39,10 @@ impl File {
         Ok(contents.finish(py))
     }
 
-    /// Fill a buffer from `offset` on; returns how many bytes were read.
+    /// Fill a buffer from `offset` on; return the number of bytes read.
     fn preadinto(&self, py: Python<'_>, buffer: PyBuffer<u8>, offset: u64) -> PyResult<usize> {
         if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("the buffer has to be writable, and in one piece"));
+            return Err(PyBufferError::new_err("the buffer must be writable and contiguous"));
         }
         // SAFETY: the memory stays valid until the buffer is released, which happens later. If another thread
         // accesses it meanwhile, it gets mixed data, as with `readinto` of a file.
@@ -66,7 +66,7 @@ impl File {
         self.call(py, || Ok(self.file.set_len(size)?))
     }
 
-    /// The attributes.
+    /// Return the attributes.
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
         self.call(py, || Ok(self.file.node().attr().map(Stat::from)?))
     }

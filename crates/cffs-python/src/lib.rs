@@ -46,7 +46,7 @@ mod native {
     }
 }
 
-/// Make an image, or at a URL a volume in a store, of a size in bytes. It must not exist yet.
+/// Create an image or, given a URL, a volume in an object store, of `size` bytes. It must not exist yet.
 #[pyfunction]
 #[pyo3(name = "mkfs", signature = (image, size, label = ""))]
 fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &str) -> PyResult<()> {
@@ -57,7 +57,7 @@ fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &st
         // No volume is that large; a negative size is an error as for os.truncate.
         Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
             let error = match size.lt(0)? {
-                true => Error::Invalid("a size is not negative"),
+                true => Error::Invalid("the size must not be negative"),
                 false => Error::TooLarge,
             };
             return Err(raised(&error, &shown));
@@ -69,7 +69,7 @@ fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &st
     made.map_err(|error| raised(&error, &shown))
 }
 
-/// A volume that is open: its files by path.
+/// An open volume. Its methods access files by path.
 #[pyclass(frozen, subclass, module = "pycffs._native")]
 struct Volume {
     opened: Arc<Opened>,
@@ -125,8 +125,7 @@ impl Volume {
     ) -> PyResult<((PathBuf,), Bound<'py, PyDict>)> {
         let Given { image, read_only, atime, cache, dirty } = &self.given;
         if !read_only {
-            let why =
-                "only a volume that is open read-only can be pickled: others have one process";
+            let why = "only a volume that is open read-only can be pickled: one that is open for writing belongs to one process";
             return Err(PyTypeError::new_err(why));
         }
         if self.opened.is_closed() {
@@ -146,7 +145,7 @@ impl Volume {
         self.opened.is_closed()
     }
 
-    /// Make everything durable and close the volume. Later calls fail, except this one, which does nothing.
+    /// Make everything durable and close the volume. Later calls fail, except `close`, which does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, &VolumePath::ROOT, || Ok(self.opened.close()?))
     }
@@ -158,7 +157,7 @@ impl Volume {
         synced.map_err(|error| Failure::from(error).of(&self.opened, &VolumePath::ROOT))
     }
 
-    /// The contents of a file.
+    /// Read the contents of a file.
     fn read(&self, py: Python<'_>, path: VolumePath) -> PyResult<Py<PyAny>> {
         let (file, size) = self.call(py, &path, || {
             let file = self.files().open(&path)?;
@@ -170,7 +169,7 @@ impl Volume {
         Ok(filled.finish(py))
     }
 
-    /// Make a file with these contents, or replace the contents of an existing one.
+    /// Create a file with these contents, or replace the contents of an existing file.
     fn write(&self, py: Python<'_>, path: VolumePath, data: &[u8]) -> PyResult<()> {
         self.call(py, &path, || write_all_at(&self.files().create(&path)?, 0, data))
     }
@@ -183,7 +182,7 @@ impl Volume {
         threads: usize,
     ) -> PyResult<Vec<Py<PyAny>>> {
         let threads = NonZeroUsize::new(threads)
-            .ok_or_else(|| PyValueError::new_err("at least one thread has to read"))?;
+            .ok_or_else(|| PyValueError::new_err("threads must be at least 1"))?;
         let (batch, missed) = py.detach(|| self.files().batch(&paths));
         let unread = || Mutex::new(Err(PyOSError::new_err("a file was not read")));
         let mut found: Vec<Mutex<PyResult<Contents>>> = paths.iter().map(|_| unread()).collect();
@@ -225,7 +224,7 @@ impl Volume {
         Ok(found.map(object).collect())
     }
 
-    /// Open a file: `create` makes it if it is missing, `exclusive` fails unless it makes it.
+    /// Open a file. `create` creates it if it does not exist; with `exclusive`, it must not exist.
     #[pyo3(signature = (path, create = false, exclusive = false, truncate = false, mode = 0o644))]
     fn _open(
         &self,
@@ -252,7 +251,8 @@ impl Volume {
         Ok(File::new(&self.opened, file, path))
     }
 
-    /// The attributes of the file at a path, or with `follow_symlinks=False` of a symbolic link itself.
+    /// Return the attributes of the file at a path; with `follow_symlinks=False`, those of a symbolic link
+    /// itself.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: VolumePath, follow_symlinks: bool) -> PyResult<Stat> {
         let attr = self.call(py, &path, || {
@@ -264,13 +264,13 @@ impl Volume {
         Ok(attr.into())
     }
 
-    /// The names in a directory with their attributes, in the order of their creation.
+    /// Return the names in a directory with their attributes, in the order of their creation.
     fn _entries(&self, py: Python<'_>, path: VolumePath) -> PyResult<Vec<(VolumePath, Stat)>> {
         let items = self.call(py, &path, || Ok(self.files().read_dir(&path)?))?;
         Ok(items.into_iter().map(|item| (item.name.into(), item.attr.into())).collect())
     }
 
-    /// Make a directory.
+    /// Create a directory.
     #[pyo3(signature = (path, mode = 0o755))]
     fn mkdir(&self, py: Python<'_>, path: VolumePath, mode: u32) -> PyResult<()> {
         self.call(py, &path, || {
@@ -281,7 +281,7 @@ impl Volume {
         })
     }
 
-    /// Make a directory and its missing ancestors.
+    /// Create a directory and its missing ancestors.
     fn makedirs(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
         self.call(py, &path, || Ok(self.files().make_dir_all(&path)?))
     }
@@ -296,7 +296,7 @@ impl Volume {
         self.call(py, &path, || Ok(self.files().remove_file(&path)?))
     }
 
-    /// Rename, and replace an existing file with the new name.
+    /// Rename a file, replacing an existing file with the new name.
     fn rename(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
         py.detach(|| self.files().rename(&path, &new_path))
             .map_err(|error| raised_for_both(&error, &self.opened, &path, &new_path))
@@ -308,12 +308,12 @@ impl Volume {
             .map_err(|error| raised_for_both(&error, &self.opened, &path, &new_path))
     }
 
-    /// Make a symbolic link at `path`.
+    /// Create a symbolic link at `path`.
     fn symlink(&self, py: Python<'_>, target: VolumePath, path: VolumePath) -> PyResult<()> {
         self.call(py, &path, || Ok(self.files().symlink(target.as_ref(), &path)?))
     }
 
-    /// The target of a symbolic link.
+    /// Return the target of a symbolic link.
     fn readlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<VolumePath> {
         self.call(py, &path, || Ok(self.files().read_link(&path)?)).map(VolumePath::from)
     }
@@ -330,7 +330,7 @@ impl Volume {
             -1 => Ok(None),
             _ => u32::try_from(given).map(Some).map_err(|error| {
                 PyOverflowError::new_err(format!(
-                    "{given} is no number of a user or group: {error}"
+                    "{given} is not the number of a user or group: {error}"
                 ))
             }),
         };
@@ -338,7 +338,7 @@ impl Volume {
         self.set_attr(py, &path, &changes)
     }
 
-    /// Set the times of access and of the last change of the contents, in nanoseconds since 1970.
+    /// Set the times of the last access and of the last change of the contents, in nanoseconds since 1970.
     fn utime(&self, py: Python<'_>, path: VolumePath, ns: (i128, i128)) -> PyResult<()> {
         let time = |ns: i128| -> PyResult<_> {
             let seconds = i64::try_from(ns.div_euclid(1_000_000_000))?;
@@ -355,7 +355,7 @@ impl Volume {
         self.set_attr(py, &path, &changes)
     }
 
-    /// The sizes of the volume in bytes, and its inodes.
+    /// Return the sizes of the volume in bytes, and its number of inodes.
     fn statvfs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let sizes = self.files().volume().stat_fs();
         let in_bytes = |fragments: u64| fragments * u64::from(sizes.fragment_bytes);
@@ -368,7 +368,7 @@ impl Volume {
     }
 
     /// Copy a tree of the host into the volume: the contents of `source` into `target`. `progress(files,
-    /// bytes)` is called now and then.
+    /// bytes)` is called repeatedly.
     #[pyo3(
         signature = (source, target = VolumePath::ROOT, *, threads = None, progress = None),
         text_signature = "($self, source, target='/', *, threads=None, progress=None)"
@@ -386,7 +386,7 @@ impl Volume {
         })
     }
 
-    /// Copy a tree of the volume to the host. `progress(files, bytes)` is called now and then.
+    /// Copy a tree of the volume to the host. `progress(files, bytes)` is called repeatedly.
     #[pyo3(signature = (source, target, *, threads = None, progress = None))]
     fn export_tree<'py>(
         &self,

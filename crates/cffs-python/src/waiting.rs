@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// The interval of handling signals: short enough that users do not notice it.
+/// The interval at which signals are handled: too short for users to notice.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Work in a new thread, which continues if this is dropped.
+/// A call that runs in a new thread, which continues if this is dropped.
 pub struct Call<T> {
     ended: Receiver<T>,
 }
@@ -81,7 +81,7 @@ pub fn interruptible<T: Send + 'static>(
 pub struct Signals(Instant);
 
 impl Signals {
-    /// For a call that begins now.
+    /// The state for a call that begins now.
     pub fn new() -> Signals {
         Signals(Instant::now())
     }

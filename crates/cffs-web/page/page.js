@@ -126,7 +126,7 @@ function showTiles({ volume, stats, now, hour }) {
   const whole = `${size(used)} of ${size(volume.size_bytes)} used`;
   show("space-note", `${whole}${reserve}, ${counted(volume.inodes, "inode")}`);
   show("hits", percent(hour.hit_percent));
-  show("hits-note", `${percent(stats.cache.hit_percent)} since it was opened`);
+  show("hits-note", `${percent(stats.cache.hit_percent)} since the volume was opened`);
   show("device", `${size(perSecond(now.read_bytes + now.written_bytes, now.seconds))}/s`);
   const device = stats.device;
   const [reads, writes] = [counted(device.reads, "read"), counted(device.writes, "write")];
@@ -146,7 +146,7 @@ function showTiles({ volume, stats, now, hour }) {
 function showCompression(compression) {
   if (!compression) {
     show("compression", "none");
-    show("compression-note", "It needs a volume made with cffs mkfs --compress.");
+    show("compression-note", "Only for volumes made with cffs mkfs --compress.");
     return;
   }
   const { ratio: saved, clusters, clusters_written: written } = compression;
@@ -171,7 +171,7 @@ function showTables({ volume, server, stats }) {
     ["generation", number(volume.generation)]];
   if (server) {
     facts.push(["mount", server.mount_type], ["transport", server.transport],
-      ["times of access", server.fixed_options?.atime]);
+      ["access times", server.fixed_options?.atime]);
   }
   get("t-volume").replaceChildren(table(["property", "value"], facts));
 }
@@ -225,7 +225,7 @@ const actions = [
     ask: ["Regroup the whole volume?", "It reads and rewrites scattered files, and keeps the device busy meanwhile. "
       + "It can be stopped.", "Regroup"],
     command: () => alone(`cffs regroup ${word}`), stop: "regroup-stop" },
-  { name: "trim", group: "data", title: "Trim", what: "Gives free space back to the device.",
+  { name: "trim", group: "data", title: "Trim", what: "Tells the device which space is free.",
     ask: ["Trim the free space?", "The device discards what deleted files have left in it: no program can recover "
       + "that afterwards.", "Trim"],
     command: () => alone(`cffs trim ${word}`) },
@@ -365,7 +365,7 @@ function showNfs(nfs) {
     get("exports").replaceChildren(...nfs.exports.map((one) => {
       const item = element("li");
       const what = element("div", undefined, { class: "what" });
-      const rights = one.read_only ? "without changes" : "with changes";
+      const rights = one.read_only ? "read-only" : "read-write";
       what.append(element("code", one.export), element("br"),
         element("span", `for ${one.clients.join(", ")}, ${rights}`, { class: "note" }));
       const button = element("button", "Remove", { type: "button", class: "quiet",
@@ -421,7 +421,7 @@ async function changeSnapshots(action, name) {
 }
 
 async function removeSnapshot(name) {
-  const what = "What only this version has is deleted from the store.";
+  const what = "Data that only this version has is deleted from the store.";
   const command = `cffs snapshot rm ${version(name)}`;
   if (!(await confirmed(`Remove the snapshot ${name}?`, what, "Remove it", command, "Keep it"))) return;
   await changeSnapshots("snapshot-remove", name);
@@ -437,13 +437,13 @@ const version = (name) => quoted(`${image}@${name}`);
 
 // The progress of a job, as [done, total, words].
 const progress = {
-  sync: () => [0, 0, "is being made durable"],
-  trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} given back`],
+  sync: () => [0, 0, "making changes durable"],
+  trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} discarded`],
   scrub: (job) => [job.inodes, job.inodes_total,
     `${number(job.inodes)} of ${counted(job.inodes_total, "inode")}, ${counted(job.problem_count, "problem")}`],
   fsck: (job) => [job.done, job.total,
     `${job.pass}: ${number(job.done)} of ${number(job.total)} ${job.unit}`],
-  regroup: (job) => [0, 0, `${counted(job.files, "file")} looked at, ${number(job.moved_files)} moved`],
+  regroup: (job) => [0, 0, `${counted(job.files, "file")} examined, ${number(job.moved_files)} moved`],
 };
 
 const inDirectories = (count) => counted(count, "directory", "directories");
@@ -451,7 +451,7 @@ const inFull = (problem) => `${problem.code} ${problem.message}`;
 
 const results = {
   sync: () => "Everything is durable.",
-  trim: (job) => `${size(job.trimmed_bytes)} given back.`,
+  trim: (job) => `${size(job.trimmed_bytes)} discarded.`,
   scrub: (job) => job.problem_count === 0 ? `${counted(job.inodes, "inode")}, no problem.`
     : `${counted(job.problem_count, "problem")}: ${job.problems.slice(0, 3).join("; ")}`,
   fsck: ({ report }) => !report ? "" : report.problem_count === 0
@@ -513,8 +513,8 @@ function describeClusters({ clusters }) {
   if (clusters.clusters === 0) return null;
   const { bytes, stored_bytes: stored, dead_bytes: dead, shared_bytes: shared } = clusters;
   const unknown = clusters.incomplete === 0 ? ""
-    : `, not counting ${counted(clusters.incomplete, "cluster")} that other files use, too`;
-  return `${size(bytes)} of contents lie in ${counted(clusters.clusters, "cluster")} of ${size(stored)}: `
+    : `, not counting ${counted(clusters.incomplete, "cluster")} that other files also use`;
+  return `${size(bytes)} of contents are in ${counted(clusters.clusters, "cluster")} of ${size(stored)}: `
     + `${(bytes / stored).toFixed(2)} to 1. In these, ${size(shared)} are shared, and ${size(dead)} are dead${unknown}.`;
 }
 
@@ -540,7 +540,7 @@ function drawn(heading, found) {
   box.append(element("p", describe(found.tree)));
   const compressed = describeClusters(found.tree);
   if (compressed !== null) box.append(element("p", compressed));
-  const alt = `Where it lies on the device. ${describe(found.tree)}`;
+  const alt = `Layout on the device. ${describe(found.tree)}`;
   box.append(scrolling(`Picture: ${heading}`, element("img", undefined, { src: found.url, alt })));
   const more = element("details");
   more.append(element("summary", "As a table"));

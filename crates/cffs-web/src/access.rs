@@ -1,6 +1,6 @@
 //! Access control: checks before any handler runs, and the headers of every answer.
 //!
-//! Any web site can make a browser send requests here. So a request must name this server as its host
+//! Any web site can make a browser send requests here. Therefore a request must name this server as its host
 //! (otherwise another site's name could be made to resolve to it), must not come from another origin, and
 //! must carry its token in a header, which other sites cannot set: cookies are not used.
 
@@ -75,8 +75,7 @@ impl Gate {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
         if hosts.next().is_some() || !self.is_ours(host) {
-            let why =
-                "this server has another name; cffs serve and cffs mount take it by --web-name";
+            let why = "this server does not have that name; add it with --web-name of cffs serve or cffs mount";
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, why));
         }
         let ours = format!("{}://{host}", self.scheme);
@@ -85,7 +84,10 @@ impl Gate {
         if headers.get_all(header::ORIGIN).iter().any(is_foreign)
             || !matches!(site, None | Some(b"same-origin" | b"none"))
         {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "requests of other sites are refused"));
+            return Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "requests from other sites are refused",
+            ));
         }
         Ok(())
     }
@@ -143,7 +145,7 @@ async fn admit(
     next: Next,
 ) -> Response {
     let Some(role) = shared.gate.role(request.headers()) else {
-        let why = "show a token in the header Authorization: Bearer TOKEN";
+        let why = "send a token in the header Authorization: Bearer TOKEN";
         return Refusal::new(StatusCode::UNAUTHORIZED, why).into_response();
     };
     if role < least {
@@ -154,7 +156,7 @@ async fn admit(
     if request.method() == Method::POST
         && !request.headers().get(header::CONTENT_TYPE).is_some_and(is_json)
     {
-        let why = "the body has to be JSON, and Content-Type application/json";
+        let why = "the body must be JSON, and Content-Type application/json";
         return Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response();
     }
     request.extensions_mut().insert(role);

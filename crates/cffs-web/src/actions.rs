@@ -22,7 +22,7 @@ use crate::access::Refusal;
 use crate::snapshots::checked_name;
 use crate::{Options, RecentLog, Snapshots, Target};
 
-/// The default rate of a scrub, as of the command.
+/// The default rate of a scrub, the same as the command's.
 const SCRUB_BYTES_PER_SEC: u64 = 50 << 20;
 /// The bytes trimmed at once, so that progress is visible.
 const TRIM_STEP_BYTES: u64 = 1 << 30;
@@ -79,30 +79,28 @@ impl Action {
             "regroup-stop" => Action::StopRegroup,
             "trim" => Action::Trim,
             "label" => {
-                let label = body.label.ok_or_else(|| bad("there has to be a label"))?;
+                let label = body.label.ok_or_else(|| bad("label is missing"))?;
                 if label.len() > LABEL_BYTES_MAX || label.contains('\0') {
                     return Err(bad("a label has at most 64 bytes, none of them zero"));
                 }
                 Action::Label(label)
             }
-            "errors" => Action::Errors(body.errors.ok_or_else(|| bad("there has to be errors"))?),
+            "errors" => Action::Errors(body.errors.ok_or_else(|| bad("errors is missing"))?),
             "reserve" => {
                 let bytes = body.reserve_bytes;
-                Action::Reserve {
-                    bytes: bytes.ok_or_else(|| bad("there has to be reserve_bytes"))?,
-                }
+                Action::Reserve { bytes: bytes.ok_or_else(|| bad("reserve_bytes is missing"))? }
             }
             "export-add" => {
-                let export = body.export.ok_or_else(|| bad("there has to be an export"))?;
+                let export = body.export.ok_or_else(|| bad("export is missing"))?;
                 Action::AddExport(export)
             }
             "export-remove" => {
-                let path = body.path.ok_or_else(|| bad("there has to be a path"))?;
+                let path = body.path.ok_or_else(|| bad("path is missing"))?;
                 Action::RemoveExport(path)
             }
             "snapshot-create" => Action::KeepSnapshot(checked_name(body.name)?),
             "snapshot-remove" => Action::RemoveSnapshot(checked_name(body.name)?),
-            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such action")),
+            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "unknown action")),
         })
     }
 
@@ -206,7 +204,7 @@ impl Once {
     fn begin(&self, total_bytes: u64) -> Result<(), Refusal> {
         let mut status = self.0.lock();
         if status.stage == Stage::Running {
-            return Err(Refusal::new(StatusCode::CONFLICT, "it is under way"));
+            return Err(Refusal::new(StatusCode::CONFLICT, "it is already running"));
         }
         *status = OnceStatus { stage: Stage::Running, total_bytes, ..OnceStatus::default() };
         Ok(())
@@ -285,7 +283,7 @@ impl Actions {
                 self.change_exports(served, |exports| exports.remove(path))?;
             }
             Action::KeepSnapshot(name) => self.change_snapshots(|snapshots| {
-                // So that the version contains everything visible at this time.
+                // The version must contain everything visible at this time.
                 served.sync().and_then(|()| snapshots.create(name))
             })?,
             Action::RemoveSnapshot(name) => {

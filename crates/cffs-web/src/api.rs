@@ -69,7 +69,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(events)
         .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async {
-            let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method");
+            let refusal =
+                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not supported");
             ([(ALLOW, "GET, HEAD, POST")], refusal)
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -79,7 +80,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 
 async fn in_time(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
     timeout(ANSWER_TIME, next.run(request)).await.unwrap_or_else(|_| {
-        let why = "the device takes long; what was begun goes on";
+        let why = "the device is slow; the action continues";
         Refusal::new(StatusCode::GATEWAY_TIMEOUT, why).into_response()
     })
 }
@@ -156,7 +157,7 @@ async fn log(
     let level: Level = filter
         .level
         .parse()
-        .map_err(|_| unusable("level is error, warn, info, debug or trace".to_owned()))?;
+        .map_err(|_| unusable("level must be error, warn, info, debug or trace".to_owned()))?;
     let count = filter.count.min(MESSAGES_MAX);
     let messages = shared.options.log.messages(filter.after, level, &filter.text, count);
     Ok(Json(json!({ "messages": messages, "newest": shared.options.log.newest() })).into_response())
@@ -261,7 +262,9 @@ async fn picture_of(
             let drawn = waiting(move || draw(&report, &path)).await?;
             Ok(([(CONTENT_TYPE, "image/svg+xml")], drawn).into_response())
         }
-        Found::File(_) => Err(unusable("a file has no picture; ask for its layout".to_owned())),
+        Found::File(_) => Err(unusable(
+            "only directories have a picture; request the layout of the file".to_owned(),
+        )),
     }
 }
 
@@ -288,6 +291,6 @@ async fn act(
     let command = action.command(&shared.options.target);
     let (served, actions) = (shared.samples.served(), Arc::clone(&shared.actions));
     waiting(move || actions.start(&served, &action)).await??;
-    tracing::info!(command, "asked for by the page");
+    tracing::info!(command, "requested on the page");
     Ok((StatusCode::ACCEPTED, Json(json!({ "command": command }))).into_response())
 }

@@ -47,8 +47,8 @@ use samples::Samples;
 pub use snapshots::{Snapshot, Snapshots};
 pub use tokens::{BadTokens, Tokens};
 
-/// The most threads that wait for the device on behalf of browsers, so that the volume's users still get most
-/// of it.
+/// The maximum number of threads that wait for the device on behalf of browsers. The limit leaves most of the
+/// device's time to the users of the volume.
 const WAITING_THREADS: usize = 4;
 
 /// How to serve a page.
@@ -112,12 +112,12 @@ pub enum BindError {
     #[error("listening at {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// The certificate cannot be used.
-    #[error("{}: {why}; it has to hold a certificate and its key, in the form PEM", .path.display())]
+    #[error("{}: {why}; it must contain a certificate and its key in PEM format", .path.display())]
     Certificate { path: PathBuf, why: String },
     /// Without TLS, tokens could be read on the network.
     #[error(
-        "{0} can be reached from other machines, and tokens would travel there in readable form: \
-         name a certificate, or listen at 127.0.0.1 and reach that by `ssh -L`"
+        "{0} can be reached from other machines, where tokens could be read on the network: \
+         give a certificate, or listen at 127.0.0.1 and connect through `ssh -L`"
     )]
     Open(SocketAddr),
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// The most connections; further ones are closed at once.
+/// The maximum number of connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take for the TLS handshake, and for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -27,12 +27,12 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const CONNECTION_TIME: Duration = Duration::from_secs(3600);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Header lines of a request.
+/// The maximum number of header lines of a request.
 const HEADERS_MAX: usize = 64;
 /// The pause of accepting while no file descriptor is available.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves until it is told to stop, or the sender of `stopped` is dropped.
+/// Serves until a message arrives on `stopped`, or its sender is dropped.
 pub(crate) async fn serve(
     listener: StdListener,
     tls: Option<Arc<ServerConfig>>,

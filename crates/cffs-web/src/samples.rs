@@ -1,7 +1,7 @@
 //! Figures of the volume, once a second, in one text that all browsers share.
 //!
 //! One thread asks the volume and writes the text; each stream of events waits for the next text and sends
-//! the same bytes. So an additional browser costs one write to its socket, and the volume nothing.
+//! the same bytes. An additional browser therefore costs one write to its socket, and no call on the volume.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,7 +118,7 @@ impl History {
         self.recent.push_back(sample);
     }
 
-    /// The changes over the last seconds, and over the last hour as far as it is known.
+    /// The changes over the last seconds, and over the last hour or the time since the start.
     pub fn summary(&self) -> (Value, Value) {
         let last = self.recent.back().copied().unwrap_or_default();
         let since = |kept: &VecDeque<Sample>| last.since(kept.front().unwrap_or(&last));
@@ -271,7 +271,7 @@ fn state(info: &Value, log: &RecentLog) -> Value {
         ("latched", Some(log.clear(why)))
     } else if !superblock["damage_seen"].is_null() {
         let seen = &superblock["damage_seen"];
-        ("error seen", Some(format!("{} was met {} times", seen["code"], seen["count"])))
+        ("error seen", Some(format!("{} was found {} times", seen["code"], seen["count"])))
     } else if is_read_only {
         ("read-only", None)
     } else {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::access::Refusal;
 
-/// The longest name of a version, as of `cffs snapshot`.
+/// The longest name of a version, as in `cffs snapshot`.
 const NAME_BYTES_MAX: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub trait Snapshots: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// Why they cannot be read.
+    /// The reason why they cannot be read.
     fn list(&self) -> Result<Vec<Snapshot>, String>;
 
     /// Keeps the state of the volume's last sync under this name.
@@ -38,11 +38,11 @@ pub trait Snapshots: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// The reason; for example, none has this name.
+    /// The reason; for example, the snapshot does not exist.
     fn remove(&self, name: &str) -> Result<(), String>;
 }
 
-/// A valid name of a snapshot: one without special meaning as a part of a URL.
+/// Checks that a name can be part of a URL without special meaning.
 pub(crate) fn checked_name(name: Option<String>) -> Result<String, Refusal> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_good =

@@ -53,8 +53,8 @@ pub enum BadTokens {
     Readable(PathBuf),
     /// Its contents are invalid.
     #[error(
-        "{}: it has to have the lines `run TOKEN` and `look TOKEN`, each token different and of \
-         {LETTERS_MIN} letters or more; without the file, one is made", .0.display()
+        "{}: it must have the lines `run TOKEN` and `look TOKEN`, with different tokens of \
+         {LETTERS_MIN} letters or more; if the file does not exist, it is created", .0.display()
     )]
     Malformed(PathBuf),
 }

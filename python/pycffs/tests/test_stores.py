@@ -99,9 +99,9 @@ class Directory(InStore, unittest.TestCase):
         self.base = scratch.as_uri()
 
     def test_an_invalid_store_url_is_refused(self):
-        for url, why in [("ftp://bucket/tree", "there is no store ftp://"),
+        for url, why in [("ftp://bucket/tree", "unknown store ftp://"),
                          ("s3://key:secret@bucket/tree", "a URL has no credentials"),
-                         ("file:///missing/directory/tree", "there is no directory /missing/directory")]:
+                         ("file:///missing/directory/tree", "directory /missing/directory does not exist")]:
             with self.assertRaisesRegex(OSError, why) as caught:
                 pycffs.Volume(url)
             self.assertEqual(caught.exception.errno, errno.EINVAL)

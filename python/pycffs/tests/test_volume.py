@@ -262,7 +262,7 @@ class Errors(WithVolume):
         new = self.scratch / "new"
         for size in (1 << 63, 1 << 70):
             fails(errno.EFBIG, "file too large", [new], pycffs.mkfs, new, size)
-        fails(errno.EINVAL, "invalid argument: a size is not negative", [new], pycffs.mkfs, new, -1)
+        fails(errno.EINVAL, "invalid argument: the size must not be negative", [new], pycffs.mkfs, new, -1)
         with self.assertRaisesRegex(OSError, "4 KiB is too small for a volume") as caught:
             pycffs.mkfs(self.scratch / "small", 4096)
         self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)

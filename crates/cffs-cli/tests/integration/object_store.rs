@@ -54,7 +54,7 @@ fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     let made = succeed(&mut run(&["mkfs", "--size", "1T", "-L", "remote", url]));
     assert!(made.contains("1 TiB"), "{made}");
     let again = fail(1, &mut run(&["mkfs", "--force", "--size", "1T", url]));
-    assert!(again.contains("there is a volume at"), "{again}");
+    assert!(again.contains("already has a volume"), "{again}");
     succeed(&mut run(&["import", "-q", url, source, "/in"]));
     assert!(succeed(&mut run(&["ls", "-R", url])).contains("/in/d/small"));
     assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "contents");
@@ -72,7 +72,7 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     let kept = format!("{url}@v1");
     succeed(&mut run(&["snapshot", "create", &kept]));
     let again = fail(1, &mut run(&["snapshot", "create", &kept]));
-    assert!(again.contains("there is a version v1 already"), "{again}");
+    assert!(again.contains("version v1 already exists"), "{again}");
     let unnamed = fail(1, &mut run(&["snapshot", "create", url]));
     assert!(unnamed.contains("names no version"), "{unnamed}");
     let other = scratch.path().join("other");
@@ -311,7 +311,7 @@ fn signal(server: &Child, signal: &str) {
 }
 
 #[test]
-fn a_volume_in_a_directory() {
+fn a_directory_is_a_store() {
     let scratch = Scratch::new();
     let url = format!("file://{}", scratch.path().join("tree").display());
     let run = |arguments: &[&str]| {
@@ -449,7 +449,7 @@ fn a_key_that_may_only_read() {
         &["snapshot", "create", &version],
     ] {
         let said = fail(1, &mut run(arguments));
-        is_clear(&said, &["AccessDenied", "these credentials may not do that", "bucket/"]);
+        is_clear(&said, &["AccessDenied", "these credentials lack a permission", "bucket/"]);
     }
     if can_mount() {
         let (at, log) = (scratch.mountpoint(), scratch.log_option());
@@ -592,7 +592,7 @@ fn a_profile_and_its_secrets() {
     assert!(!refused.status.success() && said.contains("these credentials"), "{said}");
     is_silent(&said);
     let none = fail(1, &mut cffs("none", &["ls", url]));
-    assert!(none.contains("there is no profile none in ~/.aws"), "{none}");
+    assert!(none.contains("~/.aws has no profile none"), "{none}");
 }
 
 /// The signature of a request contains its time, so requests with a wrong clock are refused, and the message

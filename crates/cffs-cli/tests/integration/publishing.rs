@@ -134,7 +134,7 @@ fn a_tree_is_published_and_updated() {
     let sent = published.stored_bytes() - before;
     assert!(sent < MIB as u64 / 2, "{sent} bytes for what is there already");
     let taken = fail(1, &mut published.publish(&tree, "2"));
-    assert!(taken.contains("there is a version 2 already; choose another name"), "{taken}");
+    assert!(taken.contains("version 2 already exists; choose another name"), "{taken}");
 
     // One file changes, one appears in a new directory, one changes its type, others are removed.
     fs::write(tree.join("d/one"), b"changed").expect("written");
@@ -294,7 +294,7 @@ fn targets_without_a_version_and_sources_that_are_no_tree() {
     };
     refused(&tree, &published.url, "names no version; write file://");
     refused(&tree, "image@1", "versions are of volumes in object stores");
-    refused(&tree, &published.version("a/b"), "there is no directory");
+    refused(&tree, &published.version("a/b"), "does not exist");
     refused(&published.scratch.path().join("none"), &published.version("1"), "No such file");
     refused(&tree.join("d/one"), &published.version("1"), "not a C-FFS volume (only");
     assert!(!published.scratch.path().join("store").exists(), "nothing was made");

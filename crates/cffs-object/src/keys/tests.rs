@@ -41,7 +41,7 @@ fn a_file_that_changes_is_read_again() {
 
 /// The program runs once, and again after the store has rejected its keys.
 #[test]
-fn a_program_gives_keys_again_when_they_are_refused() {
+fn rejected_keys_are_requested_from_the_program_again() {
     let scratch = tempfile::tempdir().expect("made");
     let count = scratch.path().join("count");
     fs::write(&count, "").expect("written");
@@ -61,7 +61,7 @@ fn a_program_gives_keys_again_when_they_are_refused() {
 }
 
 #[test]
-fn an_error_names_the_program_that_gives_no_keys() {
+fn a_program_that_prints_no_keys_is_an_error() {
     let given = |program: &str| run(program).map(|keys| keys.key_id).expect_err("no keys");
     assert!(given("exit 3").contains("exit status: 3"));
     assert!(given("echo hello").contains("not JSON"));

@@ -68,7 +68,7 @@ fn a_profile_is_read_from_both_files() {
 #[test]
 fn a_profile_that_cannot_be_used_is_refused_with_advice() {
     let refused = |name: &str| profile(Some(name)).expect_err("refused");
-    assert!(refused("none").contains("there is no profile none"));
+    assert!(refused("none").contains("has no profile none"));
     assert!(refused("half").contains("only one of aws_access_key_id"));
     let sso = refused("sso");
     assert!(sso.contains("by sso_session") && sso.contains("export-credentials --profile sso"));

@@ -333,7 +333,7 @@ fn a_directory_that_cannot_be_used_as_a_cache_is_refused() {
         DiskCache::open(path, size_bytes).expect_err("refused").to_string()
     };
     let directory = scratch.path().join("cache");
-    assert!(refused(&directory, SIZE_BYTES_MIN - 1).contains("16M at least"));
+    assert!(refused(&directory, SIZE_BYTES_MIN - 1).contains("the minimum is 16M"));
     assert!(!directory.exists());
     assert!(refused(&directory.join("below"), SIZE_BYTES_MIN).contains("No such file"));
     fs::create_dir(&directory).expect("made");

@@ -254,7 +254,7 @@ fn a_reader_of_what_was_collected_is_told() {
     device.sync().expect("synced");
     assert_eq!(device.collect().expect("collected").objects, 1);
     let error = reader.read_at(0, &mut [0; 4096]).expect_err("collected").to_string();
-    assert!(error.contains("deleted, since the volume went on"), "{error}");
+    assert!(error.contains("deleted because newer states of the volume"), "{error}");
     assert_eq!(read(&device, 0, 4096), [2; 4096]);
 }
 

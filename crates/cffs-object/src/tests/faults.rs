@@ -240,7 +240,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_whatever_becomes_of_requests() {
+fn no_request_fault_loses_acknowledged_data() {
     let seeds: Vec<u64> = match number("CFFS_STORE_SEED") {
         Some(seed) => vec![seed],
         None => (0..number("CFFS_STORE_SEEDS").unwrap_or(12)).collect(),
@@ -280,7 +280,7 @@ fn nothing_acknowledged_is_lost_whatever_becomes_of_requests() {
 /// A program that makes a volume may stop, or lose an answer, at any PUT: it leaves a volume, or one whose
 /// error says what to do.
 #[test]
-fn a_making_that_stops_says_what_to_do() {
+fn an_interrupted_mkfs_says_what_to_do() {
     let store = Arc::new(FaultStore::new());
     store.keep_images();
     drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));

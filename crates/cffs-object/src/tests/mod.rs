@@ -274,7 +274,7 @@ fn a_log_that_was_tampered_with_is_refused() {
 
 /// A missing or wrong hint only costs requests.
 #[test]
-fn the_hint_is_not_needed() {
+fn a_wrong_hint_costs_only_requests() {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, b"kept");
@@ -298,7 +298,7 @@ fn the_hint_is_not_needed() {
 
 /// A directory is a store like the others, with files as objects.
 #[test]
-fn a_volume_in_a_directory() {
+fn a_directory_is_a_store() {
     let directory = tempfile::tempdir().expect("a directory");
     let url = format!("file://{}/volume", directory.path().display());
     let location = Location::parse(&url).expect("a place");
@@ -323,12 +323,12 @@ fn a_volume_in_a_directory() {
 #[test]
 fn an_invalid_url_is_refused_with_advice() {
     for (url, part) in [
-        ("ftp://a/b", "there is no store ftp://; there are s3://, gs://, az:// and file://"),
-        ("gs:///prefix", "say gs://bucket/prefix"),
+        ("ftp://a/b", "unknown store ftp://; the stores are s3://, gs://, az:// and file://"),
+        ("gs:///prefix", "write gs://bucket/prefix"),
         ("az://key:secret@container/x", "a URL has no credentials"),
         ("s3://key:secret@bucket/x", "a URL has no credentials"),
-        ("file:///no/such/directory/volume", "there is no directory /no/such/directory"),
-        ("file://host/x", "say file:///directory"),
+        ("file:///no/such/directory/volume", "directory /no/such/directory does not exist"),
+        ("file://host/x", "write file:///directory"),
     ] {
         let error = Location::parse(url).map(|_| ()).expect_err("no store").to_string();
         assert!(error.contains(part), "{error}");

@@ -188,7 +188,7 @@ fn at_each_request_with<T: Send + 'static>(
 
 /// A claim applies to the end of the log, however old the history that it was made from.
 #[test]
-fn a_claim_that_was_paused() {
+fn a_claim_after_a_pause_is_made_at_the_end_of_the_log() {
     let claim = |location: &Location| LogDevice::open(location, TAKE_OVER).expect("claimed");
     let requests = at_each_request("", claim, |claimed, store, writer| {
         write(writer, 0, &[0xff; 8]);
@@ -204,7 +204,7 @@ fn a_claim_that_was_paused() {
 
 /// An opening for reading finds an actual version, or reports that the version was collected.
 #[test]
-fn a_reader_that_was_paused() {
+fn a_paused_reader_finds_a_version_or_reports_its_deletion() {
     let open = |location: &Location| LogDevice::open(location, READ_ONLY).expect("opened");
     let requests = at_each_request("", open, |device, _, _| match number(&device) {
         Ok(seen) => assert!((5..=10).contains(&seen), "{seen}"),
@@ -215,7 +215,7 @@ fn a_reader_that_was_paused() {
 
 /// A kept version can be read, however long keeping it took.
 #[test]
-fn a_snapshot_that_was_paused() {
+fn a_version_kept_after_a_pause_can_be_read() {
     let requests = at_each_request("@v1", versions::create, |kept, store, writer| {
         kept.expect("kept");
         for number in 11..14 {
@@ -253,7 +253,7 @@ fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
 
 /// The version is removed while it is being cloned: either the clone is complete, or cloning fails.
 #[test]
-fn a_paused_clone() {
+fn a_clone_during_a_removal_is_complete_or_fails() {
     let clone = |from: &Location| versions::clone(from, &from.sibling("bucket/clone"));
     let remove = |store: &Arc<InMemory>| {
         // This may fail because clones need the version.
@@ -311,7 +311,7 @@ impl<T: Send + 'static> Started<T> {
 /// The version is removed while it is being cloned, with each program paused before each of its requests: the
 /// clone checks whether the version is still kept, and the removal whether a clone was completed meanwhile.
 #[test]
-fn a_paused_removal_during_a_clone() {
+fn a_removal_during_a_clone_keeps_the_clone_complete() {
     fn kept_in(store: Arc<dyn ObjectStore>) -> Location {
         Location::new("test", store, "bucket/volume@kept")
     }

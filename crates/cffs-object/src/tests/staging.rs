@@ -294,7 +294,7 @@ fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemo
 /// state of some sync in the store, and is told that more may be staged elsewhere; with the directory
 /// everything is intact, or the error names the records that another program has overtaken.
 #[test]
-fn a_crash_while_syncs_are_staged() {
+fn a_crash_of_a_release_or_collection_leaves_the_state_of_some_sync() {
     let release = |device: &LogDevice| device.release().expect("released");
     let collect = |device: &LogDevice| drop(device.collect().expect("collected"));
     for (is_release, act) in [(true, &release as &(dyn Fn(&LogDevice) + Sync)), (false, &collect)] {
@@ -337,7 +337,7 @@ fn a_crash_while_syncs_are_staged() {
 }
 
 #[test]
-fn an_old_or_damaged_directory() {
+fn an_old_or_damaged_staging_directory_loses_no_sent_record() {
     let temporary = tempfile::tempdir().expect("made");
     let sub = |name: &str| {
         let path = temporary.path().join(name);
@@ -385,7 +385,7 @@ fn an_old_or_damaged_directory() {
 
 /// A record that the local disk does not accept is in the store when the sync returns.
 #[test]
-fn a_local_disk_that_accepts_nothing() {
+fn a_sync_waits_for_the_store_if_the_local_disk_accepts_nothing() {
     let scratch = tempfile::tempdir().expect("made");
     let (store, left) = stopped(2, 0, scratch.path());
     let device = open(store.clone(), &left).expect("opened");

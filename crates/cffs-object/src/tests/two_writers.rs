@@ -169,7 +169,7 @@ fn a_sync_without_a_bucket_fails() {
 
 /// A sync that cannot be distinguished from an outage fails once its patience is exceeded.
 #[test]
-fn a_sync_has_as_much_patience_as_it_is_given() {
+fn a_sync_fails_when_its_patience_is_exceeded() {
     let store = Arc::new(FaultStore::new());
     drop(made(&store));
     let patience = Some(Duration::from_millis(200));

@@ -67,7 +67,7 @@ fn a_version_stays_as_it_was() {
 /// A clone begins as the version, changes independently, and keeps shared data, even when the version is
 /// removed and its origin rewritten; so does a clone of it.
 #[test]
-fn a_clone_goes_its_own_way() {
+fn a_clone_is_independent_of_its_origin() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     write(&device, 1 << 20, &vec![3; 9 << 20]);

@@ -9,7 +9,7 @@ use super::{LOOK, RUN, Scene};
 pub fn has_chromium() -> bool {
     let found = Command::new("chromium").arg("--version").stdout(Stdio::null()).status();
     if found.is_err() {
-        eprintln!("not run: there is no chromium (package chromium)");
+        eprintln!("not run: chromium is not installed (package chromium)");
     }
     found.is_ok()
 }
@@ -50,7 +50,7 @@ fn figures_and_a_layout_appear_and_names_stay_text() {
         "<span class=\"word\">--label</span> <span class=\"word\">photos</span>",
         "40 files in ",
         "&lt;img src=x onerror=alert(1)&gt;",
-        "Where it lies on the device. 40 files",
+        "Layout on the device. 40 files",
     ] {
         assert!(page.contains(text), "there is no {text}: {page}");
     }

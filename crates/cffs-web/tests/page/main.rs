@@ -109,7 +109,7 @@ impl Snapshots for Kept {
     fn create(&self, name: &str) -> Result<(), String> {
         let mut kept = self.0.lock().expect("sound");
         if kept.iter().any(|one| one.name == name) {
-            return Err(format!("there is a version {name} already"));
+            return Err(format!("version {name} already exists"));
         }
         let made = SystemTime::now();
         kept.push(Snapshot { name: name.to_owned(), made, for_clone: false });

@@ -191,7 +191,7 @@ fn with_results_errors_and_empty_lists() {
     enter(&mut browser, "snapshot", &"n".repeat(120));
     browser.wait_for("document.querySelector('#snapshot-list li') !== null");
     enter(&mut browser, "snapshot", &"n".repeat(120));
-    browser.wait_for(&has_text("snapshot-error", "Not done: there is a version"));
+    browser.wait_for(&has_text("snapshot-error", "Not done: version "));
     press(&mut browser, "#snapshot-list button");
     browser.wait_for("document.getElementById('confirm').open");
     audit(&mut browser, "asked to confirm for a long name");

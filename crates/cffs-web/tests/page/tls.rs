@@ -29,7 +29,7 @@ fn make_certificate(file: &Path) -> bool {
         .stderr(Stdio::null())
         .status();
     let Ok(made) = made else {
-        eprintln!("not run: there is no openssl (package openssl)");
+        eprintln!("not run: openssl is not installed (package openssl)");
         return false;
     };
     assert!(made.success(), "openssl made none");
