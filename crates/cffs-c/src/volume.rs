@@ -60,8 +60,8 @@ pub extern "C" fn cffs_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Creates an image of `size_bytes` bytes, which must not exist yet. `label` may be NULL. `cffs mkfs` has more
-/// options.
+/// Creates an image of `size_bytes` bytes, which must not exist yet. `label` may be NULL. `cffs mkfs` has
+/// more options.
 ///
 /// # Safety
 /// `image` and `label` are null or strings.

@@ -103,8 +103,8 @@ pub fn explain(error: &StoreError, place: &Place) -> String {
             String::from("set AWS_REGION to the region of the bucket")
         }
         StoreError::PermissionDenied { .. } => String::from(
-            "these credentials lack a permission: a writer needs to get, put, list and delete, a reader to get \
-             and list",
+            "these credentials lack a permission: a writer needs to get, put, list and delete, a reader to \
+             get and list",
         ),
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => String::from(
             "the store does not support a request that volumes need (a conditional PUT, with If-None-Match)",

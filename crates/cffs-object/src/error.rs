@@ -145,8 +145,8 @@ pub enum Error {
     },
     /// An object that the volume contained when it was opened no longer exists.
     #[error(
-        "{object} was deleted because newer states of the volume do not use it; open the volume again, or read a \
-         version of it (cffs snapshot create)"
+        "{object} was deleted because newer states of the volume do not use it; open the volume again, or \
+         read a version of it (cffs snapshot create)"
     )]
     Collected {
         /// The object.

@@ -129,9 +129,9 @@ impl Profile {
         let elsewhere = ELSEWHERE.into_iter().find(|key| value(key).is_some());
         if let Some(elsewhere) = elsewhere.filter(|_| !has_key) {
             return Err(format!(
-                "the profile {shown} gets its credentials by {elsewhere}, which cffs does not support; put them \
-                 into the environment: eval \"$(aws configure export-credentials --profile {shown} --format \
-                 env)\""
+                "the profile {shown} gets its credentials by {elsewhere}, which cffs does not support; put \
+                 them into the environment: eval \"$(aws configure export-credentials --profile \
+                 {shown} --format env)\""
             ));
         }
         let services = value("services").and_then(|name| config.get(&format!("services {name}")));

@@ -160,7 +160,7 @@ impl Staging {
         if let Err(error) = fs::remove_file(self.path(slot))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, slot, "cannot remove a record that is in the store from the staging directory");
+            tracing::warn!(%error, slot, "cannot remove a sent record from the staging directory");
         }
     }
 
