@@ -17,10 +17,10 @@ mod tests;
 
 /// Co-locating fast file system: millions of small files, few requests.
 ///
-/// cffs makes, mounts, checks and copies volumes of C-FFS, a file system that lays a file's name, inode and
-/// data, and those of its neighbours, side by side, and moves them as one request. A volume lies in an
-/// image file or on a block device. It can be mounted by FUSE, or read and written by these commands
-/// without a mount.
+/// cffs creates, mounts, checks and copies volumes of C-FFS, a file system that stores a file's name, inode
+/// and data next to those of its neighbours, and transfers them all in one request. A volume is an image
+/// file, a block device, or a place in an object store. It can be mounted with FUSE, or read and written by
+/// these commands without a mount.
 #[derive(Debug, Parser)]
 #[command(
     name = "cffs",
@@ -55,7 +55,7 @@ Without mounting:
 /// Defines the commands, each with its name for messages.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $command:ident($arguments:ty) = $name:literal $(, $definition:expr)?;)*) => {
-        /// The commands, in the order in which one needs them.
+        /// The commands, in the order in which users need them.
         #[derive(Debug, Subcommand)]
         pub enum Command {
             $($(#[$attribute])* $command($arguments),)*

@@ -57,13 +57,13 @@ pub fn log_end(image: &Path, pid: u32, status: ExitStatus) {
     let Some(signal) = status.signal() else { return };
     let name = signal_name(signal).unwrap_or("an unknown signal");
     let hint = if signal == SIGKILL {
-        "; somebody killed it, or the kernel for want of memory (its log says so)"
+        "; a user killed it, or the kernel did because memory ran out (see the kernel log)"
     } else {
         ""
     };
     tracing::error!(
         image = %image.display(), pid, signal,
-        "the server was ended by {name}{hint}; what was not durable is lost: mount the volume again, \
-         which recovers it"
+        "the server was ended by {name}{hint}; changes that were not durable are lost; mount the \
+         volume again to recover it"
     );
 }

@@ -130,24 +130,26 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
         _ => return None,
     }
     match command {
-        "mkfs" => Some("there is no whole volume on it: make it again when the device works"),
+        "mkfs" => {
+            Some("it does not contain a complete volume: make it again when the device works")
+        }
         "import" => Some(
-            "copied files may be lost, earlier ones are not: when the device works \
-             again, cffs fsck -p, and import it again",
+            "the copied files may be lost, but no earlier ones: when the device works \
+             again, run cffs fsck -p, then import again",
         ),
         "publish" => Some(
-            "what was sent may be lost, and no version is: when the store works again, publish it again",
+            "sent data may be lost, but no version is: when the store works again, publish it again",
         ),
         "tar --extract" => Some(
-            "extracted files may be lost, earlier ones are not: when the device works \
-             again, cffs fsck -p, and extract it again",
+            "the extracted files may be lost, but no earlier ones: when the device works \
+             again, run cffs fsck -p, then extract again",
         ),
         "tune" | "grow" => Some(
-            "the change may be lost, and no file is: when the device works again, cffs fsck -p, and \
-             try it again",
+            "the change may be lost, but no file is: when the device works again, run cffs fsck -p, then \
+             try again",
         ),
         "trim" | "regroup" => {
-            Some("no file is lost: when the device works again, cffs fsck -p, and try it again")
+            Some("no file is lost: when the device works again, run cffs fsck -p, then try again")
         }
         "fsck" => Some(
             "the check is not complete, and repairs may be lost: when the device works again, run \
@@ -166,19 +168,21 @@ fn advice(
     if let Some(OpenError::Io { path, source }) = open {
         return match source.kind() {
             io::ErrorKind::PermissionDenied if kind == Kind::Mount && File::open(path).is_ok() => {
-                Some("its owner or root may write to it; others mount it read-only: -o ro")
+                Some(
+                    "only its owner and root may write to it; others can mount it read-only: -o ro",
+                )
             }
             io::ErrorKind::NotFound if path.to_str().is_some_and(Location::is_url) => {
                 Some(match command {
-                    "serve" => "cffs serve takes an image or a device, and no URL",
+                    "serve" => "cffs serve takes an image or a device, not a URL",
                     _ => {
-                        "this command takes a volume in an object store by the directory on which it \
+                        "for a volume in an object store, give this command the directory on which it \
                          is mounted"
                     }
                 })
             }
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
-            io::ErrorKind::PermissionDenied => Some("its owner or root may open it"),
+            io::ErrorKind::PermissionDenied => Some("only its owner and root may open it"),
             _ => None,
         };
     }
@@ -195,15 +199,15 @@ fn advice(
     if let Some(cffs_object::Error::Claimed { .. }) = cause.downcast_ref() {
         return Some(match kind {
             Kind::Mount => {
-                "if that program is gone, or is to stop: -o takeover; to read only: -o ro"
+                "if that program has ended or should stop: -o takeover; to read only: -o ro"
             }
             Kind::Fsck => {
-                "if that program is gone, or is to stop: --take-over; to check only: cffs fsck -n"
+                "if that program has ended or should stop: --take-over; to check only: cffs fsck -n"
             }
             Kind::Ordinary if command == "publish" => {
-                "if that program is gone, or is to stop: --take-over"
+                "if that program has ended or should stop: --take-over"
             }
-            Kind::Ordinary => "if that program is gone, or is to stop: cffs fsck -p --take-over",
+            Kind::Ordinary => "if that program has ended or should stop: cffs fsck -p --take-over",
         });
     }
     match cause.downcast_ref::<Error>()? {
@@ -215,8 +219,10 @@ fn advice(
             }
         }),
         Error::Corruption(Corruption::SuperblockMagic { .. }) => Some(match kind {
-            Kind::Fsck => "there is no copy of one either: this is no C-FFS volume",
-            _ => "this is no C-FFS volume, or its beginning is lost (cffs fsck looks for a copy)",
+            Kind::Fsck => "no copy of one was found either: this is not a C-FFS volume",
+            _ => {
+                "this is not a C-FFS volume, or its beginning is lost (cffs fsck looks for a copy)"
+            }
         }),
         _ => None,
     }

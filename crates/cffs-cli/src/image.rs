@@ -38,8 +38,8 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     if let Some(mounted) = mounts::holding(path)? {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());
         bail!(
-            "{} is a directory of {source}, which is mounted on {directory}; this command takes a volume \
-             that is not: cffs umount {directory}, then name {source}",
+            "{} is a directory of {source}, which is mounted on {directory}; this command needs a volume \
+             that is not mounted: run cffs umount {directory}, then name {source}",
             path.display()
         );
     }

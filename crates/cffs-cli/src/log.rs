@@ -72,8 +72,8 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
         if is_said {
             note!(
-                "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
-                 XDG_RUNTIME_DIR says where one may be; -o logfile=FILE names one"
+                "cffs: no log is written: no system log listens, and neither XDG_STATE_HOME, HOME nor \
+                 XDG_RUNTIME_DIR names a directory for one; name a file with -o logfile=FILE"
             );
         }
         return;
@@ -85,7 +85,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
             let _ = builder.with_writer(Mutex::new(file)).finish().with(recent()).try_init();
         }
         Err(error) if is_said => note!(
-            "cffs: there is no log: {}: {error}; the volume is served without one",
+            "cffs: no log is written: {}: {error}; the volume is served without one",
             path.display()
         ),
         Err(_) => {}
@@ -176,7 +176,7 @@ where
         };
         if left_out > 0 {
             self.head(tracing::Level::WARN, &mut out)?;
-            writeln!(out, "{left_out} messages like one above were left out")?;
+            writeln!(out, "omitted {left_out} messages like one above")?;
         }
         self.head(*metadata.level(), &mut out)?;
         context.format_fields(out.by_ref(), event)?;

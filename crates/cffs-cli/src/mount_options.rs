@@ -165,7 +165,7 @@ impl MountOptions {
         }
         if self.flags.read_only == Some(false) {
             bail!(
-                "mount option 'follow' is for reading what another program writes: leave 'rw' out"
+                "mount option 'follow' is for reading a volume that another program writes: leave out 'rw'"
             );
         }
         self.open.read_only = true;

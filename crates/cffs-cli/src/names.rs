@@ -33,7 +33,7 @@ impl OnMount {
 ///
 /// # Errors
 ///
-/// No device has the label or UUID; the server of that mount, or of one on the way to it, is stopped.
+/// No device has the label or UUID; or the server of that mount, or of one on the path to it, is stopped.
 pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     let device = udev::device_of_tag(name)?;
     let found = match mounts::of_source(&device) {

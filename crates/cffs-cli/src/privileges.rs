@@ -25,6 +25,6 @@ pub fn give_up_all_but(needed: CapabilitySet) -> anyhow::Result<()> {
     let kept = held.permitted.intersection(needed);
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, sets).context("giving up capabilities")?;
-    rustix::thread::set_no_new_privs(true).context("giving up new privileges")
+    rustix::thread::set_capabilities(None, sets).context("dropping capabilities")?;
+    rustix::thread::set_no_new_privs(true).context("setting no_new_privs")
 }

@@ -25,18 +25,21 @@ pub fn open_for_journal(
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     if !path.exists() {
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-            bail!("there is no device {}", path.display());
+            bail!("device {} does not exist", path.display());
         }
         let bytes = if bytes == 0 { JOURNAL_BYTES } else { bytes };
         return Ok(Arc::new(FileDevice::create(path, bytes)?));
     }
     if volume.exists() && path.canonicalize()? == volume.canonicalize()? {
-        bail!("{} cannot have the journal, too, in this way: use --journal SIZE", path.display());
+        bail!(
+            "{} is the volume itself; to put the journal on it, use --journal SIZE",
+            path.display()
+        );
     }
     let device = image::open_device(path, Access::ReadWrite)?;
     match contents(&device).with_context(|| path.display().to_string())? {
         Some(what) if !force => {
-            bail!("{} has {what} on it already; --force overwrites it", path.display())
+            bail!("{} already contains {what}; --force overwrites it", path.display())
         }
         _ => Ok(Arc::new(device)),
     }
@@ -71,7 +74,7 @@ pub fn contents(device: &FileDevice) -> anyhow::Result<Option<&'static str>> {
     let mut head = vec![0; len];
     device
         .read_at(0, &mut head)
-        .context("nothing was written, since what is there cannot be read")?;
+        .context("nothing was written, since the present contents cannot be read")?;
     if head.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }

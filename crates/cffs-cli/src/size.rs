@@ -29,18 +29,18 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err(too_large()) } else { Ok(bytes as u64) }
 }
 
-/// As [`parse`], but 0 for `none`.
+/// Like [`parse`], but 0 for `none`.
 pub fn parse_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
         size => match parse(size)? {
-            0 => Err(String::from("give it a size, or 'none'")),
+            0 => Err(String::from("give a size or 'none'")),
             bytes => Ok(bytes),
         },
     }
 }
 
-/// As [`parse`], for sizes that are stored in 32 bits.
+/// Like [`parse`], for sizes that are stored in 32 bits.
 pub fn parse_u32(text: &str) -> Result<u32, String> {
     let bytes = parse(text)?;
     u32::try_from(bytes).map_err(|_| format!("'{text}' is too large here"))
@@ -85,7 +85,7 @@ impl Portion {
         };
         match number.parse() {
             Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Portion::Percent(percent)),
-            _ => Err(format!("'{text}' is not a share from 0% to 100%")),
+            _ => Err(format!("'{text}' is not a percentage from 0% to 100%")),
         }
     }
 

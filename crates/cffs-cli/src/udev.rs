@@ -56,7 +56,7 @@ fn device_below(links: &Path, source: &Path) -> anyhow::Result<PathBuf> {
         return Ok(link);
     }
     bail!(
-        "{text}: there is no {}. udev makes such links for block devices (by 61-cffs.rules, which make \
+        "{text}: {} does not exist. udev makes such links for block devices (by 61-cffs.rules, which make \
          install adds); an image is named by its path",
         link.display()
     )

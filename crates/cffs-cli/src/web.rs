@@ -18,8 +18,8 @@ use crate::output::note;
 /// Options of commands that serve a volume.
 #[derive(Debug, Default, Args)]
 pub struct WebOptions {
-    /// Serve a web page at this address, to watch and manage the volume; for this machine only, unless with a
-    /// certificate. Prints the page's address with a token for full control, and with one for viewing.
+    /// Serve a web page at this address, to watch and manage the volume; without a certificate only for this
+    /// machine. Prints the page's address with a token for full control, and with one for viewing.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub web: Option<SocketAddr>,
     /// Read the page's tokens from this file, which is created if it does not exist, and do not print them.
@@ -85,11 +85,11 @@ impl WebOptions {
     /// tokens that were printed earlier are no longer known.
     pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
         if self.web.is_some() && self.web_token.is_none() {
-            tracing::warn!("there is no page any more: with --web-token it would go on");
+            tracing::warn!("the page has ended: with --web-token it would continue");
             return Bound(None);
         }
         self.bind(source, dir).unwrap_or_else(|error| {
-            tracing::error!(error = %format!("{error:#}"), "there is no page any more");
+            tracing::error!(error = %format!("{error:#}"), "the page has ended");
             Bound(None)
         })
     }

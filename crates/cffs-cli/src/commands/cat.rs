@@ -25,8 +25,8 @@ const SMALL_BYTES: u64 = 256 << 10;
 
 /// Print files of a volume, without mounting it
 ///
-/// Files are printed one after the other, in the order in which they are named. With --files-from they are
-/// read in device order, a thousand ahead, which for a long list is many times as fast.
+/// Files are printed one after the other, in the given order. With --files-from, up to a thousand files at a
+/// time are read in device order, which is many times as fast for a long list.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,8 +40,8 @@ pub struct Cat {
     /// Names in --files-from end with a zero byte instead of a newline.
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
-    /// The image or the device, or the URL of a volume in an object store. Of a mounted volume the mount is
-    /// read; a directory of it is the root then.
+    /// The image or the device, or the URL of a volume in an object store. If the volume is mounted, its
+    /// mount is read; a directory of the mount then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The files, by their paths within the volume.

@@ -9,11 +9,11 @@ use clap::Args;
 
 use crate::output::{self, say};
 
-/// Show where a file on a mounted volume lies, and what a cold read of it costs
+/// Show where a file on a mounted volume is stored, and what a cold read of it costs
 ///
 /// Prints where name, inode and data are stored, which segment they belong to, and how many requests a read
-/// takes when none of them is cached. Of compressed contents, prints how many parts of other files their
-/// clusters contain, and the ratio of the clusters: the expanded bytes for each stored byte.
+/// takes when none of them is cached. For compressed contents, also prints how many parts of other files
+/// their clusters contain, and the compression ratio of the clusters: expanded bytes per stored byte.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs explain mnt/src/main.rs")]
 pub struct Explain {

@@ -13,8 +13,8 @@ use crate::image;
 
 /// Copy a tree out of an image, without mounting it
 ///
-/// The counterpart of import. Users other than root, who cannot give files away, use --no-owner to own all
-/// files themselves.
+/// The counterpart of import. Users other than root cannot give files away; with --no-owner, they own all
+/// copies.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

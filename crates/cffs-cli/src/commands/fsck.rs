@@ -35,10 +35,10 @@ const PROBLEMS_LEFT: u8 = 4;
 
 /// Check a volume and repair it
 ///
-/// Without -p or -y nothing is changed. Without -f, -n and -y a volume that was left clean is passed over.
-/// One that is mounted is checked by its server, if nothing is to be changed. Exits with 0 if there is no
-/// problem, 1 if all were repaired, 4 if some were not, 8 if the check could not be made, 16 for wrong usage.
-/// Each kind of problem has a code, explained in docs/FSCK.md.
+/// Changes nothing without -p or -y. Skips a volume that was left clean without -f, -n or -y. A mounted
+/// volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all were
+/// repaired, 4 if some were not, 8 if the check could not be made, 16 for wrong usage. Each kind of problem
+/// has a code, explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -49,8 +49,8 @@ Examples:
   cffs fsck --online mnt       check a volume that is mounted and in use
   cffs fsck --salvage -n DEV   the last resort: list what a search of the whole device finds")]
 pub struct Fsck {
-    /// The image or the device, or the URL of a volume in an object store; of a mounted volume also a
-    /// directory of it.
+    /// The image or the device, or the URL of a volume in an object store; for a mounted volume also a
+    /// directory on it.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     target: PathBuf,
     /// Check the whole volume and change nothing.
@@ -62,29 +62,31 @@ pub struct Fsck {
     /// Check the whole volume and repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
-    /// Check the whole volume, even if it was left clean, or the intent log lists what a crash interrupted.
+    /// Check the whole volume, even if it was left clean, or the intent log lists the changes that a crash
+    /// interrupted.
     #[arg(short, long)]
     force: bool,
-    /// Read the contents of small files, too, and check their checksums.
+    /// Also read the contents of small files, and verify their checksums.
     #[arg(long)]
     contents: bool,
     /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable
     /// wait until the check has finished.
     #[arg(long, conflicts_with_all = ["repair", "salvage"])]
     online: bool,
-    /// Search the whole device for directories that nothing refers to; finds deleted ones, too.
+    /// Search the whole device for directories to which nothing refers; also finds deleted ones.
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
     /// Check and repair the volume even if it is marked as in use by another host, or by a process without a
     /// lock, and remove the mark. Only if that is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
-    /// The device or file with the journal of the volume, if it is not found by itself.
+    /// The device or file with the journal of the volume, if cffs does not find it.
     #[arg(long, value_name = "DEVICE", conflicts_with = "online")]
     journal_device: Option<PathBuf>,
-    /// Go on although the journal is lost, damaged or an older copy, and the volume was not left clean.
-    /// Changes that only the journal had are lost, although fsync had reported them as durable. What precedes
-    /// damage in the journal is still used; after -y the rest is ignored, even if it turns up again.
+    /// Continue although the journal is lost, damaged or an older copy, and the volume was not left clean.
+    /// Changes that only the journal had are lost, although fsync had reported them as durable. Records
+    /// before the damage in the journal are still used; after -y the rest is ignored, even if the journal is
+    /// found again.
     #[arg(long, conflicts_with_all = ["preen", "online"])]
     without_journal: bool,
     /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
@@ -93,7 +95,7 @@ pub struct Fsck {
     /// Accepted, for fsck(8): progress shows by itself.
     #[arg(short = 'C', value_name = "FD", hide = true)]
     progress_to: Option<i32>,
-    /// How many threads read.
+    /// The number of threads that read.
     #[arg(short = 'j', long, default_value_t = 4)]
     threads: usize,
     /// Print the report as JSON.
@@ -206,7 +208,7 @@ impl Fsck {
         Ok(())
     }
 
-    /// Lets the server of a mounted volume check it, without changes. `None` for a volume that is mounted
+    /// Asks the server of a mounted volume to check it, without changes. `None` for a volume that is mounted
     /// read-only, whose image can be read concurrently.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
         let changes = self.preen || self.yes || self.take_over;
@@ -226,7 +228,7 @@ impl Fsck {
         }
     }
 
-    /// Makes the server of a mounted volume check it, and waits for the report.
+    /// Asks the server of a mounted volume to check it, and waits for the report.
     fn check_online(&self, path: &Path) -> anyhow::Result<CheckReport> {
         control::request(path, Request::StartCheck { contents: self.contents })?;
         let bars = Bars::new(self.is_quiet());

@@ -17,7 +17,7 @@ use crate::exit::Kind;
 pub struct Generate {
     /// The kind of files to write.
     what: What,
-    /// Where to; made if it is missing.
+    /// The destination, which is created if it does not exist.
     directory: PathBuf,
 }
 

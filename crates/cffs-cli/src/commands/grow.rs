@@ -16,9 +16,9 @@ use crate::{image, names, size};
 /// Make a volume larger
 ///
 /// Without a size, the volume grows to the size of its device or image file. With a size, an image file is
-/// extended first, sparsely; a device has to be made larger beforehand (lvextend, losetup -c). A mounted
-/// volume is grown by its server and can be used meanwhile. If this is interrupted, the volume has its old
-/// size or its new one. Volumes cannot be shrunk.
+/// extended first, sparsely; a device must be enlarged beforehand (lvextend, losetup -c). A mounted volume is
+/// grown by its server and can be used meanwhile. If this is interrupted, the volume has its old size or its
+/// new one. Volumes cannot be shrunk.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ enum NewSize {
 fn parse(text: &str) -> Result<NewSize, String> {
     match text.strip_prefix('+') {
         Some(more) => size::parse(more).map(NewSize::By),
-        None if text.starts_with('-') => Err(String::from("a volume does not shrink")),
+        None if text.starts_with('-') => Err(String::from("a volume cannot shrink")),
         None => size::parse(text).map(NewSize::To),
     }
 }

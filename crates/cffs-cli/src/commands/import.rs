@@ -48,7 +48,7 @@ pub struct Import {
 /// The flags that copying has in either direction.
 #[derive(Debug, Args)]
 pub struct CopyFlags {
-    /// How many threads copy; one per core by default.
+    /// The number of threads that copy; one per core by default.
     #[arg(short = 'j', long)]
     threads: Option<NonZeroUsize>,
     /// Do not copy extended attributes and ACLs.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::inspect::reader::Reader;
 use crate::{image, names, output, udev};
 
-/// Show what a volume is: sizes, features, state, and which server has it mounted
+/// Describe a volume: sizes, features, state, and the server that has it mounted
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

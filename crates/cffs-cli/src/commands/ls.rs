@@ -25,8 +25,8 @@ Examples:
   cffs ls -l tree.cffs /src
   cffs ls -R tree.cffs | wc -l")]
 pub struct Ls {
-    /// The image or the device, or the URL of a volume in an object store. Of a mounted volume the mount is
-    /// read; a directory of it is the root then.
+    /// The image or the device, or the URL of a volume in an object store. If the volume is mounted, its
+    /// mount is read; a directory of the mount then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// Paths within the volume.
@@ -41,7 +41,7 @@ pub struct Ls {
     /// Also list everything below directories, with paths.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Show a directory itself and not what is in it.
+    /// Show a directory itself instead of its contents.
     #[arg(short, long)]
     directory: bool,
     /// Print one JSON object per line; bytes of names that are not UTF-8 become U+FFFD.

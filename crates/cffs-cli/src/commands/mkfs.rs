@@ -93,9 +93,9 @@ pub struct Mkfs {
     /// below 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
     journal: Option<u64>,
-    /// Put the journal on a device of its own, or in a file, which is created if it does not exist: 64M,
-    /// unless --journal says otherwise. Until it is unmounted, the volume is complete only together with the
-    /// journal.
+    /// Put the journal on another device, or in a file, which is created if it does not exist. Its size is
+    /// 64M, unless --journal gives another. While the volume is mounted, it is complete only together with
+    /// its journal.
     #[arg(long, value_name = "DEVICE")]
     journal_device: Option<PathBuf>,
     /// Overwrite existing contents.
@@ -123,9 +123,9 @@ enum PolicyName {
     Directory,
     /// Files with the same hint are stored together.
     Hint,
-    /// Conventional allocation: each file is placed and read by itself.
+    /// Conventional allocation: each file is placed and read separately.
     None,
-    /// The same, scattered as on an old volume, for comparison.
+    /// Like none, but scattered as on an old volume, for comparison.
     Scattered,
     /// Files of one owner are stored together.
     Owner,
@@ -153,7 +153,7 @@ impl std::str::FromStr for Feature {
         match name {
             "embed" => Ok(Feature::Embed(on)),
             "inline" => Ok(Feature::Inline(on)),
-            _ => Err(format!("no feature '{name}'; there are embed and inline")),
+            _ => Err(format!("unknown feature '{name}'; the features are embed and inline")),
         }
     }
 }
@@ -162,7 +162,7 @@ impl Mkfs {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(location) = image::location(&self.target)? {
             if self.journal_device.is_some() {
-                bail!("a volume in a store has no journal on another device");
+                bail!("a volume in an object store cannot have a journal on another device");
             }
             return self.run_in_store(&location);
         }
@@ -198,7 +198,7 @@ impl Mkfs {
     fn run_in_store(&self, location: &Location) -> anyhow::Result<ExitCode> {
         let Some(size_bytes) = self.size else {
             bail!(
-                "give the size that the volume has at most: --size 1T; a store keeps only written data"
+                "give the maximum size of the volume: --size 1T; the store keeps only written data"
             )
         };
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };
@@ -218,7 +218,7 @@ impl Mkfs {
                 .with_context(|| target.display().to_string())?
                 .filter(|_| !self.force)
             {
-                bail!("{} has {what} on it already; --force overwrites it", target.display());
+                bail!("{} already contains {what}; --force overwrites it", target.display());
             }
             self.check_mark(&device).with_context(|| target.display().to_string())?;
             let Some(size_bytes) = self.size.filter(|_| !device.is_block_device()) else {
@@ -228,7 +228,7 @@ impl Mkfs {
             return Ok(FileDevice::create(target, size_bytes)?);
         }
         if target.starts_with("/dev") && !target.starts_with("/dev/shm") {
-            bail!("there is no device {}", target.display());
+            bail!("device {} does not exist", target.display());
         }
         match self.size {
             Some(size_bytes) => Ok(FileDevice::create(target, size_bytes)?),

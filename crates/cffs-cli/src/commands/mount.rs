@@ -90,10 +90,10 @@ pub struct Mount {
     /// The page.
     #[command(flatten)]
     pub web: WebOptions,
-    /// Print how requests arrive.
+    /// Print whether requests arrive through io_uring or /dev/fuse.
     #[arg(short, long)]
     pub verbose: bool,
-    /// Serve the mounted volume to NFS clients, too, as cffs serve does without a mount.
+    /// Also serve the mounted volume to NFS clients, as cffs serve does without a mount.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs: Option<SocketAddr>,
     /// With --nfs, a directory of the volume, and its clients and options, as for cffs serve.
@@ -126,7 +126,7 @@ impl Mount {
         }
         options.settle(location.is_some())?;
         if options.follow.is_some() && self.nfs.is_some() {
-            bail!("a volume that is followed cannot be served by NFS: leave --nfs or 'follow' out");
+            bail!("a volume that is followed cannot be served by NFS: leave out --nfs or 'follow'");
         }
         if !successor::is_one()
             && let Some(code) = self.prepare(&options)?
@@ -139,13 +139,13 @@ impl Mount {
         }
     }
 
-    /// Prepares the mount; returns an exit code if there is nothing to mount.
+    /// Prepares the mount; returns an exit code if nothing has to be mounted.
     fn prepare(&self, options: &MountOptions) -> anyhow::Result<Option<ExitCode>> {
         if !self.fake && !options.remount {
             self.take_dead_mounts_away()?;
         }
         if !self.directory.is_dir() {
-            bail!("{} is not a directory to mount on", self.directory.display());
+            bail!("{} is not a directory", self.directory.display());
         }
         if self.fake {
             return Ok(Some(ExitCode::SUCCESS));
@@ -170,7 +170,7 @@ impl Mount {
             }
             umount::unmount(&mounted.directory, true)?;
             note!(
-                "cffs mount: took the mount of {} away from {}: its server had died",
+                "cffs mount: removed the mount of {} from {}: its server had died",
                 mounted.source.display(),
                 mounted.directory.display()
             );
@@ -296,7 +296,7 @@ impl Mount {
             }
         };
         let server = Server::resume(volume, &fuse_options, suspended, None)?;
-        tracing::info!(image = %source.display(), "took over from the program before");
+        tracing::info!(image = %source.display(), "took over from the previous program");
         Ok(Mounted { fuse_options, server, nfs })
     }
 
@@ -458,9 +458,9 @@ fn switch_rings_on(options: &MountOptions) {
         return;
     }
     match fuse::switch_rings_on() {
-        Ok(true) => note!("cffs mount: switched io_uring for FUSE on (enable_uring)"),
+        Ok(true) => note!("cffs mount: enabled FUSE over io_uring (enable_uring)"),
         Ok(false) => {}
-        Err(error) => tracing::info!(%error, "io_uring for FUSE stays switched off"),
+        Err(error) => tracing::info!(%error, "FUSE over io_uring stays disabled"),
     }
 }
 
@@ -468,7 +468,7 @@ fn switch_rings_on(options: &MountOptions) {
 fn no_mount(directory: &Path, error: &io::Error) -> anyhow::Error {
     let is_root = rustix::process::geteuid().is_root();
     let hint = if !Path::new("/dev/fuse").exists() {
-        "; there is no /dev/fuse: load the kernel's module with `modprobe fuse`"
+        "; /dev/fuse does not exist: load the kernel module with `modprobe fuse`"
     } else if !is_root && error.kind() == io::ErrorKind::NotFound {
         "; ordinary users mount by fusermount3: install the package fuse3"
     } else {
@@ -492,7 +492,7 @@ fn stop_on_signals(stopper: Arc<Mutex<Stopper>>) -> anyhow::Result<()> {
             let stopper = stopper.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let stopped = if seen == 1 { stopper.stop() } else { stopper.abort() };
             match stopped {
-                Ok(()) => tracing::info!("asked to end by a signal"),
+                Ok(()) => tracing::info!("ending after a signal"),
                 Err(error) => tracing::error!(%error, "cannot unmount"),
             }
         }

@@ -29,7 +29,7 @@ pub struct MountHelper {
     /// Accepted without effect: no mtab is written.
     #[arg(short)]
     no_mtab: bool,
-    /// Print how requests arrive.
+    /// Print whether requests arrive through io_uring or /dev/fuse.
     #[arg(short)]
     verbose: bool,
     /// Not supported: mount in the namespace itself.

@@ -23,11 +23,11 @@ use crate::{image, names};
 
 /// Show the paths of inodes, by their numbers
 ///
-/// Messages of the log, of fsck and of the kernel name inodes by number. This prints each name that such
-/// an inode has, all hard links among them, one to a line: the number, a tab, the path. It reads the
-/// directories of the volume until all names are found. Of a mounted volume it sees what the caller may
-/// read, and the paths begin with the given directory. Exits with 1 if an inode has no path, or if a
-/// directory could not be read and names may be missing.
+/// Messages of the log, of fsck and of the kernel name inodes by number. This command prints each name of
+/// these inodes, including hard links, one per line: the number, a tab, the path. It reads the directories of
+/// the volume until all names are found. On a mounted volume, it reads only what the caller may read, and the
+/// paths begin with the given directory. Exits with 1 if an inode has no path, or if a directory could not be
+/// read and names may be missing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

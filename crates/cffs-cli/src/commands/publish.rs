@@ -38,10 +38,10 @@ const EXIT_CODE: i32 = 130;
 /// Makes the volume match the tree, and keeps the result as the version NAME, which any number of machines
 /// can mount. The volume is created if it does not exist. Only differences are sent: a file with the same
 /// type, size and modification time counts as unchanged, and files that are gone from the tree are removed
-/// from the volume; kept versions still have them. After an interruption the same command continues where it
-/// was. If it was killed, the volume was not released, so the next run needs --take-over.
+/// from the volume; kept versions still have them. After an interruption, the same command continues where it
+/// stopped. If it was killed, the volume was not released, so the next run needs --take-over.
 ///
-/// The tree must not be changed meanwhile. A file of which only extended attributes have changed counts as
+/// The tree must not be changed meanwhile. A file in which only extended attributes have changed counts as
 /// unchanged. If a file cannot be read, the version is not made.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -91,7 +91,9 @@ impl Publish {
         drop(files);
         if done.failures > 0 {
             let failed = counted(done.failures, "file");
-            bail!("{failed} could not be read, so there is no version {name}; publish it again");
+            bail!(
+                "{failed} could not be read, so version {name} was not created; publish it again"
+            );
         }
         versions::create(&at).with_context(of)?;
         self.print(&done)?;
@@ -235,7 +237,7 @@ impl Interrupt {
                 return;
             }
             match volume.close() {
-                Ok(()) => note!("cffs publish: interrupted; the same command goes on from here"),
+                Ok(()) => note!("cffs publish: interrupted; the same command continues from here"),
                 Err(error) => note!("cffs publish: interrupted: {error}"),
             }
             process::exit(EXIT_CODE);

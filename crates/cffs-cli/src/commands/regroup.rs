@@ -36,14 +36,14 @@ const FILES_AT_ONCE: usize = 3000;
 ///
 /// Files of one directory, and of directories that are read one after the other, are rewritten side by side
 /// if that makes reading them at least twice as cheap. Their contents, inode numbers, times and links stay
-/// the same, and a crash leaves each of them whole. A second run moves nothing. A mounted volume is regrouped
-/// by its server and can be used meanwhile: other calls have priority, so this takes long on a busy disk.
-/// Interrupting this command does not end the regrouping, --stop does. Not moved are files of more than 2
-/// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available.
+/// the same, and a crash damages none of them. A second run moves nothing. A mounted volume is regrouped by
+/// its server and can be used meanwhile: other calls have priority, so this takes long on a busy disk.
+/// Interrupting this command does not end the regrouping, --stop does. Files of more than 2 MiB, immutable
+/// and append-only files, and files for which no free run of 1 to 4 MiB is available are not moved.
 ///
-/// On a volume with compressed contents, regrouping also compacts the clusters of which an eighth or more is
-/// dead: deleted and rewritten files left dead contents there. It compresses the contents in use into new
-/// clusters, and frees the old ones. cffs layout shows how much is dead.
+/// On a volume with compressed contents, regrouping also compacts clusters of which an eighth or more is dead
+/// contents of deleted and rewritten files. It compresses the contents in use into new clusters, and frees
+/// the old ones. cffs layout shows how much is dead.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,15 +52,15 @@ Examples:
   cffs regroup tree.cffs                  an image that is not mounted
   cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those of a boot")]
 pub struct Regroup {
-    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by each of its
+    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by any of its
     /// names.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
     /// The directory in the volume, or below DIR; all of it if none is given.
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Bring the files of this list together, in its order: a path on each line, as programs opened
-    /// them on a mounted volume (relative ones begin at DIR), or from the root of an image.
+    /// Store the files of this list together, in its order: a path per line, as programs opened them on a
+    /// mounted volume (relative paths begin at DIR), or from the root of an image.
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     trace: Option<PathBuf>,
     /// Move nothing, only count.
@@ -212,7 +212,7 @@ fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     let verb = if dry_run { "to be moved" } else { "moved" };
     if progress.moved_files > 0 {
         return format!(
-            "{files} looked at, {} ({}) {verb}; reading these takes {} in place of {}",
+            "{files} examined, {} ({}) {verb}; reading these takes {} instead of {}",
             counted(progress.moved_files, "file"),
             size::show(progress.moved_bytes),
             accesses(progress.accesses_after),
@@ -221,9 +221,9 @@ fn summary(status: &RegroupStatus, dry_run: bool) -> String {
     }
     if *stage == Stage::Done && progress.without_room == 0 && progress.damaged == 0 {
         let gain = "no move would make reading twice as cheap";
-        return format!("{files} looked at, nothing to be gained: {gain}");
+        return format!("{files} examined, nothing to gain: {gain}");
     }
-    format!("{files} looked at, none {verb}")
+    format!("{files} examined, none {verb}")
 }
 
 /// A number of device accesses, in words.

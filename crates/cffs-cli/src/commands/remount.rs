@@ -73,7 +73,7 @@ fn check_kept(
         }
         let value = value.unwrap_or("a value that its server does not report");
         bail!(
-            "it is mounted with {value}, and its server keeps that as long as it runs; to have {wanted}, \
+            "it is mounted with {value}, which its server cannot change while it runs; for {wanted}, \
              unmount it and mount it again"
         )
     }

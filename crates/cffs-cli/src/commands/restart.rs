@@ -17,7 +17,7 @@ use crate::{background, names};
 /// For upgrades: the server closes the volume and is replaced by the program that is now installed under the
 /// name by which it was started. The volume stays mounted and files stay open; programs that use it meanwhile
 /// wait for a moment. NFS clients of the mount (mount --nfs) reconnect, and nothing that they have done is
-/// lost or done twice. A removed directory that is the working directory of a program is gone afterwards.
+/// lost or done twice. A program whose working directory was deleted earlier loses that directory.
 ///
 /// A mount over io_uring whose server may not run on all cores cannot be restarted (mount -o transport=dev
 /// can).
@@ -39,7 +39,7 @@ impl Restart {
     }
 }
 
-/// Print the version of the state that a server hands over which this program understands
+/// Print the version of the handover state that this program understands
 #[derive(Debug, Args)]
 pub struct ResumeVersion {}
 
@@ -51,18 +51,18 @@ impl ResumeVersion {
     }
 }
 
-/// Make requests that a server over io_uring needs to hand its mount over
+/// Send the requests that a server over io_uring needs to hand over its mount
 ///
-/// Returns at once and leaves a process behind, which makes the requests when standard input ends, and ends
-/// when they were answered.
+/// Returns at once and starts a process that sends the requests when standard input ends, and ends when they
+/// are answered.
 #[derive(Debug, Args)]
 pub struct FillRequests {
-    /// Be that process.
+    /// Act as that process.
     #[arg(long)]
     now: bool,
-    /// Where the volume is mounted.
+    /// The mount point.
     directory: PathBuf,
-    /// How many requests on which core.
+    /// The number of requests on each core.
     #[arg(value_name = "CORE:COUNT", value_parser = core_and_count)]
     cores: Vec<(usize, usize)>,
 }

@@ -39,7 +39,7 @@ pub struct Scrub {
     /// A directory of a mounted volume, an image, a device, or the URL of a volume in an object store.
     #[arg(value_name = "DIR|IMAGE|DEVICE|URL")]
     target: PathBuf,
-    /// How much to read per second; 0 for no limit.
+    /// The bytes to read per second; 0 for no limit.
     #[arg(long, value_name = "SIZE", default_value = "50M", value_parser = size::parse)]
     rate: u64,
     /// End the scrub of a mounted volume.

@@ -56,14 +56,14 @@ Examples:
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
-/// Returns when clients can be served, and serves them in the background until it is stopped. It speaks
-/// NFS version 3 over TCP, with MOUNT on the same port, and needs no portmapper. Changes are durable when
+/// Returns when clients can be served, and serves them in the background until it is stopped. The protocol is
+/// NFS version 3 over TCP, with MOUNT on the same port; no portmapper is needed. Changes are durable when
 /// they are answered, except writes that a client has not committed; handles stay valid when the server is
 /// restarted. A volume that was not left clean is recovered first.
 ///
-/// As with any NFS server of this version, clients are trusted to name their users. So only this machine
-/// may call unless an export names addresses, and only from a port below 1024 unless the export says
-/// insecure. There are no locks between clients: they mount with nolock.
+/// As with any NFS server of this version, clients are trusted to name their users. Therefore only this
+/// machine has access unless an export names addresses, and only from ports below 1024 unless the export says
+/// insecure. Locks between clients are not supported: they mount with nolock.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXPORT_OPTIONS}\n{}\n{EXAMPLES}", mount_options::help_of_serve()),
     group(ArgGroup::new("what").required(true).multiple(true)
@@ -84,7 +84,7 @@ pub struct Serve {
     /// Stay in the foreground and log to standard error.
     #[arg(short, long)]
     pub foreground: bool,
-    /// Stop the server of this volume, and return when its image is complete.
+    /// Stop the server of this volume, and return when its image is fully written and closed.
     #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground"])]
     pub stop: bool,
     /// Print what the server of this volume exports, and its clients.
@@ -100,8 +100,8 @@ pub struct Serve {
     #[arg(long, value_name = "PATH",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_remove: Vec<String>,
-    /// The image or the device; a block device also by LABEL= or UUID=. To see and change exports of a mount
-    /// also its directory.
+    /// The image or the device; a block device also by LABEL= or UUID=. For --exports, --export-add and
+    /// --export-remove also the directory of a mount.
     #[arg(value_name = "IMAGE|DEVICE")]
     pub source: PathBuf,
 }
@@ -254,7 +254,7 @@ impl Serve {
             }
             Err(error) => {
                 note!(
-                    "cffs serve: {process} cannot be asked how it ends ({error}): its image is read"
+                    "cffs serve: {process} cannot be queried ({error}); reading its image instead"
                 );
                 ending::last_state("serve", &self.source)?;
             }
@@ -294,7 +294,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         cache_bytes: options.open.cache_bytes,
         transport: match address {
             Some(address) => format!("NFS at {address}"),
-            None => String::from("none: there is a page alone"),
+            None => String::from("none: only a page"),
         },
         mount_type: String::from("not mounted"),
         started: Identity::now(),
@@ -338,7 +338,7 @@ fn stop_on_signals(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let wait = move || {
         let mut byte = [0];
         while signalled.read_exact(&mut byte).is_ok() {
-            tracing::info!("asked to end by a signal");
+            tracing::info!("ending after a signal");
             stop();
         }
     };

@@ -16,8 +16,8 @@ use crate::output::{self, say};
 /// Keep versions of a volume in an object store
 ///
 /// A version is the volume as of its last sync, under a name. It takes one request, whatever the volume's
-/// size, and space only for data that is overwritten later. Programs can go on writing meanwhile. Any number
-/// of machines can mount a version, read-only and without write access: cffs mount URL@NAME.
+/// size, and space only for data that is overwritten later. Programs can continue to write meanwhile. Any
+/// number of machines can mount a version, read-only and without write access: cffs mount URL@NAME.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

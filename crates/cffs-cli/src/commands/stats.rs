@@ -93,8 +93,8 @@ pub struct Stats {
     /// A file of prices of requests to an object store, instead of those of Amazon S3.
     #[arg(long, value_name = "FILE", conflicts_with = "prometheus")]
     prices: Option<PathBuf>,
-    /// Print a line at this interval (1): calls, requests and bytes per second, the share of cache hits,
-    /// and the changes in memory. With --json, by how much each counter rose.
+    /// Print a line at this interval (default 1): calls, requests and bytes per second, the share of cache
+    /// hits, and the size of unwritten changes. With --json, print the increase of each counter.
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,

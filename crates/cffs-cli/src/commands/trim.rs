@@ -15,14 +15,14 @@ use serde_json::json;
 use crate::output::{self, say};
 use crate::{image, names, size};
 
-/// Give the space that is free back to the device
+/// Return free space to the device
 ///
-/// The host of an image does not know what is free in the volume: the image keeps the size on disk that
-/// it had when it was fullest. This command punches holes into it where space is free. On an SSD or a thin
-/// volume it discards the free blocks. In an object store it deletes objects that are no longer needed, at
-/// once, and rewrites those that are mostly unused; programs that read an older state without a snapshot
-/// of it lose that state. A mounted volume is trimmed by its server and can be used meanwhile, and
-/// fstrim(8) does the same; mounting with -o discard does it continuously.
+/// The host of an image does not know which space of the volume is free, so the image never shrinks on disk.
+/// This command punches holes into the image where space is free. On an SSD or a thin volume it discards the
+/// free blocks. In an object store, it immediately deletes objects that are no longer needed, and rewrites
+/// those that are mostly unused; programs that read an older state without a snapshot lose access to it. A
+/// mounted volume is trimmed by its server and can be used meanwhile, and fstrim(8) does the same; mounting
+/// with -o discard does it continuously.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

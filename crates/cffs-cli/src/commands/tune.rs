@@ -25,10 +25,9 @@ use crate::{image, output, signatures, size};
 
 /// Change the label, the UUID, the error policy, the reserve and the journal of a volume
 ///
-/// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is tuned
-/// by its server and can be used meanwhile; only for --journal it has to be unmounted. If this is
-/// interrupted, either all requested changes are made, or none. A changed UUID and a journal are features of
-/// the format: programs older than these refuse the volume.
+/// Nothing else is touched, so the time does not depend on the size of the volume. A mounted volume is tuned
+/// by its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
+/// interrupted, either all requested changes are made, or none.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
     .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group",
@@ -66,13 +65,13 @@ pub struct Tune {
     /// they are. Only for volumes that were made with --compress.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
-    /// Give the volume a journal of this size, or take it away. The journal is placed in free space behind
+    /// Add a journal of this size, or remove the journal (none). The journal is placed in free space after
     /// the head of a cylinder group; nothing is moved to make room for it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
     journal: Option<u64>,
-    /// Give it a journal on a device of its own, or in a file, which is created if it does not exist: 64M,
-    /// unless --journal says otherwise.
+    /// Add a journal on another device, or in a file, which is created if it does not exist. Its size is 64M,
+    /// unless --journal gives another.
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
     journal_device: Option<PathBuf>,
@@ -146,7 +145,7 @@ impl Tune {
         if let Some(OnMount { mounted, .. }) = names::mounted(&self.target)? {
             let (source, directory) = (mounted.source.display(), mounted.directory.display());
             bail!(
-                "a mounted volume keeps its journal; unmount it first: cffs umount {directory}, then name \
+                "the journal of a mounted volume cannot change; run cffs umount {directory} first, then name \
                  {source}"
             );
         }

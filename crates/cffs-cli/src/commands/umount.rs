@@ -22,7 +22,7 @@ use crate::output;
 const NAME: &str = "umount";
 /// The process name of cffs commands.
 const OWN_NAME: &str = "cffs";
-/// The most users of a mount that a message names.
+/// The maximum number of users of a mount that a message names.
 const NAMED_MAX: usize = 5;
 /// How long to retry a busy mount before reporting its users.
 const GLANCE: Duration = Duration::from_millis(500);
@@ -123,8 +123,8 @@ fn in_use(mounted: &Mounted, waited: Duration) -> anyhow::Result<()> {
     still_mounted(mounted)?;
     if waited > NOTICE {
         bail!(
-            "{} is unmounted, but {} is still in use, and not complete: by a tree that was unmounted \
-             with -l and in which files are open, or in a mount namespace that you may not look into",
+            "{} is unmounted, but {} is still in use, and not fully written: by a mount that was detached \
+             with -l and has open files, or in a mount namespace that you cannot see",
             mounted.directory.display(),
             mounted.source.display()
         );
@@ -149,8 +149,8 @@ fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
     let places: Vec<String> = here.chain(there).collect();
     if !places.is_empty() {
         bail!(
-            "{} is unmounted, but {} is still mounted on {}; its image is complete when it is \
-             unmounted there, too",
+            "{} is unmounted, but {} is still mounted on {}; its image is complete when that is \
+             unmounted, too",
             mounted.directory.display(),
             mounted.source.display(),
             places.join(", and on ")
@@ -211,7 +211,7 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
         users.iter().take(NAMED_MAX).map(|user| format!("{} (process {})", user.program, user.pid));
     let mut named: Vec<String> = named.collect();
     match users.len() {
-        0 => named.push("a process that you may not see".to_owned()),
+        0 => named.push("a process that you cannot see".to_owned()),
         count if count > NAMED_MAX => named.push(format!("{} more", count - NAMED_MAX)),
         _ => {}
     }

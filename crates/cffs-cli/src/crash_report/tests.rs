@@ -58,7 +58,7 @@ fn the_last_output_of_a_server_is_logged_line_by_line() {
 fn an_end_by_a_signal_is_logged_and_an_exit_is_not() {
     let image = Path::new("/srv/tree.cffs");
     let killed = logged(|| log_end(image, 77, ExitStatus::from_raw(SIGKILL)));
-    assert!(killed.contains("ended by SIGKILL; somebody killed it"), "{killed}");
+    assert!(killed.contains("ended by SIGKILL; a user killed it"), "{killed}");
     assert!(killed.contains("/srv/tree.cffs") && killed.contains("pid=77"), "{killed}");
     let failed = logged(|| log_end(image, 77, ExitStatus::from_raw(1 << 8)));
     assert_eq!(failed, "");

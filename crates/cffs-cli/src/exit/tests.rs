@@ -28,10 +28,10 @@ fn a_url_is_not_suggested_as_an_image_to_create() {
     };
     assert_eq!(
         said("layout"),
-        "s3://bucket/tree: entity not found; this command takes a volume in an object store by the \
+        "s3://bucket/tree: entity not found; for a volume in an object store, give this command the \
          directory on which it is mounted"
     );
-    assert!(said("serve").ends_with("takes an image or a device, and no URL"));
+    assert!(said("serve").ends_with("takes an image or a device, not a URL"));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn fsck_does_not_advise_to_run_fsck() {
     let error = Err::<(), _>(lost).context("disk").unwrap_err();
     let said = message(Kind::Fsck, "fsck", &error);
     let place = "disk: no C-FFS superblock at byte 0; ";
-    assert_eq!(said, format!("{place}there is no copy of one either: this is no C-FFS volume"));
+    assert_eq!(said, format!("{place}no copy of one was found either: this is not a C-FFS volume"));
     assert!(message(Kind::Mount, "mount", &error).ends_with("(cffs fsck looks for a copy)"));
 }
 

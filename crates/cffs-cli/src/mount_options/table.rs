@@ -77,14 +77,14 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["ro", "rw"],
         term: "ro, rw",
-        help: "without or with writes",
+        help: "read-only or read-write",
         for_serve: true,
         effect: Effect::Flag(|flags, name| flags.read_only = Some(name == "ro")),
     },
     MountOption {
         names: &["atime", "relatime", "strictatime", "noatime"],
         term: "relatime, strictatime, noatime",
-        help: "when reading a file sets its time of access (relatime; noatime for a volume in an object \
+        help: "when reading a file sets its access time (relatime; noatime for a volume in an object \
                store)",
         for_serve: true,
         effect: Effect::Kept {
@@ -115,7 +115,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["discard", "nodiscard"],
         term: "[no]discard",
-        help: "discard freed blocks, so that an image gives its space back (nodiscard; cffs trim does it \
+        help: "discard freed blocks, so that an image shrinks on its host (nodiscard; cffs trim does it \
                once)",
         for_serve: true,
         effect: Effect::Kept {
@@ -141,7 +141,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["dirty"],
         term: "dirty=SIZE",
-        help: "memory for changes, beyond which they are written at once (64M; 64k or more)",
+        help: "memory for changes, beyond which they are written immediately (64M; 64k or more)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
@@ -153,7 +153,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["commit"],
         term: "commit=SECONDS",
-        help: "how long changes stay in memory otherwise, from 0.001 (5)",
+        help: "how many seconds changes stay in memory otherwise, from 0.001 (5)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
@@ -165,8 +165,8 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["regroup"],
         term: "regroup=idle|SECONDS|never",
-        help: "when the volume has not been used for so long (idle: 60), move scattered files together until \
-               it is used again (never; cffs regroup does it once)",
+        help: "after this many seconds without use (idle: 60), move scattered files together until the \
+               volume is used again (never; cffs regroup does it once)",
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| {
@@ -183,8 +183,8 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["clean"],
         term: "clean=SECONDS|never",
-        help: "how long after the last change the volume is completed and marked clean, so that a crash \
-               leaves nothing to recover (10)",
+        help: "how many seconds after the last change the volume is completed and marked clean, so that a \
+               crash leaves nothing to recover (10)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
@@ -199,7 +199,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["clean_share"],
         term: "clean_share=PERCENT",
-        help: "the largest share of time that this may take (10)",
+        help: "the largest percentage of time that this may take (10)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.percent().map(|it| options.open.clean_share_percent = it),
@@ -209,7 +209,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["errors"],
         term: "errors=continue|remount-ro",
-        help: "at damage, only the call that met it fails, or all changes are refused from then on (the \
+        help: "on damage, only the call that found it fails, or all changes are refused from then on (the \
                volume's own setting, otherwise continue)",
         for_serve: true,
         effect: Effect::Kept {
@@ -220,10 +220,10 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["journal"],
         term: "journal=on|off|none",
-        help: "on (the default): an fsync goes through the journal, if the volume has one (cffs mkfs \
+        help: "on (the default): an fsync writes to the journal, if the volume has one (cffs mkfs \
                --journal)\n\
-               off: it writes in phases, with two flushes or more\n\
-               none: as off, and the journal's device may be missing if the journal is empty",
+               off: an fsync writes in phases, with two flushes or more\n\
+               none: like off, and the journal's device may be missing if the journal is empty",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.one_of(&JOURNAL).map(|it| options.open.journal = it),
@@ -233,7 +233,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["journal-device"],
         term: "journal-device=DEVICE",
-        help: "the device or file of the journal (by default a file named like the image with .journal \
+        help: "the device or file of the journal (by default a file with the name of the image and .journal \
                added, or the block device with the journal's UUID)",
         for_serve: true,
         effect: Effect::Kept {
@@ -331,7 +331,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["stall"],
         term: "stall=SECONDS",
-        help: "how long a request or the device may take before the log says what waits for what (30)",
+        help: "after how many seconds the log reports a request that waits, and the reason (30)",
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| given.seconds().map(|it| options.stall = it),
@@ -341,7 +341,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["soft"],
         term: "soft=SECONDS",
-        help: "fail a commit to an object store that has failed for so long; from then on nothing is written \
+        help: "give up a commit to an object store after this many seconds; from then on nothing is written \
                until the volume is mounted again (retry forever)",
         for_serve: false,
         effect: Effect::Kept {
@@ -352,8 +352,8 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["follow"],
         term: "follow[=SECONDS]",
-        help: "read-only, show what another program writes to a volume in an object store, and poll for \
-               changes at this interval (10)",
+        help: "read-only, show the changes of another program to a volume in an object store, and poll for \
+               them at this interval in seconds (10)",
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| {

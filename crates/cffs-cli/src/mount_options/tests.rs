@@ -171,7 +171,7 @@ fn a_followed_volume_is_read_only_and_in_a_store() {
         outcome.expect_err("they do not").to_string()
     };
     assert!(refused("follow", false).contains("given by its URL"));
-    assert!(refused("follow,rw", true).contains("leave 'rw' out"));
+    assert!(refused("follow,rw", true).contains("leave out 'rw'"));
     assert!(refused("follow=soon", true).contains("a number of seconds"));
 }
 

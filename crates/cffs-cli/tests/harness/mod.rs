@@ -142,7 +142,7 @@ pub fn can_mount() -> bool {
         && (rustix::process::geteuid().is_root()
             || Command::new("fusermount3").arg("-V").output().is_ok());
     if !works {
-        eprintln!("not run: there is no /dev/fuse, or no fusermount3");
+        eprintln!("not run: /dev/fuse or fusermount3 is missing");
     }
     works
 }

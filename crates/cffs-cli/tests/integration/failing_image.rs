@@ -216,7 +216,7 @@ fn mkfs_on_a_device_that_fails() {
         input: no_input,
         success: &[0],
         failure: &[1],
-        advice: &["there is no whole volume", "nothing was written"],
+        advice: &["it does not contain a complete volume", "nothing was written"],
         is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
     });
 }

@@ -250,9 +250,9 @@ fn sources_that_cannot_be_followed() {
     };
     refused("follow", &image, &[], "'follow' is for a volume in an object store");
     let url = Path::new(&url);
-    refused("follow,rw", url, &[], "leave 'rw' out");
+    refused("follow,rw", url, &[], "leave out 'rw'");
     refused("follow=0", url, &[], "'follow' is a number of seconds from 1 to 3600, not '0'");
-    refused("follow", url, &["--nfs", "127.0.0.1:0"], "leave --nfs or 'follow' out");
+    refused("follow", url, &["--nfs", "127.0.0.1:0"], "leave out --nfs or 'follow'");
     let version = format!("{}@monday", url.display());
     refused("follow", Path::new(&version), &[], "the version monday does not change");
 }

@@ -247,7 +247,7 @@ fn an_interrupted_publish_is_continued() {
         let ended = publish.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(code), "{said}");
-        assert_eq!(said, "cffs publish: interrupted; the same command goes on from here\n");
+        assert_eq!(said, "cffs publish: interrupted; the same command continues from here\n");
         assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
     }
     let [copied, same, removed] = published.done(&tree, "3");
@@ -274,7 +274,7 @@ fn a_tree_that_cannot_be_read_is_not_published() {
     fs::write(tree.join("other"), b"other").expect("written");
     let failed = fail(1, &mut as_nobody("2"));
     assert!(failed.contains("/d: Permission denied"), "{failed}");
-    assert!(failed.contains("1 file could not be read, so there is no version 2"), "{failed}");
+    assert!(failed.contains("1 file could not be read, so version 2 was not created"), "{failed}");
     let none = fail(1, published.scratch.cffs(["cat"]).arg(published.version("2")).arg("/other"));
     assert!(none.contains("has no version 2"), "{none}");
     fs::set_permissions(tree.join("d"), fs::Permissions::from_mode(0o755)).expect("set");

@@ -86,7 +86,7 @@ fn a_mount_by_root_switches_the_rings_on_and_says_so_once() {
     // If it is off in the kernel, it stays off, and the mount detects that.
     let (said, switch, _) = with_switch(&scratch, "N\n", "", "transport=auto");
     assert_eq!(switch.trim(), "Y");
-    assert_eq!(said.matches("switched io_uring for FUSE on").count(), 1, "{said}");
+    assert_eq!(said.matches("enabled FUSE over io_uring").count(), 1, "{said}");
     let (said, switch, _) = with_switch(&scratch, "Y\n", "", "transport=auto");
     assert!(switch.trim() == "Y" && !said.contains("switched"), "{said}");
     let (said, switch, info) = with_switch(&scratch, "N\n", "", "transport=dev");

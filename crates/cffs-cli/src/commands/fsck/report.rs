@@ -12,7 +12,7 @@ use crate::size;
 #[cfg(test)]
 mod tests;
 
-/// The most lines printed about problems, and about losses; the others are only counted.
+/// The maximum number of lines printed about problems, and about losses; the others are only counted.
 const LINES_MAX: usize = 1000;
 
 /// A report to print.
@@ -153,8 +153,8 @@ impl Printed<'_> {
         let name = self.name;
         match self.report.problems.iter().any(|problem| problem.is(Code::DeviceTooSmall)) {
             true => format!(
-                "copy it again in full; if there is no more of it, truncate(1) or a larger device \
-                 brings it to that size, and cffs fsck -y {name} then saves what is left"
+                "copy the whole volume again; if no complete copy exists, extend it to that size with \
+                 truncate(1) or a larger device; cffs fsck -y {name} then recovers what is left"
             ),
             false => String::from(
                 "mount it read-only, or run cffs export, to copy what can be read, and make a new \

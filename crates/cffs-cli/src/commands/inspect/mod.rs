@@ -22,9 +22,9 @@ pub mod reader;
 
 use reader::{Found, Reader};
 
-/// Show structures as they lie in an image, for people who debug
+/// Show the on-disk structures of an image, for debugging
 ///
-/// Reads only. docs/FORMAT.md says what each field means.
+/// Changes nothing. docs/FORMAT.md explains each field.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -54,7 +54,7 @@ impl<'d> Reader<'d> {
             Ok(superblock) => superblock,
             Err(first) => match last_copy(device) {
                 Some(copy) => {
-                    note!("cffs: {first}; this is the copy at the end of the device");
+                    note!("cffs: {first}; using the copy at the end of the device");
                     copy
                 }
                 None => return Err(first.into()),
@@ -66,7 +66,7 @@ impl<'d> Reader<'d> {
             // Blocks at their final places can be read even if the journal is missing.
             true => {
                 let medium = journal::medium(device, &superblock).unwrap_or_else(|why| {
-                    note!("cffs: {why}; this is what lies at its place");
+                    note!("cffs: {why}; showing the block at its final place");
                     None
                 });
                 if medium.is_none() && journal::is_external(&superblock) {
@@ -74,7 +74,7 @@ impl<'d> Reader<'d> {
                 }
                 let (journaled, doubt) = JournaledDevice::open_with(device, medium, &superblock);
                 if let Some(doubt) = doubt {
-                    note!("cffs: {doubt}; this is what comes before the damage");
+                    note!("cffs: {doubt}; showing the state before the damage");
                 }
                 Box::new(journaled)
             }
@@ -94,7 +94,7 @@ impl<'d> Reader<'d> {
     /// The header of a group and its free bitmap; `None` for an unused group.
     pub fn cylinder_group(&self, cg: CgIndex) -> anyhow::Result<Option<(CgHeader, Vec<u8>)>> {
         if cg.0 >= self.layout.cgs() {
-            bail!("there are only {} cylinder groups", self.layout.cgs());
+            bail!("the volume has only {} cylinder groups", self.layout.cgs());
         }
         if cg.0 >= self.superblock.cgs_made {
             return Ok(None);
@@ -143,7 +143,7 @@ impl<'d> Reader<'d> {
                 }
             };
         }
-        bail!("no such name")
+        bail!("the name does not exist")
     }
 
     /// The verified image of a sector.

@@ -23,16 +23,16 @@ mod tests;
 
 pub use picture::draw;
 
-/// Show where a tree lies, and what a cold scan of it reads
+/// Show where a tree is stored, and what a cold scan of it reads
 ///
-/// Prints for each directory in how many places its files lie, how many of them lie alone, and how many
-/// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These are
-/// counted, not estimated: the code of all reads rehearses the scan, without reading the contents. The sums
-/// agree with those of a scan by the library. Files that follow each other on the device are neighbours: how
-/// many share their key (mkfs --policy) is printed as well. For compressed contents, prints their size, the
-/// size of their clusters, and how much in the clusters is dead or shared. Regrouping frees the dead contents
-/// of clusters of which an eighth or more is dead. The server of a mounted volume makes the report. It makes
-/// everything durable first, and calls that make changes durable wait meanwhile.
+/// Prints for each directory in how many places its files are stored, how many of them are stored alone, and
+/// the requests and bytes of a scan that lists and reads everything below with nothing in memory. These are
+/// counted, not estimated: the code that plans all reads simulates the scan, without reading the contents.
+/// The sums agree with those of a scan by the library. Also prints how many pairs of neighbours (files that
+/// follow each other on the device) share their key (mkfs --policy). For compressed contents, prints their
+/// size, the size of their clusters, and how much in the clusters is dead or shared. Regrouping frees the
+/// dead contents of clusters of which an eighth or more is dead. The server of a mounted volume makes the
+/// report. It makes everything durable first, and calls that make changes durable wait meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,17 +41,17 @@ Examples:
   cffs layout tree.cffs /src --svg src.svg     a part of it, as a picture
   cffs layout --json mnt | jq .requests        how many requests a cold scan takes")]
 pub struct Layout {
-    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by each of its
+    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by any of its
     /// names.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
     /// The directory in the volume, or below DIR; all of it if none is given.
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Write a picture to this file: each directory in a colour, where it lies on the device.
+    /// Write a picture of the device to this file, with each directory in its own colour.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print JSON, with the bytes of the device where each directory lies.
+    /// Print JSON, with the device addresses of each directory.
     #[arg(long)]
     json: bool,
 }
@@ -142,12 +142,12 @@ fn compressed(used: &ClusterUse) -> Vec<String> {
         [bytes, stored_bytes, dead_bytes, shared_bytes].map(size::show);
     let clusters = counted(clusters, "cluster");
     let mut lines = vec![
-        format!("{bytes} of contents lie in {clusters} of {stored}: {ratio:.2} to 1"),
+        format!("{bytes} of contents are in {clusters} of {stored}: {ratio:.2} to 1"),
         format!("in the clusters, {dead} of contents are dead, and {shared} are shared"),
     ];
     if incomplete > 0 {
         let incomplete = counted(incomplete, "cluster");
-        lines.push(format!("not counted: dead contents of {incomplete} that other files use, too"));
+        lines.push(format!("not counted: dead contents of {incomplete} that other files also use"));
     }
     lines
 }

@@ -17,7 +17,7 @@ const ROWS_MAX: u64 = 56;
 const CELL: u64 = 8;
 /// The smallest size of a cell: a block.
 const CELL_BYTES_MIN: u64 = 4096;
-/// The most directories listed below the map.
+/// The maximum number of directories listed below the map.
 const LISTED_MAX: usize = 24;
 const LIST_ROW: u64 = 20;
 const MARGIN: u64 = 24;
@@ -153,7 +153,7 @@ fn draw_head(out: &mut String, report: &LayoutReport, title: &str, cell_bytes: u
         size::show(report.read_bytes)
     );
     let key = format!(
-        "Each cell is {} of the device, each row {}; a colour is a directory, and names and inodes have the colour of texts.",
+        "Each cell is {} of the device, each row {}; each directory has a colour; names and inodes have the colour of text.",
         size::show(cell_bytes),
         size::show(cell_bytes * COLUMNS)
     );

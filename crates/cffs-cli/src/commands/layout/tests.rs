@@ -100,9 +100,9 @@ fn the_use_of_clusters_is_printed_as_sentences() {
         shared_bytes: 0,
     };
     let told = [
-        "12 MiB of contents lie in 200 clusters of 3 MiB: 4.00 to 1",
+        "12 MiB of contents are in 200 clusters of 3 MiB: 4.00 to 1",
         "in the clusters, 64 KiB of contents are dead, and 0 B are shared",
-        "not counted: dead contents of 1 cluster that other files use, too",
+        "not counted: dead contents of 1 cluster that other files also use",
     ];
     assert_eq!(compressed(&used), told);
     assert_eq!(compressed(&ClusterUse { incomplete: 0, ..used }), told[..2]);

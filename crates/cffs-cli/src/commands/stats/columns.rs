@@ -34,7 +34,7 @@ const COLUMNS: [Column; 13] = [
     ("epoch/s", 8, |i| i.rate(&["/epochs/written"])),
 ];
 
-/// For a volume in an object store.
+/// Additional columns for a volume in an object store.
 const STORE_COLUMNS: [Column; 2] =
     [("get/s", 7, |i| i.rate(&["/store/gets"])), ("put/s", 7, |i| i.rate(&["/store/puts"]))];
 

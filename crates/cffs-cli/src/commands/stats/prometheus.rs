@@ -24,7 +24,7 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 /// The kinds of figures; others are shown as gauges.
 const SECTIONS: [Section; 10] = [
     counter("calls", "Calls of the file system's operations"),
-    counter("cache", "Blocks asked of the block cache"),
+    counter("cache", "Blocks requested from the block cache"),
     counter("device", "Requests to the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
     counter("compression", "Compression of contents"),
@@ -32,7 +32,7 @@ const SECTIONS: [Section; 10] = [
     counter("nfs", "Calls of NFS clients"),
     counter("store", "Requests to the object store"),
     Section { name: "staging", help: "Syncs that wait for the object store", is_counter: false },
-    Section { name: "memory", help: "What is in memory now", is_counter: false },
+    Section { name: "memory", help: "Current use of memory", is_counter: false },
 ];
 
 /// The kernel's requests share a metric, with a label for each kind.
@@ -64,12 +64,7 @@ pub fn render(stats: &Value, info: &Value) -> String {
     header(&mut out, "cffs_volume_info", "A mounted volume, always 1", false);
     sample(&mut out, "cffs_volume_info", &labels, &Value::from(1));
     let is_read_only = u64::from(server["read_only"] == true);
-    header(
-        &mut out,
-        "cffs_volume_read_only",
-        "Whether the volume is mounted without writes",
-        false,
-    );
+    header(&mut out, "cffs_volume_read_only", "Whether the volume is mounted read-only", false);
     sample(&mut out, "cffs_volume_read_only", &volume, &Value::from(is_read_only));
     for (name, help) in VOLUME {
         let metric = format!("cffs_volume_{name}");

@@ -175,7 +175,7 @@ impl Extract<'_> {
         let attributes = attributes?;
         // A file with an invalid map must not replace an existing one.
         let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
-        let node = self.make_anew(name, kind, &attributes)?;
+        let node = self.replace_file(name, kind, &attributes)?;
         if kind == NewKind::Regular {
             contents(&node, input, map)?;
         }
@@ -222,7 +222,7 @@ impl Extract<'_> {
     }
 
     /// Creates a file, replacing an existing one unless that is a directory.
-    fn make_anew(
+    fn replace_file(
         &self,
         name: &[u8],
         kind: NewKind<'_>,
@@ -287,7 +287,10 @@ impl Extract<'_> {
 fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    ensure!(!names.contains(&&b".."[..]), "the name leads out of the directory: nothing was made");
+    ensure!(
+        !names.contains(&&b".."[..]),
+        "the name leads out of the directory; nothing was created"
+    );
     Ok(names)
 }
 
@@ -329,7 +332,7 @@ fn contents(node: &Node, input: &mut impl Read, map: Option<Map>) -> anyhow::Res
     for range in &map.data {
         let mut part = input.by_ref().take(range.end - range.start);
         let end = copy(&file, range.start, &mut part, &mut buf)?;
-        ensure!(end == range.end, "there is less of it than its map of holes says");
+        ensure!(end == range.end, "its contents are shorter than its map of holes says");
     }
     Ok(file.set_len(map.size)?)
 }

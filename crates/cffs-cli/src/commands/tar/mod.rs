@@ -20,18 +20,17 @@ mod sparse;
 
 /// Write a tree as a tar archive to standard output, or read one from standard input
 ///
-/// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links,
-/// ACLs and extended attributes, as GNU tar (--acls, --xattrs) and bsdtar write and read them. Sockets are
-/// left out, with a note. Holes take no room in it: a file with holes is written as by `tar --sparse`,
-/// which GNU tar, bsdtar and Python read, while programs that do not know it unpack such a file under
-/// another name; --no-sparse writes zeros. Files are read in the order in which they lie, a few megabytes
-/// ahead.
+/// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links, ACLs
+/// and extended attributes, as GNU tar (--acls, --xattrs) and bsdtar write and read them. Sockets are left
+/// out, with a note. Holes take no space in the archive: files with holes are written as by `tar --sparse`,
+/// which GNU tar, bsdtar and Python can read. Other programs extract such a file under another name;
+/// --no-sparse writes zeros instead. Files are read in device order, a few megabytes ahead.
 ///
-/// With --extract everything in the archive comes below PATH, which is made if it is missing, holes of
-/// sparse files as holes. The archive may be of the formats v7, ustar, pax or GNU. Names that lead out of
-/// PATH, or through symbolic links, are refused. Users and groups that an ACL names without a number are
-/// looked up on this machine; entries of unknown ones are left out, with a message.
-/// Exits with 1 if something is missing in the archive or in the image.
+/// With --extract, everything in the archive is extracted below PATH, which is created if it does not exist;
+/// holes of sparse files stay holes. The archive may have the format v7, ustar, pax or GNU. Names that lead
+/// out of PATH, or through symbolic links, are refused. Users and groups that an ACL names without a number
+/// are looked up on this machine; entries for unknown ones are omitted, with a message. Exits with 1 if
+/// something is missing in the archive or in the image.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,13 +41,14 @@ pub struct Tar {
     /// Read an archive from standard input into the image.
     #[arg(short = 'x', long)]
     extract: bool,
-    /// Leave out extended attributes and ACLs. The owning group then has its own rights, and not the mask's.
+    /// Leave out extended attributes and ACLs. The owning group then has its own permissions instead of the
+    /// mask's.
     #[arg(long)]
     no_xattrs: bool,
-    /// Write holes as zeros, for a reader that does not know sparse files.
+    /// Write holes as zeros, for programs that do not support sparse files.
     #[arg(long, conflicts_with = "extract")]
     no_sparse: bool,
-    /// With --extract: leave owners and groups out, and rights that files have through them.
+    /// With --extract: do not restore owners and groups, nor the rights that depend on them.
     #[arg(long, requires = "extract")]
     no_owner: bool,
     /// The image or the device, or the URL of a volume in an object store.
@@ -78,7 +78,7 @@ impl Tar {
 
     fn create(&self) -> anyhow::Result<u64> {
         if io::stdout().is_terminal() {
-            bail!("an archive is not for a terminal: write it to a file or a pipe");
+            bail!("an archive is not written to a terminal: use a file or a pipe");
         }
         let files = image::open_files(&self.image, image::read_only())?;
         let mut out = output::stdout();
@@ -90,7 +90,7 @@ impl Tar {
 
     fn extract(&self) -> anyhow::Result<u64> {
         if io::stdin().is_terminal() {
-            bail!("an archive does not come from a terminal: give it by a file or a pipe");
+            bail!("an archive is not read from a terminal: use a file or a pipe");
         }
         let files = image::open_files(&self.image, OpenOptions::default())?;
         let options = extract::Options { owner: !self.no_owner, xattrs: !self.no_xattrs };

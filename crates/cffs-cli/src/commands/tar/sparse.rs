@@ -115,8 +115,8 @@ impl Map {
             (0, None) => Ok(None),
             (0, Some(size)) => Map::checked(size, &numbers).map(Some),
             (1, Some(size)) => Map::checked(size, &read_numbers(input)?).map(Some),
-            (1, None) => bail!("a file with holes, of no size"),
-            _ => bail!("version {major} of files with holes is unknown"),
+            (1, None) => bail!("a file with holes has no size"),
+            _ => bail!("unknown version {major} of files with holes"),
         }
     }
 
@@ -138,7 +138,7 @@ impl Map {
     }
 }
 
-const NO_SENSE: &str = "its map of holes makes no sense";
+const NO_SENSE: &str = "its map of holes is invalid";
 
 fn number(digits: &[u8]) -> anyhow::Result<u64> {
     std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).context(NO_SENSE)

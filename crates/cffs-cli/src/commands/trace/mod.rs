@@ -10,15 +10,15 @@ mod tests;
 
 /// Record which operations of which programs cause which requests of the device
 ///
-/// Every request of the device belongs to the operations that caused it: a read to the call that missed
-/// the cache, or for which it was read ahead; a write, however late, to all the calls that changed its
-/// blocks, each with its share; and a block that moves from the journal to its place to those as well. The
-/// shares of all operations add up to the requests of the device. A flush, the superblock and bitmaps
-/// belong to the operation that writes them: an fsync, a sync, or the volume's background.
+/// Every request of the device is assigned to the operations that caused it: a read to the call that missed
+/// the cache or caused the read-ahead; a write, however late, and the later write of a block from the journal
+/// to its place to all the calls that changed its blocks, each with its share. The shares of all operations
+/// add up to the requests of the device. A flush, the superblock and bitmaps belong to the operation that
+/// writes them: an fsync, a sync, or the volume's background.
 ///
-/// `record` fetches the trace from the server of a volume, mounted or served, while it is used; for root
-/// and the user whose server it is. Events that it does not fetch in time are lost, and the trace says
-/// how many. Calls of NFS clients belong to no process of this machine, and are shown as the volume's.
+/// `record` fetches the trace from the server of a volume, mounted or served, while it is used; for root and
+/// the user whose server it is. Events that it does not fetch in time are lost; the trace contains their
+/// number. Calls of NFS clients belong to no process of this machine, and are shown as the volume's own.
 ///
 /// A trace is JSON in the Trace Event Format, one event on each line. ui.perfetto.dev shows it as a
 /// timeline, with arrows from operations to the requests that they caused; `jq` and other programs sum
@@ -45,7 +45,7 @@ pub struct Trace {
 
 #[derive(Debug, Subcommand)]
 enum TraceCommand {
-    /// Record what happens on a volume that is mounted or served.
+    /// Record the operations and requests of a mounted or served volume.
     Record(recording::RecordTrace),
     /// Fetch a trace from a `record --listen` on another machine.
     Fetch(recording::Fetch),

@@ -26,23 +26,23 @@ use crate::output::{self, note};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long sending over a connection may block.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most processes whose names are looked up.
+/// The maximum number of processes whose names are looked up.
 const PROCESSES_MAX: usize = 1 << 16;
 
 #[derive(Debug, Args)]
 pub(super) struct RecordTrace {
-    /// Where to; - for standard output, such as a pipe.
+    /// The output file; - for standard output, such as a pipe.
     #[arg(short = 'o', long, value_name = "FILE", required_unless_present = "listen")]
     output: Option<PathBuf>,
-    /// Send it to the first that connects to this address (HOST:PORT), so that nothing is written on
-    /// this machine. Neither side proves who it is: use it in a network that you trust.
+    /// Send it to the first client that connects to this address (HOST:PORT), so that nothing is written on
+    /// this machine. The connection is not authenticated: use it only in a network that you trust.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "output")]
     listen: Option<String>,
-    /// Record every operation, also those that find everything in memory and change nothing, which are
-    /// otherwise only counted.
+    /// Record every operation. Without this option, operations that find everything in memory and change
+    /// nothing are only counted.
     #[arg(long)]
     all: bool,
-    /// End after this many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
     seconds: Option<u64>,
     /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
@@ -57,10 +57,10 @@ pub(super) struct RecordTrace {
 
 #[derive(Debug, Args)]
 pub(super) struct Fetch {
-    /// Where to; - for standard output, such as a pipe.
+    /// The output file; - for standard output, such as a pipe.
     #[arg(short = 'o', long, value_name = "FILE")]
     output: PathBuf,
-    /// Where `record --listen` waits (HOST:PORT).
+    /// The address of `record --listen` (HOST:PORT).
     #[arg(value_name = "ADDRESS")]
     address: String,
 }
@@ -69,7 +69,7 @@ pub(super) struct Fetch {
 fn sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
     if path == Path::new("-") {
         if io::stdout().is_terminal() {
-            bail!("a trace is not for a terminal: write it to a file or a pipe");
+            bail!("a trace is not written to a terminal: use a file or a pipe");
         }
         return Ok(Box::new(output::stdout()));
     }

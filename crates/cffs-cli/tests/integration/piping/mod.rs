@@ -232,7 +232,7 @@ fn holes_take_no_room_in_an_archive_and_come_out_as_holes() {
 fn a_map_of_holes_that_makes_no_sense_is_refused() {
     let scratch = Scratch::with_image();
     let image = scratch.image();
-    let no_sense = "its map of holes makes no sense";
+    let no_sense = "its map of holes is invalid";
     // It fills the whole entry, and continues.
     let endless = format!("400\n{}", "0\n".repeat(510));
     let cases: [(&str, &str, &str, &str); 10] = [
@@ -243,9 +243,9 @@ fn a_map_of_holes_that_makes_no_sense_is_refused() {
         ("1", "8", "-1\n", no_sense),
         ("1", "8", "99999999\n", "more than 4194304 pieces between its holes"),
         ("1", "8", &endless, "its map of holes is cut off"),
-        ("1", "2000", "1\n0\n2000\n", "there is less of it than its map of holes says"),
+        ("1", "2000", "1\n0\n2000\n", "its contents are shorter than its map of holes says"),
         ("1", "x", "0\n", no_sense),
-        ("2", "8", "0\n", "version 2 of files with holes is unknown"),
+        ("2", "8", "0\n", "unknown version 2 of files with holes"),
     ];
     let mut archive = tar::Builder::new(Vec::new());
     let mut add = |name: &str, major: &str, size: &str, map: &str| {
@@ -345,10 +345,10 @@ fn an_archive_stays_below_its_directory() {
     let words = said(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");
     for expected in [
-        "cffs: ../up: the name leads out of the directory: nothing was made",
-        "cffs: a/../../up: the name leads out of the directory: nothing was made",
+        "cffs: ../up: the name leads out of the directory; nothing was created",
+        "cffs: a/../../up: the name leads out of the directory; nothing was created",
         "cffs: out/up: out is not a directory; nothing was created",
-        "cffs: hard: the name leads out of the directory: nothing was made",
+        "cffs: hard: the name leads out of the directory; nothing was created",
         "cffs: hard: the link to missing: no such file or directory",
         "cffs: odd: entries of the kind 'Q' are unknown",
         "cffs: 6 files could not be extracted",
