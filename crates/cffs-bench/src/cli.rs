@@ -27,7 +27,7 @@ use cffs_bench::workload::catalog::{Scale, Workload};
 use cffs_bench::workload::contents::Contents;
 use cffs_bench::workload::hot::Hot;
 
-/// Measures C-FFS and what people would use instead of it.
+/// Measures C-FFS and its alternatives.
 #[derive(Parser)]
 #[command(name = "cffs-bench", version)]
 pub struct Arguments {
@@ -52,15 +52,15 @@ enum Command {
     Disk(DiskArguments),
     /// Compare C-FFS with other file systems on an emulated disk. Needs root.
     ///
-    /// Each run makes a new file system on a new disk. At least three repetitions, medians; cold
-    /// caches. Prints the table, and writes it with JSON into a directory.
+    /// Each run makes a new file system on a new disk, with cold caches. The figures are medians of at least
+    /// three repetitions. Prints the table, and writes it with JSON into a directory.
     Compare(CompareArguments),
     /// Run the papers' benchmarks on C-FFS as a library, on a disk in virtual time.
     ///
-    /// Exact and repeatable: the device alone, without processor and kernel. Compares C-FFS with
-    /// its variants that have techniques switched off.
+    /// Exact and repeatable: measures only the device, without processor and kernel. Compares C-FFS with
+    /// variants in which techniques are switched off.
     Library(LibraryArguments),
-    /// Run single operations on C-FFS as a library, on warm caches and a device in memory.
+    /// Run single operations on C-FFS as a library, with warm caches and a device in memory.
     ///
     /// Measures the cost of the software itself; small and steady enough for a profiler.
     Hot {
@@ -70,27 +70,27 @@ enum Command {
     },
     /// Compare `cffs serve` with nfs-ganesha over ext4, on emulated disks. Needs root.
     ///
-    /// Listens at fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs
-    /// this in a network of its own.
+    /// Uses fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs this in a
+    /// network namespace of its own.
     Nfs(NfsArguments),
     /// Measure the questions that the papers left open, and print the tables.
     ///
-    /// Most of it runs in virtual time, without a mount: the same program always finds the same.
+    /// Most of it runs in virtual time, without a mount, so the same program always gives the same figures.
     Questions(QuestionsArguments),
     /// Measure how costs grow: clients, names in a directory, files in a tree, volumes. Needs root.
     ///
-    /// The whole of it takes 13 GB on the disk. A directory alone needs no root.
+    /// All parts together take 13 GB on the disk. The part `directory` does not need root.
     Scale(ScaleArguments),
-    /// Replay a web server's log by where its files lie and how much memory there is. Needs root.
+    /// Replay a web server's log for several layouts of its files and sizes of memory. Needs root.
     ///
-    /// PLACE's experiment (section 4.1), on ext4 as the site was made, in one group, packed and warm, and
-    /// on C-FFS.
+    /// PLACE's experiment (section 4.1): on ext4 as the site was made, in one group, packed, and packed and
+    /// warm; and on C-FFS.
     Web(WebArguments),
-    /// Stand before a server of objects: count requests, delay them, and lose answers.
+    /// Run a proxy in front of an object store: count requests, delay them, and lose answers.
     ///
-    /// Prints the address at which it listens. `GET /.counts` there returns what has passed, as JSON.
+    /// Prints the address at which it listens. `GET /.counts` there returns the counts as JSON.
     StoreProxy(StoreProxyArguments),
-    /// Ask a served disk for its counters, change its profile, or cut its power.
+    /// Query the counters of a served disk, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
         socket: PathBuf,
@@ -111,13 +111,13 @@ struct DiskArguments {
     /// The size, with a suffix K, M, G or T (powers of 1024).
     #[arg(long, value_parser = size)]
     size: u64,
-    /// The file that holds the data; best on a tmpfs.
+    /// The file that holds the data; preferably on a tmpfs.
     #[arg(long)]
     backing: PathBuf,
-    /// Make a socket here that answers questions about the disk.
+    /// Create a control socket with this path.
     #[arg(long)]
     control: Option<PathBuf>,
-    /// Keep what `cut` takes away: each write since the last flush, in memory.
+    /// Keep the writes since the last flush in memory, so that `cut` can undo them.
     #[arg(long, requires = "control")]
     volatile: bool,
     /// An empty directory.
@@ -126,9 +126,9 @@ struct DiskArguments {
 
 #[derive(Args)]
 struct StoreProxyArguments {
-    /// Where the server listens.
+    /// The address of the server.
     upstream: SocketAddr,
-    /// Where to listen; port 0 is any that is free.
+    /// The address to listen at; port 0 means any free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Delay of each request in addition to its transfer, in milliseconds.
@@ -137,10 +137,10 @@ struct StoreProxyArguments {
     /// Bandwidth of each direction, in millions of bytes per second.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u64).range(1..))]
     megabytes_per_second: u64,
-    /// Lose one of this many answers after the server has carried out the request; 0 for none.
+    /// Lose one of this many answers, at random, after the server has executed the request; 0 for none.
     #[arg(long, default_value_t = 0)]
     lose_one_in: u64,
-    /// Which answers are lost.
+    /// The seed of the choice of lost answers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -162,7 +162,7 @@ impl StoreProxyArguments {
 
 #[derive(Args)]
 struct CompareArguments {
-    /// Smaller workloads, for a first answer in minutes.
+    /// Smaller workloads, for first results in minutes.
     #[arg(long)]
     quick: bool,
     /// The device to emulate.
@@ -171,35 +171,35 @@ struct CompareArguments {
     /// Whether the volume is the whole disk on a smaller scale, or a slice of it.
     #[arg(long, value_enum, default_value = "whole")]
     stroke: Stroke,
-    /// The file systems, by name; those that the bars of the device are about if none is named.
+    /// The file systems, by name; by default those that have bars for the device.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
-    /// The workloads; all that the bars are about if none is named.
+    /// The workloads; by default all that have bars.
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// How requests reach C-FFS and the server that does nothing.
+    /// The transport of requests to C-FFS and to the server that does nothing.
     #[arg(long, value_enum, default_value = "rings")]
     transport: Transport,
-    /// Show what a journal gains: other file systems and workloads, if none is named.
+    /// Measure the gain of a journal: changes the default file systems and workloads.
     #[arg(long)]
     journal: bool,
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// The longest that a phase may take which only reads, in seconds; 3 if quick, else 20.
+    /// The longest duration of a phase that only reads, in seconds; 3 if quick, otherwise 20.
     #[arg(long)]
     read_seconds_max: Option<u64>,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in all.
-    /// Without this option, contents are noise that shrinks only where files are compressed together.
+    /// Fill files with pieces of the files below this directory, which must have at least 64 MiB in total.
+    /// Without this option, contents are noise, which can be compressed only together with other files.
     #[arg(long, value_name = "DIRECTORY")]
     contents: Option<PathBuf>,
-    /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
+    /// The directory for the disks' data; should be a tmpfs with some gigabytes of free space.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
-    /// Where the report goes.
+    /// The directory for the report.
     #[arg(long, default_value = "docs/performance")]
     output: PathBuf,
     /// The `cffs` binary.
@@ -221,17 +221,17 @@ struct LibraryArguments {
     /// Files in the small-file benchmark.
     #[arg(long, default_value_t = 10_000)]
     files: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the report goes; only printed if not given.
+    /// The directory for the report; if it is not given, the report is only printed.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct NfsArguments {
-    /// A smaller load, for a first answer.
+    /// A smaller load, for first results.
     #[arg(long)]
     quick: bool,
     /// The disks.
@@ -243,10 +243,10 @@ struct NfsArguments {
     /// The directory into which the packages of nfs-ganesha were unpacked.
     #[arg(long, default_value = "target/tools/ganesha")]
     ganesha: PathBuf,
-    /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
+    /// The directory for the disks' data; should be a tmpfs with some gigabytes of free space.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
-    /// Where the report goes.
+    /// The directory for the report.
     #[arg(long, default_value = "docs/performance")]
     output: PathBuf,
     /// The `cffs` binary.
@@ -264,7 +264,7 @@ impl Arguments {
                 let phases = library::hot(Hot { operations, clients: 1, pinned: false, seed: 1 })?;
                 println!("{}", table::phases(&phases));
                 if let Some(error) = Instructions::start().obstacle() {
-                    println!("instructions are not available: {error}");
+                    println!("instructions cannot be counted: {error}");
                 }
                 Ok(())
             }
@@ -307,7 +307,7 @@ impl DiskArguments {
 impl CompareArguments {
     fn run(self) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
-            bail!("comparing means mounting, which only root may do");
+            bail!("the comparison mounts file systems, which only root may do");
         }
         let interrupt = interrupt()?;
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
@@ -388,7 +388,7 @@ impl NfsArguments {
 }
 
 /// Set by the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once. A process that serves a
-/// disk must not simply die: a file system on the disk would wait for it.
+/// disk must not end abruptly: a file system on the disk would wait for it forever.
 fn interrupt() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,8 +1,8 @@
 //! The comparison: every workload on every peer, several times, side by side.
 //!
-//! Peers take turns within a repetition, so that whatever else the machine does meets all of them.
-//! Each run starts on a new volume. Results are handed over as they come, so that an interrupted
-//! comparison still reports what it has.
+//! Peers take turns within a repetition, so that other load on the machine affects all of them. Each run
+//! starts on a new volume. Results are recorded as soon as they are known, so that an interrupted comparison
+//! still reports them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,35 +23,35 @@ use crate::workload::{Phase, Session};
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub profile: Profile,
-    /// How volumes lie on it.
+    /// The placement of volumes on the device.
     pub stroke: Stroke,
     /// The file systems.
     pub peers: Vec<Peer>,
     pub workloads: Vec<Workload>,
     pub scale: Scale,
     pub repetitions: u32,
-    /// The longest that a phase that only reads may take.
+    /// The longest duration of a phase that only reads.
     pub read_time_max: Duration,
-    /// Where randomness starts. Each repetition adds one.
+    /// The seed of all random choices. Each repetition adds one to it.
     pub seed: u64,
     /// The contents of files; `None` for noise.
     pub contents: Option<Contents>,
-    /// Where backing files go.
+    /// The directory for backing files.
     pub scratch: PathBuf,
     pub cffs: PathBuf,
     /// The transport of FUSE requests.
     pub transport: Transport,
-    /// Which threads run where.
+    /// The placement of threads on cores.
     pub placement: Placement,
 }
 
 impl Plan {
-    /// Whether it is about what a journal gains.
+    /// Whether it measures the gain of a journal.
     pub fn has_journal(&self) -> bool {
         self.peers.contains(&Peer::CffsNoJournal)
     }
 
-    /// Runs everything, or as much as there is time for until `interrupt` is set.
+    /// Runs everything, or until `interrupt` is set.
     pub fn run(&self, interrupt: &AtomicBool) -> Results {
         let mut results = Results::default();
         let total = u64::from(self.repetitions) * (self.workloads.len() * self.peers.len()) as u64;
@@ -66,9 +66,9 @@ impl Plan {
                     overall.inc(1);
                     let applies = match peer {
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
-                        // One thread, as its bar has it.
+                        // One thread, as its bar requires.
                         Peer::Library => workload == Workload::Hot1,
-                        // What is not made durable at once goes past the journal.
+                        // Data that is not made durable immediately bypasses the journal.
                         Peer::CffsJournalDevice => {
                             !matches!(workload, Workload::Unpack | Workload::LargeFile)
                         }
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-/// A progress bar that draws nothing where there is no terminal.
+/// A progress bar that draws nothing without a terminal.
 pub fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::no_length();
     if let Ok(style) = ProgressStyle::with_template(template) {

@@ -1,14 +1,13 @@
-//! Instructions of a thread, counted by the processor: what software costs, whatever else the
-//! machine does at the time.
+//! The instructions of a thread, counted by the processor: the cost of software, independent of other load.
 
 use std::io;
 
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 
-/// Counts the instructions of the thread that made it, those of the kernel left out.
+/// Counts the instructions of the thread that created it, without those of the kernel.
 ///
-/// Many virtual machines have no such counter, and a kernel may keep it to itself.
+/// Many virtual machines have no such counter, and the kernel may deny access to it.
 pub struct Instructions(io::Result<Counter>);
 
 impl Instructions {
@@ -18,12 +17,12 @@ impl Instructions {
         Instructions(counter.and_then(|mut counter| counter.enable().map(|()| counter)))
     }
 
-    /// How many there were so far; `None` if they cannot be counted.
+    /// The number so far; `None` if instructions cannot be counted.
     pub fn so_far(&mut self) -> Option<u64> {
         self.0.as_mut().ok()?.read().ok()
     }
 
-    /// Why they cannot be counted, if so.
+    /// The reason if they cannot be counted.
     pub fn obstacle(&self) -> Option<&io::Error> {
         self.0.as_ref().err()
     }

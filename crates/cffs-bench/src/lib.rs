@@ -1,4 +1,4 @@
-//! Measures C-FFS and what people would use instead of it.
+//! Measures C-FFS and its alternatives.
 //!
 //! ```text
 //!   disk ──► serve ──► loop device ──► ext4, xfs, btrfs, C-FFS ◄── workload ──► report
@@ -8,16 +8,16 @@
 //! - [`disk`]: the model of a device: pure, with a virtual clock;
 //! - [`virtual_disk`]: the model as a device inside the process, in virtual time;
 //! - [`serve`]: the model in real time, as a file and as a block device;
-//! - [`placement`]: which threads run on which cores;
-//! - [`workload`]: what is done to a file system while it is measured;
+//! - [`placement`]: the placement of threads on cores;
+//! - [`workload`]: the operations on a file system while it is measured;
 //! - [`peer`]: the file systems, and a mounted one on an emulated disk;
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
 //! - [`questions`]: the questions that the papers left open, and the tables of their answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
-//! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
-//! - [`store_proxy`]: a line to a distant object store, before a server of one;
+//! - [`web`]: a web server's reads, for several layouts of its files and sizes of memory;
+//! - [`store_proxy`]: a proxy in front of an object store, with the delays of a distant one;
 //! - [`report`]: medians, bars and tables.
 
 // No program outside the workspace uses this crate, so a comment only says what a name does not.

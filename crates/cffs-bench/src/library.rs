@@ -1,8 +1,8 @@
 //! C-FFS as a library: on a disk in virtual time, exact and without a kernel; and hot, in memory.
 //!
-//! The papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques
-//! switched off. What comes out is the time of the device alone, as if the processor were
-//! infinitely fast, and the exact number of requests; the same run always gives the same figures.
+//! The papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques switched off.
+//! The results are the time of the device alone, as if the processor were infinitely fast, and the exact
+//! number of requests. The same run always gives the same figures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,14 +38,14 @@ pub mod trees;
 #[cfg(test)]
 mod tests;
 
-/// Bytes that a large file is written and read with at a time.
+/// The size of one read or write of a large file, in bytes.
 const CHUNK: usize = 1 << 20;
 
 /// The workloads of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryPlan {
     pub profile: Profile,
-    /// How the volume lies on it.
+    /// The placement of the volume on the disk.
     pub stroke: Stroke,
     /// The size of the volume in bytes.
     pub size: u64,
@@ -54,7 +54,7 @@ pub struct LibraryPlan {
     pub large_bytes: u64,
     /// Bytes of the journal; 0 for none.
     pub journal_bytes: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -175,7 +175,7 @@ impl LibraryPlan {
         self.disk_with(peer, policy)
     }
 
-    /// A new volume whose files lie together by this policy.
+    /// A new volume with this policy.
     pub(crate) fn disk_with(&self, peer: Peer, policy: Policy) -> Result<Disk> {
         let geometry = Geometry { size_bytes: self.size, sector_bytes: self.profile.sector_size() };
         let memory = MemoryDevice::with_geometry(geometry);
@@ -185,7 +185,7 @@ impl LibraryPlan {
             inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
             policy,
             journal_bytes: self.journal_bytes,
-            // Fixed, so that two runs are the same run.
+            // Fixed, so that two runs are identical.
             uuid: Some([7; 16]),
             hash_seed: Some([7; 16]),
             ..MkfsOptions::default()
@@ -259,7 +259,7 @@ pub(crate) fn phase(
     phase_with(disk, OpenOptions::default().cache_bytes, counts, work)
 }
 
-/// The same with a cache of another size.
+/// Like `phase`, with a cache of another size.
 pub(crate) fn phase_with(
     disk: &Disk,
     cache_bytes: u64,
@@ -287,13 +287,13 @@ pub(crate) fn phase_with(
     })
 }
 
-/// Makes a file and keeps the reference that the volume hands out.
+/// Creates a file and keeps the reference that the volume returns.
 pub(crate) fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind) -> Result<InodeNo> {
     let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
     Ok(volume.make(&Caller::ROOT, dir, name.as_bytes(), &new)?.ino)
 }
 
-/// Walks to a file; the caller gives back the reference on the file.
+/// Looks up a file by its path; the caller must release the reference to the file.
 pub(crate) fn find(volume: &Volume, path: &(String, String)) -> Result<InodeNo> {
     let dir = volume.lookup(InodeNo::ROOT, path.0.as_bytes())?.ino;
     let file = volume.lookup(dir, path.1.as_bytes());

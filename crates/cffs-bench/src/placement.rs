@@ -1,8 +1,8 @@
-//! Which threads run on which cores while something is measured.
+//! The placement of threads on cores during a measurement.
 //!
-//! The emulated disk has the last core, so that it does not wander. Everything else (the workload
-//! and the programs that it starts, file-system servers, the kernel's threads) runs where the
-//! scheduler puts it, as it would for any user of the file system.
+//! The emulated disk has the last core, so that it does not migrate. Everything else (the workload and the
+//! programs that it starts, file-system servers, the kernel's threads) runs where the scheduler puts it, as
+//! it would for any user of the file system.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl Placement {
         Placement { cores: std::thread::available_parallelism().map_or(1, usize::from) }
     }
 
-    /// Puts the calling thread, and those that it will start, where the disk belongs.
+    /// Moves the calling thread, and those that it will start, to the disk's core.
     pub fn pin_disk(self) {
         pin(self.cores - 1);
     }
@@ -30,8 +30,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Keeps the calling thread on a core. One that cannot be had (containers may forbid it) leaves it
-/// where it is.
+/// Keeps the calling thread on a core. Has no effect if the core is not available (containers may forbid it).
 pub fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);

@@ -1,5 +1,5 @@
-//! The results of a comparison, of mounted volumes or of the library: the phases of each workload on
-//! each peer, and what failed.
+//! The results of a comparison, of mounted volumes or of the library: the phases of each workload on each
+//! peer, and the failures.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct Failure {
 }
 
 impl Results {
-    /// Takes the phases of one run in.
+    /// Adds the phases of one run.
     pub fn add(&mut self, workload: Workload, peer: Peer, phases: Vec<Phase>) {
         for (i, phase) in phases.into_iter().enumerate() {
             let cell = Cell { workload, phase: (i, phase.name.clone()), peer };

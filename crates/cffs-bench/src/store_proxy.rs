@@ -1,8 +1,8 @@
-//! A proxy before a server of objects: it counts requests, takes as long as a line to a distant store, and
-//! loses answers.
+//! A proxy in front of an object store: it counts requests, adds the delays of a distant store, and loses
+//! answers.
 //!
-//! Requests and answers pass unchanged, `Host` too, which their signatures contain. `GET /.counts` is
-//! answered by the proxy itself, with [`Counts`] as JSON; no bucket has such a name.
+//! Requests and answers pass unchanged, including `Host`, which is signed. `GET /.counts` is answered by the
+//! proxy itself, with [`Counts`] as JSON; no bucket has such a name.
 
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU64;
@@ -35,20 +35,20 @@ pub struct Line {
     /// One of this many answers is lost at random, after the server has carried out the request;
     /// 0 for none.
     pub loses_one_in: u64,
-    /// Where that chance begins.
+    /// The seed of the random choice.
     pub seed: u64,
 }
 
 /// The counts of requests and bytes that passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Objects or parts of them that were put, and the requests around parts.
+    /// Objects or parts of objects put, and the requests that start and complete multipart uploads.
     pub puts: u64,
     /// Objects or ranges that were read.
     pub gets: u64,
-    /// The longest row of these of which each began when one before it was answered.
+    /// The longest chain of these that each began when the previous one was answered.
     pub gets_in_a_row: u64,
-    /// Questions for what an object is.
+    /// Queries of an object's metadata.
     pub heads: u64,
     pub lists: u64,
     pub deletes: u64,
@@ -91,7 +91,7 @@ struct Proxy {
 struct State {
     counts: Counts,
     chance: u64,
-    /// When each direction has done its work.
+    /// The time at which each direction is free.
     free_at: [Instant; 2],
 }
 
@@ -103,7 +103,7 @@ enum Direction {
 
 type Upstream = SendRequest<Full<Bytes>>;
 
-/// Passes on what arrives, until the process ends.
+/// Passes on requests until the process ends.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ impl Proxy {
             let (proxy, upstream) = (Arc::clone(&self), Arc::clone(&upstream));
             async move { proxy.pass(request, &upstream).await }
         });
-        // A connection that ends early is the client's matter, or has an answer that is to be lost.
+        // A connection ends early if the client closes it, or to lose an answer.
         let _ = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(client), service)
             .await;
@@ -154,7 +154,7 @@ impl Proxy {
         let body = body.collect().await?.to_bytes();
         self.transfer(Direction::Up, body.len()).await;
         sleep(self.line.delay).await;
-        // What was to be continued has been, and what came in chunks goes whole.
+        // The proxy has answered `Expect`, and passes on chunked bodies as a whole.
         head.headers.remove(EXPECT);
         head.headers.remove(TRANSFER_ENCODING);
         let taken = upstream.lock().take();
@@ -177,7 +177,7 @@ impl Proxy {
         Ok(Response::from_parts(head, Full::from(body)))
     }
 
-    /// Counts a request; how long the row is that ends with it, if it reads.
+    /// Counts a request; for a read, returns the length of the chain that ends with it.
     fn count(&self, method: &Method, uri: &Uri) -> Option<u64> {
         let counts = &mut self.state.lock().counts;
         let gets = counts.gets;
@@ -185,7 +185,7 @@ impl Proxy {
         (counts.gets > gets).then_some(counts.gets_in_a_row + 1)
     }
 
-    /// The connection, or another one where the server has closed it.
+    /// The connection, or a new one if the server has closed it.
     async fn ready(&self, taken: Option<Upstream>) -> Result<Upstream> {
         if let Some(mut sender) = taken
             && sender.ready().await.is_ok()

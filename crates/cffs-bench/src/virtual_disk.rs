@@ -1,11 +1,11 @@
 //! The emulated disk inside the process: a [`BlockDevice`] with a virtual clock.
 //!
-//! A decorator: another device keeps the data, this one adds up how long each request would have
-//! taken. No thread waits, so a run is instant, and the same run always takes the same virtual time
-//! to the nanosecond. Only the device is measured: the processor costs nothing here.
+//! A decorator: another device keeps the data, this one adds up the time that each request would have taken.
+//! No thread waits, so a run is instant, and the same run always takes the same virtual time to the
+//! nanosecond. Only the device is measured: the processor costs nothing.
 //!
-//! Requests are served one at a time, each submitted when the one before it has completed, as a
-//! single thread without a queue would.
+//! Requests are served one at a time, each submitted when the previous one has completed, as by a single
+//! thread without a queue.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl<D: BlockDevice> VirtualDisk<D> {
         VirtualDisk { inner, profile, stroke, state: Mutex::new(state) }
     }
 
-    /// The virtual time: the sum of what all requests have taken, and of what was let pass.
+    /// The virtual time: the sum of the times of all requests and of idle time.
     pub fn now(&self) -> Nanos {
         self.state.lock().now
     }
@@ -53,7 +53,7 @@ impl<D: BlockDevice> VirtualDisk<D> {
         state.before.plus(&state.emulator.counters())
     }
 
-    /// Empties the disk's own caches and puts its arm to rest. Takes no time, loses no data.
+    /// Empties the disk's own caches and resets its arm. Takes no time and loses no data.
     pub fn power_cycle(&self) {
         let size = self.inner.geometry().size_bytes;
         let mut state = self.state.lock();
@@ -61,7 +61,7 @@ impl<D: BlockDevice> VirtualDisk<D> {
         state.emulator = Emulator::new(self.profile, size, self.stroke);
     }
 
-    /// Lets time pass without requests, in which the disk reads ahead and writes its cache out.
+    /// Lets time pass without requests, during which the disk reads ahead and writes out its cache.
     pub fn idle(&self, span: Nanos) {
         let mut state = self.state.lock();
         state.now += span;
@@ -108,7 +108,7 @@ impl<D: BlockDevice> BlockDevice for VirtualDisk<D> {
         Duration::from_nanos(self.now().0)
     }
 
-    /// A disk knows no barrier; the kernel, too, flushes to order writes.
+    /// Disks have no barriers; the kernel also flushes to order writes.
     fn barrier(&self) -> io::Result<()> {
         self.inner.barrier()?;
         self.charge(Request::Flush);

@@ -13,10 +13,10 @@ use cffs_bench::workload::catalog::Scale;
 #[derive(Args)]
 #[command(after_help = "Example: cffs-bench questions --only groups-aged --quick")]
 pub struct QuestionsArguments {
-    /// Small sizes, for a first answer.
+    /// Small sizes, for first results.
     #[arg(long)]
     quick: bool,
-    /// The questions; all if none is named.
+    /// The questions; all by default.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Question>,
     /// The seed of all random choices.
@@ -64,7 +64,7 @@ impl QuestionsArguments {
                 println!("{table}");
                 let is_quoted = |text: &String| text.contains(&table.to_string());
                 if table.is_exact && !document.as_ref().is_none_or(is_quoted) {
-                    faults.push(format!("the document quotes another table of {name}"));
+                    faults.push(format!("the document contains a different table of {name}"));
                 }
             }
         }

@@ -14,20 +14,20 @@ use super::interrupt;
 
 #[derive(Args)]
 pub struct ScaleArguments {
-    /// Small sizes, for a first answer.
+    /// Small sizes, for first results.
     #[arg(long)]
     quick: bool,
-    /// The parts; all if none is named.
+    /// The parts; all by default.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Other sizes of the one part that is named, ascending: clients, names, files or GiB.
+    /// Sizes for the one part given by --only, ascending: clients, names, files or GiB.
     #[arg(long, value_delimiter = ',', requires = "only")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sizes: Vec<u64>,
-    /// Where images go.
+    /// The directory for images.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     scratch: PathBuf,
-    /// Where the report goes; only printed if not given.
+    /// The directory for the report; if it is not given, the report is only printed.
     #[arg(long)]
     output: Option<PathBuf>,
     /// The `cffs` binary.
@@ -39,9 +39,7 @@ impl ScaleArguments {
     pub fn run(self) -> Result<()> {
         let sizes = self.sizes()?;
         if self.only != [Part::Directory] && !rustix::process::geteuid().is_root() {
-            bail!(
-                "measuring means mounting, which only root may do; --only directory needs no root"
-            );
+            bail!("this mounts volumes, which only root may do; --only directory needs no root");
         }
         let interrupt = interrupt()?;
         let plan = Plan {
@@ -73,8 +71,8 @@ impl ScaleArguments {
             ([], []) => Ok(sizes),
             ([], parts) => Ok(sizes.only(parts)),
             (given, [part]) if given.is_sorted_by(|a, b| a < b) => Ok(Sizes::of(*part, given)),
-            (_, [_]) => bail!("--sizes are to ascend"),
-            _ => bail!("--sizes are those of one part: name it by --only"),
+            (_, [_]) => bail!("--sizes must ascend"),
+            _ => bail!("--sizes needs exactly one part, given by --only"),
         }
     }
 }

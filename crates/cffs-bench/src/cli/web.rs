@@ -15,19 +15,19 @@ use super::interrupt;
 
 #[derive(Args)]
 pub struct WebArguments {
-    /// A small site, for a first answer.
+    /// A small site, for first results.
     #[arg(long)]
     quick: bool,
     /// The device to emulate.
     #[arg(long, value_enum, default_value = "hdd7200")]
     profile: Profile,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where backing files go; best on a tmpfs.
+    /// The directory for backing files; preferably on a tmpfs.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
-    /// Where the report goes; only printed if not given.
+    /// The directory for the report; if it is not given, the report is only printed.
     #[arg(long)]
     output: Option<PathBuf>,
     /// The `cffs` binary; `place` is in the same directory.
@@ -38,7 +38,7 @@ pub struct WebArguments {
 impl WebArguments {
     pub fn run(self) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
-            bail!("it mounts volumes and limits memory, which only root may do");
+            bail!("this mounts volumes and limits memory, which only root may do");
         }
         let (pages, visits, memory) = match self.quick {
             true => (400, 150, vec![8 << 20, 16 << 20]),

@@ -1,10 +1,10 @@
 //! The drive's read buffer and its read-ahead.
 //!
-//! After a read the head keeps reading into the buffer until its read-ahead limit is reached or
-//! the arm is needed elsewhere, so a host that reads on gets its data at the speed of the platter
-//! without a new positioning. The buffer is divided into segments, one per stream, recycled least
-//! recently used. Nothing is simulated while the drive reads ahead: how far the head has come by
-//! some moment is computed when it is asked for.
+//! After a read the head keeps reading into the buffer until its read-ahead limit is reached or the arm is
+//! needed elsewhere, so a host that reads sequentially gets its data at the speed of the platter without
+//! another positioning. The buffer is divided into segments, one per stream; the least recently used one is
+//! recycled. Nothing is simulated while the drive reads ahead: the progress of the head at a given time is
+//! computed on demand.
 //!
 //! Invariants: at most one segment is live (growing), and it is the last in the list; a segment
 //! never spans more than its size; a write drops what it overlaps.
@@ -15,14 +15,14 @@ use super::{Nanos, Run, Sector};
 /// The sizes of a drive's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferSpec {
-    /// How many streams it follows.
+    /// The number of streams that it follows.
     pub segments: usize,
     pub segment_sectors: u64,
-    /// How far the drive reads beyond the request.
+    /// The number of sectors that the drive reads beyond the request.
     pub read_ahead_sectors: u64,
 }
 
-/// Where the data of a read is.
+/// The place of the data of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// In the buffer.
@@ -39,7 +39,7 @@ struct Segment {
     end: Sector,
 }
 
-/// The head stood before `from` at `begun`, and reads ahead until `limit`.
+/// The head was before `from` at `begun`, and reads ahead until `limit`.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     from: Sector,
@@ -83,7 +83,7 @@ impl ReadBuffer {
         }
     }
 
-    /// A read of `run` has left the platter at `ended`: starts a segment and reads ahead.
+    /// Starts a segment and reads ahead after a read of `run` ended at `ended`.
     pub fn start(&mut self, run: Run, ended: Nanos) {
         if self.spec.segments == 0 {
             return;
@@ -100,8 +100,8 @@ impl ReadBuffer {
         self.trim_last();
     }
 
-    /// A read of `run` was served by the live segment, from the buffer or as it arrived: reads
-    /// ahead from there on.
+    /// Continues read-ahead after the live segment has served a read of `run`, from the buffer or as it
+    /// arrived.
     pub fn advance(&mut self, run: Run, now: Nanos, mechanics: &Mechanics) {
         let (Some(live), Some(segment)) = (self.live, self.segments.last_mut()) else { return };
         // A hit in another segment says nothing about this stream.
@@ -126,7 +126,7 @@ impl ReadBuffer {
         self.trim_last();
     }
 
-    /// The arm is needed elsewhere: read-ahead ends. Leaves the head where it has come to.
+    /// Ends read-ahead, since the arm is needed elsewhere. The head stays at its current position.
     pub fn halt(&mut self, now: Nanos, mechanics: &mut Mechanics) {
         let Some(live) = self.live.take() else { return };
         let reached = Self::reached(live, now, mechanics);
@@ -137,7 +137,7 @@ impl ReadBuffer {
         self.trim_last();
     }
 
-    /// A write changes `run`: buffered parts of it are stale.
+    /// Drops buffered parts of `run`, which a write has made stale.
     pub fn invalidate(&mut self, run: Run) {
         let overlaps = |s: &Segment| s.first < run.end() && run.first < s.end;
         let live_hit = self.segments.last().is_some_and(overlaps)

@@ -1,12 +1,12 @@
-//! Requests by their names, and when they complete.
+//! The identifiers and the completions of requests.
 
 use super::Nanos;
 
-/// Names a request until it completes.
+/// Identifies a request until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// A request that is done, and since when.
+/// A completed request, with its completion time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     pub id: RequestId,

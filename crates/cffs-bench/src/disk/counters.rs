@@ -1,8 +1,7 @@
 //! The counters of a device.
 //!
-//! A timing on a shared machine is not evidence by itself; these counts are, since they do not
-//! depend on what else used the processor. They only ever grow; a phase is measured as the
-//! difference of two snapshots.
+//! A timing on a shared machine is not evidence by itself; these counts are, since they do not depend on
+//! other load. They only grow; a phase is measured as the difference of two snapshots.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,17 +21,17 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes written by the host.
     pub write_bytes: u64,
-    /// Time during which the device had something to do, including writing its cache out.
+    /// Time during which the device was busy, including writing its cache to the medium.
     pub busy_ns: u64,
-    /// Movements of the arm to another cylinder, other than in the course of a transfer.
+    /// Movements of the arm to another cylinder, except during a transfer.
     pub seeks: u64,
     /// Time spent on those movements.
     pub seek_ns: u64,
-    /// Time spent waiting for the first sector to come round.
+    /// Time spent waiting for the platter to rotate to the first sector.
     pub rotation_ns: u64,
     /// Time spent transferring between platter and buffer for a request, head switches included.
     pub transfer_ns: u64,
-    /// Reads answered from the drive's buffer, or caught up with by its read-ahead.
+    /// Reads answered from the drive's buffer or by its read-ahead in progress.
     pub buffer_hits: u64,
     /// Writes from the drive's write cache to the platter.
     pub destages: u64,
@@ -68,7 +67,7 @@ impl Counters {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(&self, other: &Counters) -> Counters {
         Counters {
             reads: self.reads + other.reads,

@@ -1,4 +1,4 @@
-//! A disk with an arm: its queue, its buffers, and what happens to each request.
+//! A disk with an arm: its queue, its buffers, and the handling of each request.
 //!
 //! ```text
 //!   accept ─┬─ write, with room in the write cache ─┐
@@ -8,10 +8,10 @@
 //!                    write cache ──────────► arm (destage)
 //! ```
 //!
-//! The arm serves one run at a time. Whenever it is free it takes, from the oldest requests of its
-//! queue, the one with the shortest positioning time; a request that was passed over too often
-//! goes first. The write cache is written out in the same way: for a flush, when half of it is dirty,
-//! and when the arm has had nothing else to do for a moment.
+//! The arm serves one run at a time. Whenever it is free it takes, from the oldest requests of its queue, the
+//! one with the shortest positioning time; a request that was passed over too often goes first. The write
+//! cache is written out in the same way: for a flush, when half of it is dirty, and when the arm has been
+//! idle for a moment.
 
 use super::buffer::{Lookup, ReadBuffer};
 use super::completion::{Completion, RequestId};
@@ -24,7 +24,7 @@ use super::{Nanos, Request, Run, SECTOR_SIZE};
 /// A request that was passed over this often is served before all others.
 const PATIENCE: u32 = 64;
 
-/// The arm rests this long before it writes the cache out unasked, so that neighbours can arrive.
+/// The arm is idle this long before it writes out the cache without a flush, so that neighbours can arrive.
 const DESTAGE_DELAY: Nanos = Nanos(10_000_000);
 
 /// The state of the drive. See the module's text.
@@ -111,7 +111,7 @@ impl Drive {
         self.dispatch(now, counters);
     }
 
-    /// When the arm finishes, or starts by itself.
+    /// The time at which the arm finishes, or starts by itself.
     pub fn next_event(&self) -> Option<Nanos> {
         match self.arm {
             Some(busy) => Some(busy.until),
@@ -120,7 +120,7 @@ impl Drive {
         }
     }
 
-    /// Lets happen what [`Drive::next_event`] foretold.
+    /// Executes the event that [`Drive::next_event`] announced.
     pub fn step(&mut self, now: Nanos, counters: &mut Counters) {
         if let Some(busy) = self.arm.take_if(|busy| busy.until <= now) {
             match busy.task {
@@ -148,7 +148,7 @@ impl Drive {
         self.dispatch(now, counters);
     }
 
-    /// Whether the arm is serving a request or writing the cache out.
+    /// Whether the arm is serving a request or writing out the cache.
     pub fn is_at_work(&self) -> bool {
         self.arm.is_some()
     }
@@ -173,7 +173,7 @@ impl Drive {
         });
     }
 
-    /// Serves what needs no arm, then gives the arm something to do if it is free.
+    /// Serves the requests that need no arm, then starts the arm if it is free.
     fn dispatch(&mut self, now: Nanos, counters: &mut Counters) {
         self.serve_from_buffers(now, counters);
         if self.arm.is_some() {
@@ -247,7 +247,7 @@ impl Drive {
         best
     }
 
-    /// The dirty run to write out next, if it is time to, and its positioning time.
+    /// The dirty run to write out next, if it is due, and its positioning time.
     fn pick_destage(&self, now: Nanos, others_wait: bool) -> Option<(Run, Nanos)> {
         let blocked = self.queue.iter().any(|q| q.write);
         let idle = !others_wait && now >= self.last_activity + DESTAGE_DELAY;

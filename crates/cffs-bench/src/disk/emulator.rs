@@ -1,8 +1,8 @@
 //! One device: time, completions and busy time around a model of it.
 //!
-//! Everything that happens is an event with a time: a completion that was announced, or the arm of
-//! a disk finishing. [`Emulator::submit`] and [`Emulator::advance`] let the events up to that time
-//! happen, in order. The device is busy while a request is in flight or its arm is at work.
+//! Every event has a time: an announced completion, or the arm of a disk finishing. [`Emulator::submit`] and
+//! [`Emulator::advance`] execute the events up to a given time, in order. The device is busy while a request
+//! is in flight or its arm is at work.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub struct Emulator {
     last_id: u64,
     in_flight: u64,
     busy_since: Option<Nanos>,
-    /// Completions whose time is known and has not come.
+    /// Completions whose time is known and in the future.
     announced: BTreeSet<(Nanos, RequestId)>,
     /// Completions that were not fetched yet.
     completed: Vec<Completion>,
@@ -88,7 +88,7 @@ impl Emulator {
         id
     }
 
-    /// When something happens next if nothing else is submitted.
+    /// The time of the next event if nothing else is submitted.
     pub fn next_event(&self) -> Option<Nanos> {
         let announced = self.announced.first().map(|(at, _)| *at);
         let arm = match &self.model {
@@ -98,14 +98,14 @@ impl Emulator {
         [announced, arm].into_iter().flatten().min()
     }
 
-    /// Lets time pass until `now`; returns what has completed, in order.
+    /// Advances time to `now`; returns the completions, in order.
     pub fn advance(&mut self, now: Nanos) -> Vec<Completion> {
         self.run_until(now);
         std::mem::take(&mut self.completed)
     }
 
-    /// Lets time pass until `id` has completed and returns that time: for a caller that has one
-    /// request at a time.
+    /// Advances time until `id` has completed, and returns that time: for a caller with one request at a
+    /// time.
     pub fn complete(&mut self, id: RequestId) -> Nanos {
         loop {
             if let Some(i) = self.completed.iter().position(|c| c.id == id) {

@@ -1,4 +1,4 @@
-//! Where sectors lie: zones, cylinders, tracks, and the skew between them.
+//! The places of sectors: zones, cylinders, tracks, and the skew between them.
 //!
 //! Sectors are numbered along a track, then over the tracks of a cylinder, then inwards over the
 //! cylinders. Each track starts a little later on the platter than the one before it, so that its
@@ -23,7 +23,7 @@ pub struct Track {
     pub surface: u32,
 }
 
-/// Where one sector lies.
+/// The place of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub track: Track,
@@ -86,7 +86,7 @@ impl Geometry {
         self.rotation
     }
 
-    /// Finds a sector. One beyond the end of the drive is looked for on its last cylinder.
+    /// Finds a sector. A sector beyond the end of the drive counts as on its last cylinder.
     pub fn place(&self, sector: Sector) -> Place {
         let at = sector.0.min(self.sectors - 1);
         let start = self.zones[self.zones.partition_point(|z| z.first_sector <= at) - 1];

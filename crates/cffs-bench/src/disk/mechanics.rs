@@ -1,20 +1,20 @@
 //! Arm and platter: the time to reach a run of sectors and to pass over it.
 //!
-//! The only state is the track over which the head stands. The rotation needs none: the platter's
-//! phase is device time modulo the time of a rotation.
+//! The only state is the track under the head. The rotation needs no state: the platter's phase is device
+//! time modulo the time of a rotation.
 
 use super::geometry::{Geometry, Track};
 use super::seek::SeekCurve;
 use super::{Nanos, Run, Sector};
 
-/// One movement of data between platter and buffer, broken down as the papers do.
+/// The time of one transfer between platter and buffer, divided as in the papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Moving the arm, or switching heads, and settling.
     pub seek: Nanos,
-    /// Waiting for the first sector to come round.
+    /// Waiting for the platter to rotate to the first sector.
     pub rotation: Nanos,
-    /// Passing over the run, switches between its tracks included.
+    /// Passing over the run, including switches between its tracks.
     pub transfer: Nanos,
     /// Whether the arm had to move to another cylinder.
     pub moved: bool,
@@ -68,7 +68,7 @@ impl Mechanics {
         seek + self.geometry.wait_for(self.geometry.place(first).phase, now + seek)
     }
 
-    /// The first sector of the track over which the head stands.
+    /// The first sector of the track under the head.
     pub fn head_sector(&self) -> Sector {
         self.geometry.first_sector(self.head)
     }
@@ -78,7 +78,7 @@ impl Mechanics {
         self.head = self.geometry.place(Sector(run.end().0.saturating_sub(1))).track;
     }
 
-    /// When the head has passed over `run`, having stood before its first sector at `begun`.
+    /// The time when the head has passed over `run`, if it was before its first sector at `begun`.
     pub fn sweep(&self, run: Run, begun: Nanos) -> Nanos {
         let (mut at, mut first, mut left) = (begun, run.first, run.sectors);
         loop {
@@ -95,8 +95,8 @@ impl Mechanics {
         }
     }
 
-    /// How many sectors from `first` on the head has passed over by `now`, having stood before
-    /// `first` at `begun`; at most `limit`.
+    /// The number of sectors from `first` on that the head has passed over by `now`, if it was before `first`
+    /// at `begun`; at most `limit`.
     pub fn passed(&self, first: Sector, begun: Nanos, now: Nanos, limit: u64) -> u64 {
         let (mut at, mut passed) = (begun, 0);
         while passed < limit {

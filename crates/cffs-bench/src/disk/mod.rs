@@ -1,10 +1,9 @@
 //! The emulated disk: how long a storage device takes for each request.
 //!
-//! Offers [`Emulator`], a discrete-event model of one device. It holds no data, opens no file and
-//! never looks at a real clock: a caller submits requests at the times it chooses and learns when
-//! each completes. The same model therefore serves two masters: a real-time server sleeps until
-//! the completion times it is given ([`crate::serve`]), and an in-process device simply adds them
-//! up ([`crate::virtual_disk`]), which is exact and takes no time at all.
+//! Offers [`Emulator`], a discrete-event model of one device. It holds no data, opens no file and never looks
+//! at a real clock: a caller submits requests at the times it chooses and learns when each completes. Two
+//! users share the model: a real-time server that sleeps until the completion times ([`crate::serve`]), and
+//! an in-process device that adds them up ([`crate::virtual_disk`]), which is exact and takes no time.
 //!
 //! The parts, each testable against its own arithmetic:
 //!
@@ -54,7 +53,7 @@ pub const SECTOR_SIZE: u64 = 512;
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The beginning of time, and the empty span.
+    /// The start of device time, and the empty span.
     pub const ZERO: Nanos = Nanos(0);
 
     /// A span from milliseconds, the unit of data sheets.
@@ -72,7 +71,7 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// The span since `earlier`, or nothing if `earlier` lies in the future.
+    /// The span since `earlier`, or zero if `earlier` is in the future.
     pub fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -132,6 +131,6 @@ pub enum Request {
     Write(Run),
     /// Make every write that has completed durable.
     Flush,
-    /// Forget a run. Costs a command and no movement.
+    /// Discard a run. Costs a command and no movement.
     Discard(Run),
 }

@@ -1,7 +1,7 @@
 //! The devices that C-FFS is measured on, with the source of every figure.
 //!
-//! The two disks of the papers take what USENIX'97 prints in its Tables 1 and 2. What the papers
-//! leave open is an assumption, and is marked so: buffer sizes, head-switch times, overheads.
+//! The figures of the papers' two disks are those of Tables 1 and 2 in USENIX'97. Figures that the papers do
+//! not give are assumptions, and marked as such: buffer sizes, head-switch times, overheads.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub enum Profile {
     AtlasIi,
     /// A 7200 rpm disk of today that streams at 160 MB/s.
     Hdd7200,
-    /// The same without a write cache: a flush costs nothing, and each write its way to the medium.
+    /// The same without a write cache: a flush costs nothing, and each write waits for the medium.
     Hdd7200WriteThrough,
     /// A solid-state disk: 80 µs per read, 32 at a time, and 3 GB/s.
     Nvme,
@@ -31,16 +31,16 @@ pub enum Profile {
     Net3000,
     /// A small network volume: 500 requests/s and 40 MB/s.
     Net500,
-    /// No delays at all: only counts.
+    /// No delays, only counts.
     None,
 }
 
-/// How a volume smaller than the disk lies on it.
+/// The placement of a volume that is smaller than the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stroke {
-    /// The volume is the whole disk on a smaller scale: its ends are a full stroke apart, as they
-    /// are for filling a disk.
+    /// The volume is the whole disk on a smaller scale: its ends are a full stroke apart, as those of a full
+    /// disk.
     #[default]
     Whole,
     /// The volume is a partition at the outer edge of the disk: all seeks are short.
@@ -65,14 +65,14 @@ pub struct DiskSpec {
     pub write_settle_ms: f64,
     /// Switch to another surface of the cylinder, in ms.
     pub head_switch_ms: f64,
-    /// Processing of one command, in ms; hidden behind the command that precedes it in the queue.
+    /// Processing of one command, in ms; overlaps with the preceding command in the queue.
     pub overhead_ms: f64,
     /// Bytes per second between buffer and host.
     pub bus_bytes_per_sec: f64,
     pub buffer: BufferSpec,
     /// Bytes of volatile write cache; zero for none.
     pub write_cache_bytes: u64,
-    /// Commands among which the drive chooses.
+    /// The number of commands among which the drive chooses.
     pub queue_depth: usize,
 }
 
@@ -140,9 +140,9 @@ impl Profile {
                 queue_depth: 32,
             }),
             Profile::Hdd7200 => Spec::Disk(DiskSpec {
-                // Assumed throughout, as data sheets of such drives have it. One zone, so that a
-                // result does not depend on where the volume lies. 2,928 sectors per track give
-                // 160 MB/s with head switches; eight surfaces give 3 TB.
+                // All figures are assumed, as in data sheets of such drives. One zone, so that results do not
+                // depend on the place of the volume. 2,928 sectors per track give 160 MB/s with head
+                // switches; eight surfaces give 3 TB.
                 cylinders: 250_000,
                 surfaces: 8,
                 zones: &[2928],
@@ -220,7 +220,7 @@ impl Profile {
 }
 
 impl DiskSpec {
-    /// The moving parts under a volume of `size` bytes.
+    /// The mechanics of a drive with a volume of `size` bytes.
     pub fn mechanics(&self, size: u64, stroke: Stroke) -> Mechanics {
         let shrunk = match stroke {
             Stroke::Whole => Some(size),
@@ -248,7 +248,7 @@ impl DiskSpec {
             })
             .collect();
         let rotation = Nanos::from_ms(60e3 / self.rpm);
-        // A little more than the switch itself, or rounding would cost a rotation per track.
+        // Slightly more than the switch itself; otherwise rounding would cost a rotation per track.
         let margin = 1.02;
         let track_skew = Nanos::from_ms(self.head_switch_ms * margin);
         let cylinder_skew = Nanos::from_ms(self.seek_single_ms.max(self.head_switch_ms) * margin);

@@ -1,23 +1,23 @@
 //! Volumes on a network: limited by requests per second and bytes per second.
 //!
-//! Two token buckets, one for each limit, and a fixed latency for the way there and back. Requests
-//! are served in order and overlap freely, as they do on such volumes; what they cannot do is
-//! exceed the quota. Bursts are not modelled: a measurement should not depend on saved-up credit.
+//! Two token buckets, one for each limit, and a fixed round-trip latency. Requests are served in order and
+//! overlap freely, as on such volumes, within the quota. Bursts are not modelled: a measurement should not
+//! depend on saved credit.
 
 use super::Nanos;
 
-/// The terms of a volume.
+/// The limits of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaSpec {
     pub requests_per_sec: f64,
     pub bytes_per_sec: f64,
     /// A larger request counts as several.
     pub request_bytes_max: u64,
-    /// The time a request takes when nothing is exhausted.
+    /// The time a request takes when neither limit is reached.
     pub latency: Nanos,
 }
 
-/// When each of the two buckets has a token again.
+/// The times at which the two buckets have their next token.
 #[derive(Clone, Debug)]
 pub struct Quota {
     spec: QuotaSpec,
@@ -26,7 +26,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A volume that was not used yet.
+    /// An unused volume.
     pub fn new(spec: QuotaSpec) -> Quota {
         Quota { spec, requests_free: Nanos::ZERO, bytes_free: Nanos::ZERO }
     }

@@ -45,7 +45,7 @@ impl SeekCurve {
         if distance == 0 {
             return Nanos::ZERO;
         }
-        // The neighbouring cylinder stays the neighbour however the volume is scaled.
+        // The neighbouring cylinder stays the neighbour at any scale of the volume.
         let real = f64::from(distance - 1) * self.scale + 1.0;
         Nanos::from_ms(self.constant + self.root * real.sqrt() + self.linear * real)
     }

@@ -1,4 +1,4 @@
-//! The model against its own arithmetic, and against the figures it was given.
+//! Compares the model with its own arithmetic, and with the figures it was given.
 
 use super::geometry::{Geometry, Zone};
 use super::mechanics::Mechanics;
@@ -114,11 +114,11 @@ fn an_access_is_seek_plus_rotation_plus_transfer() {
     let g = Geometry::new(&zones, 1, Nanos(6_000_000), Nanos(0), Nanos(1_100_000));
     let curve = SeekCurve::through(100, 1.0, 4.0, 9.0);
     let m = Mechanics::new(g, curve, Nanos(0), Nanos(500_000));
-    // Sector 4 of the current track comes round after 4/10 of a rotation; five pass in half of one.
+    // Sector 4 of the current track arrives after 4/10 of a rotation; five sectors pass in half of one.
     let a = m.plan(Run { first: Sector(4), sectors: 5 }, false, Nanos(0));
     assert_eq!((a.seek, a.rotation, a.transfer), (Nanos(0), Nanos(2_400_000), Nanos(3_000_000)));
-    // The next cylinder: 1 ms away, its first sector 1.1 ms behind; writes settle for 0.5 ms more
-    // and so miss it by 0.4 ms.
+    // The next cylinder: 1 ms away, its first sector 1.1 ms behind; writes settle for 0.5 ms more and
+    // therefore miss it by 0.4 ms.
     let next = Run { first: Sector(10), sectors: 1 };
     let a = m.plan(next, false, Nanos(0));
     assert_eq!((a.seek, a.rotation, a.moved), (Nanos(1_000_000), Nanos(100_000), true));
@@ -274,8 +274,8 @@ fn a_second_read_comes_from_the_buffer_until_it_is_overwritten() {
     assert!(one_by_one(&mut device, read).as_ms() > 2.0 * bus_ms);
 }
 
-/// The head was once believed to read ahead from the live segment all the way to a hit in an older
-/// one, so that what lies near the hit seemed to arrive after a sweep of half the disk.
+/// Regression: after a hit in an older segment, the head seemed to read ahead from the live segment up to the
+/// hit, so that sectors near the hit seemed to arrive after half of the disk.
 #[test]
 fn a_hit_in_an_old_segment_does_not_move_the_live_one() {
     let mut device = Emulator::new(Profile::Hdd7200, GIB, Stroke::Whole);

@@ -1,11 +1,11 @@
 //! The drive's volatile write cache.
 //!
-//! A write that fits is acknowledged as soon as it has crossed the bus; the cache goes to the
-//! platter later, neighbours together, in whatever order suits the arm. A flush waits until
-//! everything that was acknowledged before it is on the platter.
+//! A write that fits is acknowledged as soon as it has crossed the bus; the cache is written to the platter
+//! later, neighbours together, in the best order for the arm. A flush waits until everything that was
+//! acknowledged before it is on the platter.
 //!
-//! Invariants: ranges never overlap or touch; a range carries the stamp of its oldest write, so a
-//! flush never believes that a merged range is newer than its oldest part.
+//! Invariants: ranges never overlap or touch; a range has the stamp of its oldest write, so for a flush a
+//! merged range is never newer than its oldest part.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,18 @@ pub struct WriteCache {
     capacity: u64,
     dirty: BTreeMap<u64, Dirty>,
     sectors: u64,
-    /// Being written out: still takes room, and a flush still waits for it.
+    /// The range that is being written out: still takes space, and a flush still waits for it.
     leaving: Option<(Run, Stamp)>,
 }
 
 /// The longest run that goes to the platter as one movement.
 const DESTAGE_SECTORS_MAX: u64 = 8192;
 
-/// How many ranges on either side of the arm are considered for going next.
+/// The number of ranges on either side of the arm that are considered next.
 const CANDIDATES_EACH_WAY: usize = 32;
 
 impl WriteCache {
-    /// An empty cache for `capacity` sectors; none if that is zero.
+    /// An empty cache for `capacity` sectors; zero for no cache.
     pub fn new(capacity: u64) -> WriteCache {
         WriteCache { capacity, dirty: BTreeMap::new(), sectors: 0, leaving: None }
     }
@@ -63,12 +63,12 @@ impl WriteCache {
         self.used() * 2 > self.capacity
     }
 
-    /// Whether nothing waits to be written out or is on its way.
+    /// Whether no range waits to be written out or is being written.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.leaving.is_none()
     }
 
-    /// Whether something could be picked.
+    /// Whether any range waits to be written out.
     pub fn has_waiting(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -78,7 +78,7 @@ impl WriteCache {
         held.is_some_and(|(&first, d)| run.end().0 <= first + d.sectors)
     }
 
-    /// Takes a write in, merging it with what it overlaps or touches.
+    /// Adds a write, merging it with the ranges that it overlaps or touches.
     pub fn insert(&mut self, run: Run, stamp: Stamp) {
         let (mut first, mut end, mut oldest) = (run.first.0, run.end().0, stamp);
         while let Some((&at, &d)) = self.dirty.range(..=end).next_back() {
@@ -95,7 +95,7 @@ impl WriteCache {
         self.sectors += end - first;
     }
 
-    /// Forgets what a discard makes pointless. Partly covered ranges stay whole.
+    /// Drops the ranges that a discard covers. Partly covered ranges stay whole.
     pub fn discard(&mut self, run: Run) {
         let inside: Vec<u64> = self
             .dirty
@@ -108,7 +108,7 @@ impl WriteCache {
         }
     }
 
-    /// Runs that may go next: those around `near`, acknowledged no later than `until`.
+    /// The runs that may be written next: those around `near`, acknowledged no later than `until`.
     pub fn candidates(&self, near: Sector, until: Stamp) -> impl Iterator<Item = Run> {
         let eligible = move |(&at, d): (&u64, &Dirty)| {
             let sectors = d.sectors.min(DESTAGE_SECTORS_MAX);

@@ -1,7 +1,7 @@
-//! Documents whose parts lie in many directories, in virtual time: what a hint is for.
+//! Documents whose parts are in many directories, in virtual time: the use of a hint.
 //!
-//! A page and its pictures are read together, but pictures are kept by their kind. USENIX'97 (6) takes
-//! hypertext as its example of what a program knows and the name space does not say.
+//! A page and its pictures are read together, but pictures are in directories by kind. USENIX'97 (6) gives
+//! hypertext as an example of knowledge that a program has and the name space does not show.
 
 use anyhow::Result;
 use cffs::format::superblock::Policy;
@@ -18,32 +18,32 @@ use crate::workload::random::{LogNormal, Random};
 
 /// Files of a document: the page and its pictures.
 pub const PARTS: u64 = 11;
-/// Directories over which they are spread.
+/// The number of directories over which they are spread.
 const DIRECTORIES: u64 = 20;
-/// Less than the documents take: a server cannot keep them all.
+/// Less than the size of the documents: a server cannot cache them all.
 const CACHE_BYTES: u64 = 16 << 20;
 const SIZE_MAX: usize = 1 << 20;
 const HINT: &[u8] = b"user.cffs.key";
 
-/// Documents that are made between two epochs.
+/// The number of documents that are created between two epochs.
 const EPOCH_DOCUMENTS: u64 = 20;
 
-/// Documents that are read alone.
+/// The number of documents that are each read from cold caches.
 const ALONE: u64 = 20;
 
-/// In which order the files of documents are made.
+/// The order in which the files of documents are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// A document with all of its parts, then the next one.
+    /// Each document with all of its parts, one after the other.
     Whole,
     /// The pages first, then the first picture of each, and so on, in an epoch each.
     PartByPart,
 }
 
 impl LibraryPlan {
-    /// Makes documents and reads their contents: of some, each alone from cold caches; of `reads` in
-    /// random order, with a small cache; then of every directory, with a usual one. On a volume with this
-    /// policy, and with a hint for each document if `hinted`.
+    /// Creates documents on a volume with this policy, with a hint for each document if `hinted`, and reads
+    /// their contents: some, each from cold caches; `reads` in random order, with a small cache; then every
+    /// directory, with a cache of the default size.
     pub fn documents(
         &self,
         (peer, policy): (Peer, Policy),
@@ -94,7 +94,7 @@ impl LibraryPlan {
     }
 }
 
-/// Reads the contents of documents one after the other; what finding them takes is not counted.
+/// Reads the contents of documents one after the other, without counting the costs of finding them.
 fn read_documents(disk: &Disk, documents: &[u64]) -> Result<Phase> {
     let (mut names, mut seconds) = (Counters::default(), 0.0);
     let mut all = phase_with(disk, CACHE_BYTES, ("many", documents.len() as u64, 0), |volume| {
@@ -134,7 +134,7 @@ fn add(
     Ok(())
 }
 
-/// Where a part of a document is kept: in any of the directories.
+/// The directory of a part of a document: any of them.
 fn path(document: u64, part: u64) -> (String, String) {
     let directory = Random::new(document * PARTS + part).below(DIRECTORIES);
     (format!("d{directory:02}"), format!("{document:05}-{part:02}"))

@@ -1,5 +1,5 @@
-//! Files that are made durable in virtual time: one each in some directories, then an fsync that all
-//! of them share, as threads do that call it at the same time.
+//! Files that are made durable in virtual time: one in each of several directories, then an fsync that they
+//! share, as threads do that call fsync at the same time.
 
 use anyhow::Result;
 use cffs::units::InodeNo;
@@ -11,8 +11,8 @@ use crate::workload::Phase;
 use crate::workload::contents::Contents;
 
 impl LibraryPlan {
-    /// Makes `files` of this size, as many at a time as there are directories. Epochs before those
-    /// that are measured give each directory a place of its own.
+    /// Creates `files` files of this size, one per directory at a time. Epochs before the measured ones give
+    /// each directory a place of its own.
     pub fn durable(&self, peer: Peer, files: u64, size: usize, directories: u64) -> Result<Phase> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, size);

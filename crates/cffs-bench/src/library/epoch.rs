@@ -1,5 +1,5 @@
-//! An epoch of training over a set that is larger than the cache, in virtual time: all files in random
-//! order, in batches that are each read in the order of the device.
+//! An epoch of training over a set that is larger than the cache, in virtual time: all files in random order,
+//! in batches that are each read in device order.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Epoch {
     pub files: u64,
     pub size: usize,
     pub cache_bytes: u64,
-    /// How many files are read at once, in the order of the device.
+    /// The number of files in a batch, which is read in device order.
     pub batch: usize,
 }
 

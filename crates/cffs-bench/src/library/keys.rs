@@ -1,4 +1,4 @@
-//! Files of several owners, processes and minutes, in virtual time: what the keys of a policy are for.
+//! Files of several owners, processes and minutes, in virtual time: the use of the keys of policies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,13 +19,13 @@ use crate::workload::random::{LogNormal, Random};
 
 /// Properties that files can share: directory, owner, minute of creation, process.
 pub const COMMON: [&str; 4] = ["directory", "owner", "time", "process"];
-/// How many of each there are.
+/// The number of values of each property.
 pub const VALUES: u64 = 8;
-/// Files that are made between two epochs.
+/// The number of files that are created between two epochs.
 const EPOCH: u64 = 40;
 const SIZE_MAX: usize = 1 << 20;
 
-/// A file, by the values that it has of what is common.
+/// A file, with its values of these properties.
 #[derive(Clone, Copy)]
 struct Made {
     number: u64,
@@ -49,8 +49,8 @@ impl Clock for Hands {
 }
 
 impl LibraryPlan {
-    /// Makes files on a volume with this policy, looks where they lie, and reads cold those of one
-    /// directory, of one owner, of one minute, of one process.
+    /// Creates files on a volume with this policy, analyses their layout, and reads those of one directory,
+    /// one owner, one minute and one process from cold caches.
     pub fn keyed(&self, policy: Policy, files: u64) -> Result<(Layout, Vec<Phase>)> {
         let disk = self.disk_with(Peer::Cffs, policy)?;
         let made = self.make_keyed(&disk, files)?;

@@ -1,7 +1,7 @@
 //! The programs of a developer on a source tree, in virtual time: check out, compile, search, remove.
 //!
-//! The programs of the thesis's table 4.3 as the disk sees them: the calls alone, without what the
-//! programs compute between them.
+//! The programs of the thesis's table 4.3 as the disk sees them: only their calls, without the computation
+//! between them.
 
 use anyhow::{Context, Result};
 use cffs::format::inode::FileType;
@@ -22,14 +22,14 @@ const HEADERS: u64 = 8;
 const SIZE_MAX: usize = 2 << 20;
 const TOP: &str = "src";
 
-/// A file of the tree, by the names of the directories on the way.
+/// A file of the tree, with the names of its ancestors.
 struct SourceFile {
     path: Vec<String>,
     name: String,
     size: u64,
 }
 
-/// How large the object of a source is.
+/// The size of a source's object file.
 fn object_bytes(source: &SourceFile) -> u64 {
     (source.size * 2).min(SIZE_MAX as u64)
 }
@@ -80,7 +80,7 @@ impl LibraryPlan {
         Ok(phases)
     }
 
-    /// A tree in which a new directory, somewhere, comes after every few files.
+    /// A tree in which a new directory is created, somewhere, after every few files.
     fn sources(&self, files: u64) -> Vec<SourceFile> {
         let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
         let mut directories = vec![vec![TOP.to_owned()]];
@@ -97,7 +97,8 @@ impl LibraryPlan {
     }
 }
 
-/// Walks down to a directory, making what is missing if `make_missing`; the caller gives back the reference.
+/// Looks up a directory by its path, creating missing directories if `make_missing`; the caller must release
+/// the reference.
 fn descend(volume: &Volume, path: &[String], make_missing: bool) -> Result<InodeNo> {
     let mut dir = volume.lookup(InodeNo::ROOT, path[0].as_bytes())?.ino;
     for name in &path[1..] {

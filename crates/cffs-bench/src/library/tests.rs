@@ -1,4 +1,4 @@
-//! Exact runs: repeatable, complete, and with a technique's effect where it should be.
+//! Exact runs: repeatable, complete, and with the expected effects of the techniques.
 
 use super::trees::Tree;
 use super::*;
@@ -25,7 +25,7 @@ fn requests(phases: &[Phase], name: &str) -> u64 {
 }
 
 #[test]
-fn two_runs_are_the_same_run() {
+fn repeated_runs_give_the_same_figures() {
     let once = plan(300).small_file(Peer::Cffs, 300, 1024).unwrap();
     let twice = plan(300).small_file(Peer::Cffs, 300, 1024).unwrap();
     assert_eq!(once, twice);
@@ -33,7 +33,7 @@ fn two_runs_are_the_same_run() {
 }
 
 #[test]
-fn co_location_saves_the_requests_that_the_papers_say() {
+fn co_location_saves_as_many_requests_as_the_papers_report() {
     let ours = plan(2000).small_file(Peer::Cffs, 2000, 1024).unwrap();
     let plain = plan(2000).small_file(Peer::CffsPlain, 2000, 1024).unwrap();
     // USENIX'97 4.2.
@@ -85,7 +85,7 @@ fn a_fresh_tree_is_read_in_sweeps() {
     assert!(requests[2] < 0.04, "scan: {requests:?}");
 }
 
-/// As a mount does it: prefetched requests are as long as the disk takes.
+/// As on a mount: prefetched requests are as long as the disk accepts.
 #[test]
 fn a_fresh_tree_is_prefetched_in_long_requests() {
     let tree = Tree::Fresh { files: 8_000 };
@@ -95,8 +95,8 @@ fn a_fresh_tree_is_prefetched_in_long_requests() {
     assert!(requests * 50 <= 8_000, "{requests} requests");
 }
 
-/// Names of an aged tree lie densely: what find(1) reads is hardly more than they take. And it does not go
-/// to many places for the first few directories, and there again for the others.
+/// Names of an aged tree are stored densely: find(1) reads little more than their size. It does not seek to
+/// many places for the first few directories, and again for the others.
 #[test]
 fn names_of_an_aged_tree_take_few_bytes() {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 512 << 20, ..plan(1) };
@@ -144,20 +144,20 @@ fn names_are_walked_in_few_seeks() {
 fn files_made_durable_together_go_to_one_place() {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 2 << 30, ..plan(1) };
     let together = plan.durable(Peer::Cffs, 400, 4096, 8).unwrap().device.unwrap();
-    // Of eight files: the contents in one request, the eight directories, now and then a directory's
-    // next sectors; a flush between contents and names, and one after.
+    // For eight files: the contents in one request, the eight directories, and sometimes a directory's next
+    // sectors; a flush between contents and names, and one after them.
     assert!(together.writes <= 50 * 11, "{together:?}");
     assert!(together.flushes <= 50 * 2 + 1, "{together:?}");
     assert!(together.busy_ns <= 400 * 2_000_000, "{together:?}");
     let alone = plan.durable(Peer::Cffs, 50, 4096, 1).unwrap().device.unwrap();
     assert!(together.busy_ns < alone.busy_ns * 3 / 2, "{together:?} for eight at once, {alone:?}");
     let tiny = plan.durable(Peer::Cffs, 50, 200, 1).unwrap().device.unwrap();
-    // One that lies in its sector is one request, and one turn of the disk.
+    // A file that fits into its sector takes one request, and one rotation of the disk.
     assert!(tiny.writes <= 60 && tiny.busy_ns <= 50 * 9_000_000, "{tiny:?}");
 }
 
-/// Prints what the device does while files are read in order; returns that, and the part of its time
-/// in which contents move.
+/// Prints the counters of the device while files are read in order; returns them, and the share of its time
+/// for transferring contents.
 fn read_in_order(profile: Profile, volume: u64, (files, size): (u64, usize)) -> (Phase, f64) {
     let plan = LibraryPlan { profile, size: volume, large_bytes: size as u64, ..plan(1) };
     let phases = match files {
@@ -205,7 +205,7 @@ fn cold_reads_come_near_to_what_the_device_streams() {
     least(Profile::AtlasIi, GIB / 2, (1, 64 << 20), 0.99);
 }
 
-/// Seconds of the disk for each file that is made durable, without a journal and with one.
+/// The disk's seconds per file that is made durable, without a journal and with one.
 fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) -> [f64; 2] {
     [0, 32 << 20].map(|journal_bytes| {
         let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };
@@ -218,7 +218,8 @@ fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) 
 #[test]
 fn a_journal_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
-        // A tiny file lies in its directory's sector, and is one request and one flush without a journal.
+        // A tiny file fits into its directory's sector, and takes one request and one flush without a
+        // journal.
         for (files, size, directories, gain) in
             [(100, 4096, 1, 15.0), (100, 200, 1, 8.0), (400, 4096, 8, 5.0)]
         {
@@ -230,7 +231,7 @@ fn a_journal_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     }
 }
 
-/// A stream goes past the journal. What is left is that its last epoch is a record, which lies elsewhere.
+/// A stream bypasses the journal, except for a record of its last epoch, which is at another place.
 #[test]
 fn a_journal_costs_a_stream_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -249,8 +250,7 @@ fn a_journal_costs_a_stream_a_turn_of_the_disk() {
     }
 }
 
-/// A crash with a journal as long as `mkfs` makes it, and nearly as much in it as may wait there: what the
-/// next opening takes of the disk's time.
+/// The disk's time for an opening after a crash with a journal of the default size that is nearly full.
 #[test]
 fn recovery_from_a_full_journal_takes_less_than_a_second() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -285,9 +285,9 @@ fn recovery_from_a_full_journal_takes_less_than_a_second() {
     }
 }
 
-/// Makes files of 4 KiB durable, one in each directory at a time, by a host that pauses for `host` in
-/// between, while the journal is drained repeatedly. Returns the drains' part of the busy time, and the bytes
-/// written per file.
+/// Makes files of 4 KiB durable, one in each directory at a time, with pauses of `host` between them, while
+/// the journal is drained repeatedly. Returns the drains' share of the busy time, and the bytes written per
+/// file.
 fn destaging(profile: Profile, journal_bytes: u64, directories: usize, host: Nanos) -> (f64, f64) {
     const FILES: usize = 12_000;
     let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };

@@ -11,8 +11,8 @@ use crate::workload::contents::Contents;
 use crate::workload::random::Random;
 use crate::workload::servers::Kind;
 
-/// Bytes that each call of the micro-benchmark reads or writes: a file that fits into an inode of
-/// 256 bytes.
+/// Bytes that each call of the micro-benchmark reads or writes: the contents of a file that fits into an
+/// inode of 256 bytes.
 pub const TINY: usize = 128;
 /// Size of a file that has grown out of its inode, in bytes.
 pub const GROWN: usize = 4096;
@@ -87,7 +87,7 @@ impl LibraryPlan {
                 .iter()
                 .map(|(_, name)| make(volume, dir, name, NewKind::Regular))
                 .collect::<Result<_>>()?;
-            // All are open at once, and each gets its half by turns.
+            // All files are open at once, and get their halves in turn.
             for half in 0..2 {
                 for (i, file) in (0..).zip(&open) {
                     let offset = half * SIZE / 2;

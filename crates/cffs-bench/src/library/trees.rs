@@ -20,7 +20,7 @@ use crate::workload::Phase;
 use crate::workload::contents::Contents;
 use crate::workload::random::{LogNormal, Random};
 
-/// Bytes that a file is read with at a time, as the kernel reads ahead.
+/// The size of one read of a file in bytes, like the kernel's read-ahead.
 pub(crate) const READ: usize = 256 << 10;
 /// Operations between two syncs while aging.
 const SYNC_EVERY: u64 = 1000;
@@ -33,21 +33,21 @@ pub enum Tree {
     Fresh { files: u64 },
     /// Filled to a fraction of the volume, then churned.
     Aged {
-        /// How full the volume is kept.
+        /// The fraction of the volume that stays in use.
         full: f64,
-        /// Creates and deletes once it is that full.
+        /// The number of creates and deletes at that utilization.
         operations: u64,
     },
 }
 
 impl LibraryPlan {
-    /// Makes a tree of this many directories and walks it cold: names, attributes, contents.
+    /// Creates a tree of this many directories and walks it with cold caches: names, attributes, contents.
     pub fn walks(&self, peer: Peer, tree: Tree, directories: u64) -> Result<Vec<Phase>> {
         self.walks_with(peer, tree, directories, 0)
     }
 
-    /// The same with `threads` threads that read ahead. Their reads reach the disk in an order
-    /// that cannot be predicted, so figures differ a little from run to run.
+    /// The same with `threads` threads that read ahead. Their reads reach the disk in an unpredictable order,
+    /// so figures differ slightly between runs.
     pub fn walks_with(
         &self,
         peer: Peer,
@@ -59,14 +59,15 @@ impl LibraryPlan {
         walk_cold(&disk, files, threads)
     }
 
-    /// A volume with a tree, and how many files that has.
+    /// A volume with a tree, and the number of its files.
     pub(crate) fn grown(&self, peer: Peer, tree: Tree, directories: u64) -> Result<(Disk, u64)> {
         let disk = self.disk(peer)?;
         let files = self.grow(&disk, tree, directories)?;
         Ok((disk, files))
     }
 
-    /// Makes a tree and reads all of its files cold: those of up to `limit` bytes, and then the others.
+    /// Creates a tree and reads all of its files with cold caches: those of up to `limit` bytes, then the
+    /// others.
     pub(crate) fn by_size(
         &self,
         peer: Peer,
@@ -127,7 +128,7 @@ impl LibraryPlan {
     }
 }
 
-/// Moves together what lies scattered, as `cffs regroup` does.
+/// Moves scattered files together, as `cffs regroup` does.
 pub(crate) fn regroup(disk: &Disk) -> Result<RegroupProgress> {
     let mut done = RegroupProgress::default();
     phase(disk, ("regroup", 0, 0), |volume| {
@@ -139,7 +140,7 @@ pub(crate) fn regroup(disk: &Disk) -> Result<RegroupProgress> {
     Ok(done)
 }
 
-/// Walks all of a volume cold: names, attributes, contents.
+/// Walks a whole volume with cold caches: names, attributes, contents.
 pub(crate) fn walk_cold(disk: &Disk, files: u64, threads: usize) -> Result<Vec<Phase>> {
     let mut phases = Vec::new();
     for (name, attributes, contents) in
@@ -220,14 +221,14 @@ impl Churner<'_> {
     }
 }
 
-/// Approximate space that a file takes of a volume: whole blocks, and an inode.
+/// The approximate space that a file takes on a volume: whole blocks, and an inode.
 fn footprint(size: u64) -> u64 {
     size.div_ceil(4096) * 4096 + 256
 }
 
-/// Walks everything below a directory in the order in which directories list their entries;
-/// returns the bytes that were read. Directories are listed with attributes, as the kernel asks for
-/// the first entries of each; so each entry comes with a reference.
+/// Walks everything below a directory in the order in which directories list their entries; returns the bytes
+/// read. Directories are listed with attributes, as the kernel requests for the first entries of each, so
+/// each entry comes with a reference.
 pub(crate) fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Result<u64> {
     let mut bytes = 0;
     let mut buffer = vec![0; READ];
@@ -282,7 +283,7 @@ pub(super) fn files_of(volume: &Volume, is_chosen: impl Fn(u64) -> bool) -> Resu
     Ok(chosen)
 }
 
-/// Reads a file to its end, and returns how long it is.
+/// Reads a whole file, and returns its length.
 pub(crate) fn read_all(volume: &Volume, file: InodeNo, buffer: &mut [u8]) -> Result<u64> {
     let mut offset = 0;
     loop {

@@ -1,6 +1,6 @@
-//! The calls of a client, as far as the workload needs them (RFC 1813, 3.3 and appendix I).
+//! The calls of a client that the workload needs (RFC 1813, 3.3 and appendix I).
 //!
-//! Answers of a server are not trusted: every decoder returns an error for input that makes no sense.
+//! Answers of a server are not trusted: every decoder returns an error for invalid input.
 
 use anyhow::{Context, Result, bail, ensure};
 use nfs_wire::nfs::{ATTRIBUTES_BYTES, HANDLE_BYTES_MAX, NAME_BYTES_MAX, Stability};
@@ -13,7 +13,7 @@ pub type Handle = Vec<u8>;
 /// The verifier that a server returns with WRITE and COMMIT; it changes when unstable writes were lost.
 pub type Verifier = [u8; 8];
 
-/// The most bytes of names, and of all results, in a reply to READDIRPLUS: what Linux's client asks for.
+/// The maximum bytes of names, and of all results, in a reply to READDIRPLUS, as requested by Linux's client.
 const LISTING_NAMES_BYTES: u32 = 8 << 10;
 const LISTING_BYTES: u32 = 32 << 10;
 /// The longest reply to READ.
@@ -81,7 +81,7 @@ pub fn remove(dir: &[u8], name: &str) -> Call {
     call(12, |w| dir_entry(w, dir, name))
 }
 
-/// READDIRPLUS, from where an earlier one ended.
+/// READDIRPLUS, from the end of an earlier one.
 pub fn list(dir: &[u8], from: &Position) -> Call {
     call(17, |w| {
         w.opaque(dir);
@@ -106,14 +106,14 @@ fn dir_entry(w: &mut Writer, dir: &[u8], name: &str) {
     w.opaque(name.as_bytes());
 }
 
-/// A mode, and nothing else.
+/// A mode, and no other attributes.
 fn attributes(w: &mut Writer, mode: u32) {
     w.optional(Some(mode), Writer::u32);
     // Owner, group, size and both times are left to the server.
     (0..5).for_each(|_| w.u32(0));
 }
 
-/// Where a listing goes on.
+/// The position at which a listing continues.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     cookie: u64,
@@ -125,7 +125,7 @@ pub struct Position {
 pub struct Listed {
     /// Names other than `.` and `..`, each with attributes and handle.
     pub names: u64,
-    /// Where the rest begins, if there is one.
+    /// The position of the rest, if there is one.
     pub next: Option<Position>,
 }
 
@@ -140,7 +140,7 @@ pub fn made(results: &[u8]) -> Result<Handle> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;
     let handle = r.optional(|r| r.opaque(HANDLE_BYTES_MAX))?;
-    handle.map(<[u8]>::to_vec).context("a file was made, and no handle came")
+    handle.map(<[u8]>::to_vec).context("a file was created, but no handle was returned")
 }
 
 pub fn contents(results: &[u8]) -> Result<&[u8]> {
@@ -151,7 +151,7 @@ pub fn contents(results: &[u8]) -> Result<&[u8]> {
     Ok(r.opaque(READ_BYTES_MAX)?)
 }
 
-/// How many bytes WRITE has taken, and the verifier.
+/// The number of bytes that WRITE has accepted, and the verifier.
 pub fn written(results: &[u8]) -> Result<(usize, Verifier)> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;
@@ -194,7 +194,7 @@ pub fn listed(results: &[u8]) -> Result<Listed> {
         }
     }
     let is_end = r.bool()?;
-    ensure!(is_end || entries > 0, "a listing does not get on");
+    ensure!(is_end || entries > 0, "a listing makes no progress");
     Ok(Listed { names, next: (!is_end).then_some(position) })
 }
 

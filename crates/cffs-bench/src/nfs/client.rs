@@ -1,8 +1,8 @@
-//! One connection to a server, with several calls under way.
+//! One connection to a server, with several calls in progress.
 //!
 //! Offers [`Client`]. One thread sends and receives: a call is sent when another one has been answered, and
-//! all calls that are ready are sent together, so that the client takes little of the processor that it
-//! shares with the server.
+//! all calls that are ready are sent together, so that the client uses little of the processor that it shares
+//! with the server.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -15,7 +15,7 @@ use nfs_wire::xdr::{Reader, Writer};
 
 use super::calls::Call;
 
-/// Calls under way at the same time.
+/// The number of calls in progress at the same time.
 pub const IN_FLIGHT: usize = 16;
 
 /// How long a reply may take.
@@ -25,7 +25,7 @@ const RPC_VERSION: u32 = 2;
 const AUTH_SYS: u32 = 1;
 const AUTH_BYTES_MAX: u32 = 400;
 
-/// A connection, as root.
+/// A connection that calls as root.
 pub struct Client {
     input: BufReader<TcpStream>,
     output: BufWriter<TcpStream>,
@@ -40,8 +40,7 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let output = BufWriter::with_capacity(256 << 10, stream.try_clone()?);
-        // Servers answer a number that they know with what they answered before, also over another
-        // connection.
+        // Servers answer a known number with their earlier answer, even on another connection.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let last_xid = since_1970.as_micros() as u32;
         Ok(Client { input: BufReader::with_capacity(256 << 10, stream), output, last_xid })
@@ -51,7 +50,7 @@ impl Client {
         let xid = self.send(call)?;
         let reply = self.receive()?;
         let (answered, results) = results(&reply)?;
-        ensure!(answered == xid, "the reply to another call came");
+        ensure!(answered == xid, "received the reply to another call");
         take(results)
     }
 
@@ -75,7 +74,7 @@ impl Client {
             }
             let reply = self.receive()?;
             let (xid, results) = results(&reply)?;
-            let job = under_way.remove(&xid).context("a reply came for which no call was made")?;
+            let job = under_way.remove(&xid).context("received a reply to no call")?;
             if let Some(job) = take(job, results)? {
                 under_way.insert(self.send(&call(&job))?, job);
             }

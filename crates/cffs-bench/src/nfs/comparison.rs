@@ -1,7 +1,7 @@
 //! The comparison: every server on every disk, several times.
 //!
-//! Servers take turns in each repetition, each on a new volume, so that whatever else the machine does meets
-//! all of them.
+//! Servers take turns in each repetition, each on a new volume, so that other load on the machine affects all
+//! of them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::workload::catalog::Scale;
 /// The servers and workloads of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// How large the load is.
+    /// The size of the load.
     pub scale: Scale,
     pub profiles: Vec<Profile>,
     pub repetitions: u32,
@@ -33,18 +33,18 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// Whatever went wrong first: a comparison that lacks a server shows nothing.
+    /// The first failure: a comparison without one of the servers is useless.
     pub fn run(&self, interrupt: &AtomicBool) -> Result<Report> {
         let mut cells = Vec::new();
         for repetition in 0..self.repetitions {
             for &profile in &self.profiles {
                 for contender in Contender::ALL {
-                    // What it makes durable takes no time there.
+                    // Making data durable takes no time there.
                     if contender == Contender::GaneshaDirsync && !profile.has_write_cache() {
                         continue;
                     }
                     if interrupt.load(Ordering::Relaxed) {
-                        bail!("interrupted; nothing is reported");
+                        bail!("interrupted; no report was written");
                     }
                     eprintln!(
                         "{}/{}: {contender} on {profile:?}",

@@ -5,8 +5,8 @@
 //!      └────► calls            (C-FFS by itself, nfs-ganesha over a mounted ext4)
 //! ```
 //!
-//! - [`calls`]: the calls that the workload makes, and what it takes from their replies;
-//! - [`client`]: one connection with several calls under way;
+//! - [`calls`]: the calls of the workload, and the decoding of their replies;
+//! - [`client`]: one connection with several calls in progress;
 //! - [`workload`]: the requests to a server, and the times of its answers;
 //! - [`server`]: the servers, each on a volume of its own;
 //! - [`comparison`]: all servers on all disks, several times;

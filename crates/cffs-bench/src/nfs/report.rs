@@ -20,7 +20,7 @@ use crate::workload::catalog::Scale;
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub profile: Profile,
-    /// Which phase of the run it was.
+    /// The position of the phase in the run.
     pub order: usize,
     pub contender: Contender,
     pub phase: Phase,
@@ -40,7 +40,7 @@ pub struct Row {
     pub flushes_per_operation: f64,
 }
 
-/// A figure that there is a goal for.
+/// A figure with a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
     /// The quantity that the bar limits.
@@ -64,7 +64,7 @@ impl Bar {
 pub struct Report {
     /// Full or quick.
     pub scale: Scale,
-    /// How often each server ran on each disk.
+    /// The number of runs of each server on each disk.
     pub repetitions: u32,
     pub machine: Machine,
     pub versions: Vec<String>,
@@ -74,9 +74,9 @@ pub struct Report {
     pub bars: Vec<Bar>,
 }
 
-/// Operations per second over those of nfs-ganesha.
+/// The goal of operations per second over those of nfs-ganesha.
 const GOAL: f64 = 1.5;
-/// Of a disk for each COMMIT of those under way.
+/// The maximum of a disk's flushes per COMMIT, with several in progress.
 const FLUSHES_PER_COMMIT_MAX: f64 = 3.0 / IN_FLIGHT as f64;
 
 impl Report {

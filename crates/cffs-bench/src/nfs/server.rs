@@ -24,22 +24,22 @@ use crate::peer;
 use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 
-/// Where servers listen; nfs-ganesha has MOUNT at a port of its own.
+/// The address of the servers; nfs-ganesha has MOUNT at a port of its own.
 const NFS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
 const MOUNT_OF_GANESHA: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
-/// How long a server may take to begin, and to end.
+/// How long a server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the volume.
 const VOLUME_BYTES: u64 = 1 << 30;
-/// Where Debian's package has what nfs-ganesha loads.
+/// The directory of nfs-ganesha's libraries in Debian's package.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A server and the file system below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Contender {
     Cffs,
-    /// nfs-ganesha over ext4, as they come.
+    /// nfs-ganesha over ext4, with the defaults of both.
     Ganesha,
     /// The same, where ext4 makes names durable before a system call returns.
     GaneshaDirsync,
@@ -98,7 +98,7 @@ impl Programs {
 
 /// A server on an emulated disk.
 ///
-/// The order of the fields matters: they are taken down from the top.
+/// The order of the fields matters: they are dropped from the top.
 pub struct Served {
     contender: Contender,
     programs: Programs,
@@ -142,7 +142,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Ends the server and takes everything apart.
+    /// Ends the server and removes everything.
     pub fn stop(mut self) -> Result<()> {
         self.set_free(true);
         self.end()
@@ -260,7 +260,7 @@ impl Served {
                 kill_process(pid, Signal::TERM).context("end the server")?;
             }
             let status = wait(&mut server)?;
-            // Some versions of nfs-ganesha fall over when they end; what they served is ext4's by then.
+            // Some versions of nfs-ganesha crash when they end; their data is in ext4 by then.
             if !status.success() && self.contender.is_cffs() {
                 let log = fs::read_to_string(self.log()).unwrap_or_default();
                 bail!("the server ended with {status}; its log: {}", log.trim());

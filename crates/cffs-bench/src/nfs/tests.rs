@@ -1,4 +1,4 @@
-//! The load on a server inside the process, and the conclusions that are drawn from runs.
+//! The load on a server inside the process, and the conclusions from runs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -119,7 +119,7 @@ fn a_reply_that_is_missing_or_cut_off_is_an_error() {
     for len in 0..whole.len() {
         assert!(calls::listed(&whole[..len]).is_err(), "cut to {len} bytes");
     }
-    // An entry as READDIR has it: with no attributes, and no handle.
+    // An entry as in READDIR: without attributes and handle.
     let mut bare = Writer::default();
     [0, 0, 0, 0, 1, 0, 7].into_iter().for_each(|number| bare.u32(number));
     bare.opaque(b"file");

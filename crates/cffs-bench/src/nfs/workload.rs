@@ -1,8 +1,8 @@
 //! The requests that a workload sends to a server, and the time that the answers take.
 //!
 //! Offers [`run`], which works on any [`Target`]. A server's answers are checked, so that none is fast by
-//! leaving something out: contents that are read are those that were written, a listing has every name with
-//! attributes and handle, and what a COMMIT covers was not lost since its WRITE.
+//! omitting something: contents that are read equal those that were written, a listing has every name with
+//! attributes and handle, and no data covered by a COMMIT was lost since its WRITE.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,18 @@ use crate::workload::random::Random;
 
 /// Bytes of a file.
 const FILE_BYTES: usize = 4096;
-/// Files in a directory, as source trees and mailboxes have them.
+/// The number of files in a directory, as in source trees and mailboxes.
 const FILES_PER_DIR: usize = 100;
 
 /// The phases, in their order.
 pub const CREATE: &str = "create";
 /// WRITE of 4 KiB to each of many files, and a COMMIT of each.
 pub const COMMIT: &str = "write, COMMIT";
-/// READ of whole files by a server that has just been started.
+/// READ of whole files from a server that has just been started.
 pub const READ_COLD: &str = "read, cold";
 /// The same again.
 pub const READ: &str = "read";
-/// READDIRPLUS by a server that has just been started.
+/// READDIRPLUS from a server that has just been started.
 pub const LIST_COLD: &str = "READDIRPLUS, cold";
 /// The same again and again.
 pub const LIST: &str = "READDIRPLUS";
@@ -52,18 +52,18 @@ pub trait Target {
     fn counters(&self) -> Counters;
 }
 
-/// How much is asked.
+/// The size of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The files of the tree that is written to, read and listed.
     pub files: usize,
-    /// The longest that a phase takes; what is under way then is still waited for.
+    /// The longest duration of a phase, not counting the wait for calls in progress.
     pub phase_time_max: Duration,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// Puts a load on a server and returns what it took. The phases are named by the constants above.
+/// Puts a load on a server and returns the costs of the phases, which are named by the constants above.
 pub fn run(target: &mut dyn Target, load: Load) -> Result<Vec<Phase>> {
     target.set_free(true);
     let tree = Tree::make(target, load)?;
@@ -82,7 +82,7 @@ pub fn run(target: &mut dyn Target, load: Load) -> Result<Vec<Phase>> {
     Ok(run.phases)
 }
 
-/// Directories and files that are there from the beginning.
+/// Directories and files that exist from the beginning.
 struct Tree {
     dirs: Vec<Handle>,
     files: Vec<Handle>,
@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// The handles of what these calls make.
+/// The handles of the files that these calls create.
 fn make_all(
     client: &mut Client,
     count: usize,
@@ -175,8 +175,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures what `work` does; it returns how many operations these were. It begins none after the moment
-    /// that it is given.
+    /// Measures `work`, which returns the number of its operations, and begins none after the given time.
     fn phase(
         &mut self,
         name: &str,
@@ -203,7 +202,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Creates files, and returns how many.
+    /// Creates files, and returns their number.
     fn create(&mut self) -> Result<usize> {
         let (count, mut created) = (self.load.files, 0);
         self.phase(CREATE, |client, tree, end| {
@@ -239,7 +238,7 @@ impl Run<'_> {
                 |i, results| {
                     ensure!(
                         calls::contents(results)? == contents(i),
-                        "file {i} has other contents than were written"
+                        "the contents of file {i} differ from those that were written"
                     );
                     reads += 1;
                     Ok(None)
@@ -249,7 +248,7 @@ impl Run<'_> {
         })
     }
 
-    /// Lists all directories `rounds` times; its operations are names.
+    /// Lists all directories `rounds` times; the operations of this phase are names.
     fn list(&mut self, phase: &str, rounds: u64) -> Result<()> {
         let count = self.load.files;
         self.phase(phase, |client, tree, end| {
@@ -267,7 +266,7 @@ impl Run<'_> {
                         return Ok(Some((i, dir, next, so_far)));
                     }
                     let there = FILES_PER_DIR.min(count - i * FILES_PER_DIR) as u64;
-                    ensure!(so_far == there, "{so_far} names were listed where {there} are");
+                    ensure!(so_far == there, "{so_far} names were listed of {there}");
                     Ok(None)
                 },
             )?;

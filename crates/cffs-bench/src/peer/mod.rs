@@ -33,7 +33,7 @@ pub enum Peer {
     CffsNoInline,
     /// C-FFS that places each file by itself.
     CffsNoGroups,
-    /// C-FFS with all of that off: the plain FFS that the papers compare with.
+    /// C-FFS with all of these switched off: the plain FFS that the papers compare with.
     CffsPlain,
     /// C-FFS that compresses the contents of neighbouring files together.
     CffsCompressed,
@@ -74,7 +74,7 @@ impl Peer {
         Peer::CffsJournalDevice,
     ];
 
-    /// Those that show what a journal gains.
+    /// Those that show the gain of a journal.
     pub const OF_THE_JOURNAL: [Peer; 6] = [
         Peer::Cffs,
         Peer::CffsNoJournal,
@@ -84,7 +84,7 @@ impl Peer {
         Peer::Btrfs,
     ];
 
-    /// Those that the bars of a device are about.
+    /// Those that have bars for a device.
     pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
         match profile {
             Profile::None => vec![Peer::Cffs, Peer::Ext4, Peer::Null, Peer::Library],
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Whether "the best peer" is chosen among these.
+    /// Whether this can be "the best peer".
     pub fn is_mainstream(self) -> bool {
         matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::BtrfsCompressed)
     }
@@ -151,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Makes the file system on a device, and its journal in the file `journal` if it is to lie apart.
+    /// Makes the file system on a device, and its journal in the file `journal` if it has a separate one.
     fn make(self, device: &Path, journal: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
@@ -183,7 +183,7 @@ impl Peer {
         run(command.arg(device))
     }
 
-    /// Mounts it. Returns the server if it is a child of ours: unmounting is over when it ends.
+    /// Mounts it. Returns the server if it is a child of this process: the unmount is complete when it ends.
     fn mount(
         self,
         device: &Path,
@@ -236,7 +236,7 @@ impl Peer {
         run(command.arg(at))
     }
 
-    /// Has the file system's own program check a device that is not mounted.
+    /// Checks an unmounted device with the file system's own program.
     pub fn check(self, device: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Ext4 => {
@@ -302,7 +302,7 @@ impl FromStr for Peer {
     fn from_str(name: &str) -> Result<Peer, String> {
         Peer::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
             let names: Vec<_> = Peer::ALL.iter().map(|p| p.name()).collect();
-            format!("unknown file system {name}; there are {}", names.join(", "))
+            format!("unknown file system {name}; the file systems are {}", names.join(", "))
         })
     }
 }
@@ -341,7 +341,7 @@ fn serve(command: &Command, at: &Path) -> Result<Child> {
     bail!("{command:?} does not serve")
 }
 
-/// Runs a program that should succeed; its complaint is part of the error if it does not.
+/// Runs a program that should succeed; otherwise the error contains its message.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
     if !output.status.success() {

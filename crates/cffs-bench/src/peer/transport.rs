@@ -19,10 +19,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Has the kernel offer it.
+    /// Enables it in the kernel.
     pub fn prepare(self) -> Result<()> {
         if self == Transport::Rings {
-            fuse_ring::switch_rings_on().context("switch io_uring for FUSE on")?;
+            fuse_ring::switch_rings_on().context("enable FUSE over io_uring")?;
         }
         Ok(())
     }

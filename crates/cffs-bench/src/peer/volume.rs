@@ -1,4 +1,4 @@
-//! One file system on one emulated disk, from making to taking apart.
+//! One file system on one emulated disk, from its creation to its removal.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ pub struct VolumeSpec {
     pub peer: Peer,
     /// The device below it.
     pub profile: Profile,
-    /// How the volume lies on the device.
+    /// The placement of the volume on the device.
     pub stroke: Stroke,
     pub size: u64,
-    /// Where backing files go; should be fast and large enough.
+    /// The directory for backing files; should be fast and large enough.
     pub scratch: PathBuf,
     pub cffs: PathBuf,
-    /// How requests reach it, if it is served over FUSE.
+    /// The transport of its requests, if it is served over FUSE.
     pub transport: Transport,
 }
 
 /// A mounted file system on an emulated disk.
 ///
-/// The order of the fields matters: they are taken down from the top.
+/// The order of the fields matters: they are dropped from the top.
 pub struct Volume {
     spec: VolumeSpec,
     cache_bytes: Option<u64>,
@@ -91,7 +91,7 @@ impl Volume {
         self.device.as_ref().context("a block device")?.request_kib()
     }
 
-    /// Unmounts and takes everything apart.
+    /// Unmounts and removes everything.
     pub fn dismantle(mut self) -> Result<()> {
         self.set_free(true);
         self.unmount()?;
@@ -99,7 +99,7 @@ impl Volume {
         self.disk.take().map_or(Ok(()), DiskServer::stop)
     }
 
-    /// Unmounts, has the file system checked by its own program, and mounts it again.
+    /// Unmounts the file system, checks it with its own program, and mounts it again.
     pub fn check(&mut self) -> Result<()> {
         self.unmount()?;
         let device = self.device.as_ref().context("a block device")?.path();
@@ -126,7 +126,7 @@ impl Volume {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Where a journal lies that has a device of its own.
+    /// The place of a journal on a separate device.
     fn journal(&self) -> PathBuf {
         self.places.path().join("journal")
     }
@@ -152,7 +152,7 @@ impl Volume {
     }
 }
 
-/// Whether a server of C-FFS was asked to make everything durable, by what it counts.
+/// Whether a server of C-FFS was asked to make everything durable, according to its counters.
 fn has_syncfs(stats: &Value) -> bool {
     stats["requests"]["syncfs"].as_u64().is_some_and(|count| count > 0)
 }
@@ -166,14 +166,14 @@ impl Site for Volume {
         let root = File::open(self.mount_point())?;
         rustix::fs::syncfs(&root).context("syncfs")?;
         if self.spec.peer.is_cffs() && !self.passes_syncfs {
-            // Then syncfs(2) writes back what the kernel holds, and nothing more.
+            // In this case, syncfs(2) only writes back the kernel's cache.
             run(Command::new(&self.spec.cffs).arg("sync").arg(self.mount_point()))?;
         }
         Ok(())
     }
 
     fn chill(&mut self) -> Result<()> {
-        // What lives in its server's memory would be gone with the mount.
+        // Data in the memory of its server would be lost with the mount.
         let stays = self.spec.peer == Peer::Null;
         if !stays {
             self.unmount()?;
@@ -209,7 +209,7 @@ impl Drop for Volume {
         self.set_free(true);
         if let Err(error) = self.unmount() {
             eprintln!("{} stays mounted: {error:#}", self.mount_point().display());
-            // Lazily, so that at least nothing new can begin there.
+            // Lazily, so that at least no new work can begin there.
             let _ = run(Command::new("umount").arg("-l").arg(self.mount_point()));
         }
     }

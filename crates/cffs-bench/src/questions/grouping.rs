@@ -1,4 +1,4 @@
-//! Whether small files lie together: after years of use, and on the file systems of today.
+//! Whether small files are stored together: after years of use, and on current file systems.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -66,10 +66,10 @@ fn scanned(disk: &Disk, files: u64, full: f64, name: String) -> Result<[String; 
     ])
 }
 
-/// The longest that a scan of a mounted volume may take; requests per file do not depend on it.
+/// The longest duration of a scan of a mounted volume; requests per file do not depend on it.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Trees on the file systems of today, on emulated disks.
+/// Trees on current file systems, on emulated disks.
 pub fn today(plan: &Plan) -> Result<Vec<Table>> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may mount");
@@ -98,7 +98,7 @@ pub fn today(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table.grouped()])
 }
 
-/// Scans a tree on a mounted volume. Returns also the share of files that begin where the one before ends.
+/// Scans a tree on a mounted volume. Also returns the share of files that begin where the previous file ends.
 fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Option<f64>)> {
     let mut volume = Volume::make(VolumeSpec {
         peer,

@@ -1,4 +1,4 @@
-//! Keys other than the directory by which files can lie together: hints, owners, minutes, processes.
+//! Keys other than the directory by which files can be stored together: hints, owners, minutes, processes.
 
 use anyhow::{Result, bail};
 use cffs::format::superblock::Policy;
@@ -9,7 +9,7 @@ use crate::library::documents::Made;
 use crate::peer::Peer;
 use crate::report::table::figure;
 
-/// Documents whose parts lie in many directories, with hints and without.
+/// Documents whose parts are in many directories, with hints and without.
 pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
     let header = [
         "made",
@@ -52,7 +52,7 @@ pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
 /// The policies of `cffs mkfs --policy` that have a key.
 const KEYS: [Policy; 4] = [Policy::Directory, Policy::Owner, Policy::Time, Policy::Process];
 
-/// Files of several owners, processes and minutes, by each of the keys.
+/// Files of several owners, processes and minutes, stored by each of the keys.
 pub fn policies(plan: &Plan) -> Result<Vec<Table>> {
     let header = [
         "policy",

@@ -5,14 +5,14 @@
 //! ```
 //!
 //! - [`bandwidth`]: the bandwidth of small files, of large files, and of grouping;
-//! - [`grouping`]: whether files lie together, after years of use and on other file systems;
-//! - [`keys`]: keys other than the directory by which files can lie together;
+//! - [`grouping`]: whether files are stored together, after years of use and on other file systems;
+//! - [`keys`]: keys other than the directory by which files can be stored together;
 //! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
 //! - [`sizes`]: sizes of files;
 //! - [`tiny`]: files that fit into an inode.
 //!
-//! Tables of the library on the disk in virtual time repeat exactly while the cache holds all that is read.
-//! `cffs-bench questions --check` compares these with the document.
+//! Tables of the library on the disk in virtual time repeat exactly as long as the cache holds everything
+//! that is read. `cffs-bench questions --check` compares these with the document.
 
 pub mod bandwidth;
 pub mod grouping;
@@ -37,7 +37,7 @@ use crate::report::table::markdown_table;
 use crate::workload::Phase;
 use crate::workload::catalog::Scale;
 
-/// How the questions are asked.
+/// The parameters of the questions.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The size of each experiment.
@@ -70,9 +70,9 @@ pub enum Question {
     Applications,
     /// Does grouping harm large files? Thesis, 5.3, question 8; table 4.1.
     LargeFileBandwidth,
-    /// Are hints of applications worth having? USENIX'97, 6.
+    /// Are hints of applications useful? USENIX'97, 6.
     Hints,
-    /// Which keys other than the directory are worth having? Thesis, 2.3 and 6.
+    /// Which keys other than the directory are useful? Thesis, 2.3 and 6.
     Keys,
     /// Are tiny files faster if inodes hold them? Extµ, 6.1, tables 1 and 2.
     TinyFiles,
@@ -158,7 +158,7 @@ impl fmt::Display for Table {
 }
 
 impl Plan {
-    /// Checks that the directories exist whose files are counted.
+    /// Checks that the directories to analyse exist.
     pub fn check(&self) -> Result<()> {
         for (option, directory) in self
             .trees

@@ -19,7 +19,7 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// between.
 const LATELY: usize = 16;
 
-/// Programs of every day, for a shell.
+/// Common programs, as shell commands.
 const PROGRAMS: [(&str, &str); 4] = [
     (
         "compile a C file",
@@ -59,7 +59,7 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
     let words: Vec<OsString> = ["sh", "-c", silenced.as_str()].map(OsString::from).into();
     let mut opened = Vec::new();
     let note = |path: &Path| -> io::Result<()> {
-        // A file that is gone by now, such as a temporary one, was hardly ever on a disk.
+        // A file that no longer exists, such as a temporary one, was rarely on a disk.
         if let Ok(metadata) = fs::metadata(path)
             && metadata.is_file()
         {
@@ -71,7 +71,7 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
     Ok(opened)
 }
 
-/// Of the files that a program opened, how many have neighbours that it opened, too.
+/// The number of files that a program opened whose neighbours it also opened.
 #[derive(Default)]
 struct Locality {
     small: u64,

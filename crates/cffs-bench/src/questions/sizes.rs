@@ -15,7 +15,7 @@ use crate::workload::random::{LogNormal, Random};
 /// A small file, by the measure of the first paper's figure 3.
 const SMALL_BYTES: u64 = 8 << 10;
 
-/// Sizes of files on this machine, and the time that a scan spends on small ones.
+/// Sizes of files on this machine, and the time that a scan spends on small files.
 pub fn matter(plan: &Plan) -> Result<Vec<Table>> {
     let sizes_of = |tree: &PathBuf| (format!("`{}`", tree.display()), sizes_below(tree));
     let mut sets: Vec<(String, Vec<u64>)> = plan.trees.iter().map(sizes_of).collect();
@@ -85,7 +85,7 @@ fn value_bytes(line: &str) -> Option<u64> {
     is_option.then_some(value.len() as u64)
 }
 
-/// The share of the files up to a size in the whole, where each counts by `weight`.
+/// The share of the files up to a size, weighted by `weight`.
 fn share(sizes: &[u64], limit: u64, weight: impl Fn(u64) -> u64) -> f64 {
     let of =
         |sizes: &mut dyn Iterator<Item = &u64>| sizes.map(|size| weight(*size)).sum::<u64>() as f64;

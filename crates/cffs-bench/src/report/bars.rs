@@ -1,4 +1,4 @@
-//! The bars: what C-FFS sets out to reach, each a figure within one run.
+//! The bars: the goals of C-FFS, each for a figure within one run.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ enum Figure {
     FilesPerSec,
     /// Flushes per file of C-FFS, at most.
     FlushesPerFile,
-    /// The part of the device's busy time for which C-FFS brings its journal home, at most.
+    /// The share of the device's busy time that C-FFS spends writing its journal to its places, at most.
     JournalHomeShare,
     /// The time of C-FFS over that without a journal, at most.
     OverNoJournal,
@@ -47,7 +47,7 @@ enum Figure {
     RequestsPerFile,
 }
 
-/// A bar: at least `goal` (at most, where a small figure is better) in a phase of a workload.
+/// A bar: at least `goal` (at most, if a small figure is better) in a phase of a workload.
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
@@ -87,7 +87,7 @@ const ON_7200_RPM: &[Bar] = &[
     Bar(W::Apps, "git status", OverBestPeer, 1.5),
     Bar(W::Apps, "build", OverBestPeer, 1.0),
     Bar(W::Apps, "rm -rf", OverBestPeer, 1.5),
-    // XFS and btrfs share the contents of a copy unless they are asked not to.
+    // XFS and btrfs share the contents of a copy by default.
     Bar(W::Apps, "copy", Over(Peer::Ext4), 2.0),
     Bar(W::Apps, "copy unshared", Over(Peer::Xfs), 0.8),
 ];
@@ -174,8 +174,8 @@ pub fn judge_compressed(profile: Profile, summary: &Summary) -> Vec<Verdict> {
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }
 
-/// The phases of the operations on warm caches, and what C-FFS with two clients is to reach of ext4 in
-/// the kernel, where there is a bar.
+/// The phases of the operations on warm caches, and the goal of C-FFS with two clients relative to ext4 in
+/// the kernel, if there is one.
 const IN_MEMORY: [(&str, Option<f64>); 5] = [
     ("create", Some(0.6)),
     ("create+write", Some(0.5)),
@@ -198,17 +198,17 @@ fn in_memory() -> Vec<Bar> {
     IN_MEMORY.into_iter().flat_map(bars).flatten().collect()
 }
 
-/// Of a server that does nothing, a bar over other file systems asks this much at most.
+/// A bar over other file systems requires at most this share of the rate of a server that does nothing.
 const OF_FUSE_LIMIT: f64 = 0.75;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The text of the goal.
     pub bar: String,
-    /// The goal, no more than a part of what FUSE allows.
+    /// The goal, limited to a share of what FUSE allows.
     pub goal: f64,
     pub measured: f64,
-    /// Whether that is good enough.
+    /// Whether the goal is met.
     pub met: bool,
     /// The value of a FUSE server that does nothing and has no device: an upper bound for all others.
     pub fuse_limit: Option<f64>,

@@ -1,4 +1,4 @@
-//! Where and how a comparison was made: without it, a figure means nothing.
+//! The circumstances of a comparison, without which its figures are meaningless.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -19,7 +19,7 @@ pub struct Environment {
     pub name: String,
     /// The emulated device.
     pub profile: Profile,
-    /// How volumes lie on it.
+    /// The placement of volumes on the device.
     pub stroke: Stroke,
     /// Full or quick.
     pub scale: Scale,
@@ -31,13 +31,13 @@ pub struct Environment {
     pub contents: String,
     /// The transport of FUSE requests, if there were any.
     pub transport: Option<Transport>,
-    /// Which threads run where.
+    /// The placement of threads on cores.
     pub placement: String,
     /// The versions of the measured programs.
     pub versions: Vec<(String, String)>,
 }
 
-/// The contents of files unless others were given.
+/// The default contents of files.
 const NOISE: &str = "Files contain noise: parts of one buffer that overlap, so that only files that are \
                      compressed together shrink.";
 
@@ -61,7 +61,7 @@ impl Environment {
         }
     }
 
-    /// No machine at all: C-FFS as a library on a disk in virtual time.
+    /// No machine: C-FFS as a library on a disk in virtual time.
     pub fn virtual_disk(plan: &LibraryPlan) -> Environment {
         let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
         Environment {
@@ -100,9 +100,9 @@ impl Environment {
     }
 }
 
-/// If others take more than this share of the processors' time, timings deserve a warning.
+/// If other programs use more than this share of the processors' time, the report has a warning.
 const TAKEN_MAX: f64 = 0.1;
-/// How long this program rests to see what others take.
+/// How long this program sleeps to measure the load of others.
 const REST: Duration = Duration::from_millis(500);
 
 /// The machine on which something was measured.
@@ -118,12 +118,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, now; takes half a second.
+    /// This machine, now; takes half a second.
     pub fn here() -> Machine {
         Machine::with(taken())
     }
 
-    /// This one, where others take this share of it.
+    /// This machine, with this load of other programs.
     fn with(taken: f64) -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let system = rustix::system::uname();
@@ -164,7 +164,7 @@ fn cpu_model() -> String {
     line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, v)| v.trim()).to_owned()
 }
 
-/// How idle virtual processors wait, which every call to a FUSE server feels.
+/// How idle virtual processors wait, which affects every call to a FUSE server.
 fn idle() -> String {
     let text = fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
     match text.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
@@ -179,8 +179,8 @@ fn memory_bytes() -> u64 {
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
-/// The share of the processors' time that is taken while this program rests: from 0 to 1. The kernel's
-/// average load is no measure of it, for it has this program's own threads of the last minute.
+/// The share of the processors' time that is used while this program sleeps: from 0 to 1. The kernel's load
+/// average is not suitable, since it includes this program's own threads of the last minute.
 fn taken() -> f64 {
     let before = processor_time();
     std::thread::sleep(REST);
@@ -195,7 +195,8 @@ fn processor_time() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|v| v.parse().ok()).collect();
-    // Those of guests are in the user's already. The fourth and fifth are idle, and idle for I/O.
+    // The user time already includes the time of guests. The fourth and fifth value are idle time and I/O
+    // wait.
     let ticks = &ticks[..ticks.len().min(8)];
     (ticks.iter().sum(), ticks.iter().skip(3).take(2).sum())
 }

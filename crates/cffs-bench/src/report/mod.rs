@@ -1,7 +1,7 @@
 //! Reports: medians, tables, bars and JSON. `docs/performance/README.md` explains the columns.
 //!
-//! Everything is pure except the writing of files. Losses are shown as plainly as wins: a ratio below one
-//! has the same place as one above it, and a run that failed is listed.
+//! Everything is pure except the writing of files. Losses are shown like wins: ratios below and above one are
+//! in the same column, and failed runs are listed.
 
 pub mod bars;
 pub mod environment;

@@ -26,7 +26,7 @@ pub struct Row {
     pub requests_per_file: Option<f64>,
     /// Flushes of the device per file.
     pub flushes_per_file: Option<f64>,
-    /// Instructions of the program per file, where they were counted.
+    /// Instructions of the program per file, if they were counted.
     pub instructions_per_file: Option<f64>,
     /// Seconds that the phase took.
     pub seconds: f64,
@@ -34,14 +34,14 @@ pub struct Row {
     pub busy_secs: Option<f64>,
     /// Of these, for each file.
     pub busy_secs_per_file: Option<f64>,
-    /// The part of that for which the journal was brought home, where there is one.
+    /// The share of that for writing the journal to its places, if there is one.
     pub journal_home_share: Option<f64>,
     /// Bytes that the device moved for each byte of contents.
     pub amplification: Option<f64>,
     /// Speed over that of the best of ext4, XFS and btrfs.
     pub ratio_to_best: Option<f64>,
-    /// Device time per file of the best of ext4, XFS and btrfs, over ours: the ratio that remains
-    /// when the processor costs nothing. It does not depend on what else the machine does.
+    /// Device time per file of the best of ext4, XFS and btrfs, over that of this file system: the ratio if
+    /// the processor cost nothing. It does not depend on other load of the machine.
     pub device_ratio_to_best: Option<f64>,
     /// Contents moved over what the device could have streamed.
     pub ratio_to_limit: Option<f64>,
@@ -80,7 +80,7 @@ fn best_of(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
         .max_by(f64::total_cmp)
 }
 
-/// Device seconds per file of the mainstream peer that needs least in a phase.
+/// Device seconds per file of the mainstream peer that needs the least in a phase.
 fn least_device_time(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
     rows.iter()
         .filter(|r| r.workload == workload && r.phase == phase && r.peer.is_mainstream())

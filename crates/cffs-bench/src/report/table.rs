@@ -171,7 +171,7 @@ fn cells(row: &Row, phase: &str) -> Vec<String> {
     ]
 }
 
-/// Three significant digits, or whole numbers where there are more.
+/// Three significant digits, or a whole number if that has more.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
@@ -182,7 +182,7 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
-/// A table for the documentation, of which the columns from `numbers` on are numbers.
+/// A table for the documentation; the columns from `numbers` on are numbers.
 pub(crate) fn markdown_table(
     header: &[&str],
     rows: impl Iterator<Item = Vec<String>>,

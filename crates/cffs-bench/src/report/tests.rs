@@ -108,7 +108,7 @@ fn a_bar_over_one_file_system_asks_no_more_of_fuse() {
 }
 
 #[test]
-fn few_requests_are_good() {
+fn few_requests_meet_a_bar_that_limits_them() {
     let cells = [
         (Workload::FreshTree, "scan", Peer::Cffs, &[1.0][..], 1),
         (Workload::AgedTree, "scan", Peer::Cffs, &[1.0], 16),

@@ -18,11 +18,11 @@ use crate::workload::hot::Hot;
 pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
 /// The phases of the report.
 pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];
-/// Has inodes enough for all phases in ext4, too.
+/// Large enough for the inodes of all phases in ext4.
 const VOLUME_BYTES: u64 = 4 << 30;
 
-/// Measures `clients` clients on each peer. A cost is that of `operations` by each client, so that it is
-/// linear where more clients together do no more than one.
+/// Measures `clients` clients on each peer. A cost is that of `operations` by each client, so it is linear if
+/// several clients together are no faster than one.
 pub fn measure(plan: &Plan, clients: u64, interrupt: &AtomicBool) -> Result<Vec<Sample>> {
     Transport::Rings.prepare()?;
     let mut samples = Vec::new();

@@ -1,8 +1,8 @@
 //! Names in one directory of the library, on a device in memory: create, look up in random order, list,
-//! remove, each from cold caches and until it is durable.
+//! remove, each from cold caches and including the sync.
 //!
-//! Each step is a function of its own, so that a profiler says how many instructions it takes where the
-//! processor does not count them.
+//! Each step is a function of its own, so that a profiler can count its instructions if the processor does
+//! not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::workload::random::Random;
 const DIRECTORY: &[u8] = b"names";
 
 type Disk = Arc<VirtualDisk<MemoryDevice>>;
-/// Does something with each name; the last argument is an order of them at random.
+/// A step that works on each name; the last argument is a random order of them.
 type Work = fn(&Volume, InodeNo, &[u64]) -> Result<()>;
 
 const STEPS: [(&str, Work); 4] =

@@ -10,7 +10,7 @@ use super::Part;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Time that passed.
+    /// Elapsed time.
     Seconds,
     /// Time of processors, in user space and in the kernel.
     CpuSeconds,
@@ -61,7 +61,7 @@ impl Measure {
         }
     }
 
-    /// Below this, constants hide how a cost grows.
+    /// Below this value, constant costs hide the growth.
     fn judged_from(self) -> f64 {
         match self {
             Measure::Seconds | Measure::CpuSeconds => 0.1,
@@ -87,9 +87,9 @@ impl Measure {
 pub struct Sample {
     pub part: Part,
     pub step: String,
-    /// How large: clients, names, files, or GiB.
+    /// The size: clients, names, files, or GiB.
     pub size: u64,
-    /// Operations of each client, where there are clients.
+    /// Operations of each client, if there are clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<u64>,
     pub costs: Costs,
@@ -107,14 +107,14 @@ pub type Costs = BTreeMap<Measure, f64>;
 /// How a cost grew from one size to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// The cost for each item, over that at the size before: 1 is linear.
+    /// The cost per item, relative to the previous size: 1 is linear growth.
     pub factor: f64,
     /// The bound of n log n growth, including the tolerance.
     pub bound: f64,
     pub verdict: Verdict,
 }
 
-/// Whether a cost grows as it may.
+/// Whether a cost grows within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -122,16 +122,16 @@ pub enum Verdict {
     Within,
     /// Faster than n log n.
     Faster,
-    /// Too little at the smaller size to say.
+    /// The cost at the smaller size is too small to judge.
     TooSmall,
 }
 
 impl Growth {
-    /// From `cost` at `size` to what both are in `next`.
+    /// The growth from `cost` at `size` to the cost and size in `next`.
     pub fn between(measure: Measure, (size, cost): (u64, f64), next: (u64, f64)) -> Growth {
         let (size, next_size) = (size as f64, next.0 as f64);
         let factor = (next.1 / cost) / (next_size / size);
-        // From a size of one, log n grows by any factor: then only the next size can show something.
+        // From a size of one, log n grows by any factor: only the next size can be judged.
         let bound = next_size.ln() / size.ln() * measure.tolerance();
         let verdict = if cost < measure.judged_from() {
             Verdict::TooSmall
@@ -157,8 +157,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Whether it says something of its own. Time that passes depends on what else the machine does, and
-    /// is judged where the processor's is not known.
+    /// Whether this curve is judged. Elapsed time depends on other load of the machine, and is judged only if
+    /// the processor time is not known.
     pub fn is_judged(&self) -> bool {
         self.measure != Measure::Seconds || self.part == Part::Clients
     }

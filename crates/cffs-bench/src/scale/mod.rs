@@ -1,12 +1,12 @@
 //! How costs grow: more clients, longer directories, larger trees, larger volumes.
 //!
-//! Each part does the same work at several sizes, and keeps what each step of it cost. [`growth`] has the
-//! verdict: nothing may grow faster than n log n. Programs are run as a user would run them, and counted
-//! from outside ([`program`]); a directory is that of the library, where instructions can be counted.
+//! Each part does the same work at several sizes, and records the costs of each step. [`growth`] judges them:
+//! no cost may grow faster than n log n. Programs are run as a user would run them, and measured from outside
+//! ([`program`]); the directory is measured in the library, where instructions can be counted.
 //!
 //! - [`growth`]: costs, and the arithmetic of their growth: pure;
-//! - [`program`]: what a program and a server have cost;
-//! - [`stream`]: the archive that a tree is made from;
+//! - [`program`]: the costs of a program and of a server;
+//! - [`stream`]: the archive from which a tree is extracted;
 //! - [`clients`], [`directory`], [`tree`], [`volume`]: the parts;
 //! - [`report`]: the document.
 
@@ -97,11 +97,11 @@ pub struct Plan {
     pub sizes: Sizes,
     /// Operations of each kind, over all clients.
     pub operations: u64,
-    /// Small files that are made on a mounted volume and before a crash.
+    /// The number of small files that are created on a mounted volume and before a crash.
     pub small_files: u64,
-    /// Where images go.
+    /// The directory for images.
     pub scratch: PathBuf,
-    /// Where the disks of the clients' volumes go: should be a tmpfs.
+    /// The directory for the disks of the clients' volumes; should be a tmpfs.
     pub memory: PathBuf,
     pub cffs: PathBuf,
 }
@@ -115,7 +115,7 @@ pub struct Measured {
 }
 
 impl Plan {
-    /// Runs everything, or as much as there is time for until `interrupt` is set.
+    /// Runs everything, or until `interrupt` is set.
     pub fn run(&self, interrupt: &AtomicBool) -> Measured {
         let mut measured = Measured::default();
         let mut take = |what: String, samples: Result<Vec<Sample>>| match samples {
@@ -147,7 +147,7 @@ impl Plan {
     }
 }
 
-/// Prints what is under way.
+/// Prints the current step.
 fn announce(what: &str) {
     eprintln!("scale: {what}");
 }

@@ -14,13 +14,13 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::growth::{Costs, Measure};
 use crate::peer::run;
 
-/// The longest between two looks at a program's memory, what it takes after the last of which is missed.
+/// The longest interval between two samples of a program's memory; growth after the last one is missed.
 const LOOK_MAX: Duration = Duration::from_millis(20);
 const LOOK_MIN: Duration = Duration::from_micros(200);
-/// The longest that a mount may take.
+/// The longest duration of a mount.
 const MOUNT_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// Runs a program that should succeed, and counts what it cost. `feed` writes its standard input.
+/// Runs a program that should succeed, and returns its costs. `feed` writes its standard input.
 pub fn measure(
     command: &mut Command,
     feed: impl FnOnce(ChildStdin) -> Result<()> + Send,
@@ -41,11 +41,11 @@ pub fn measure(
         let printed = scope.spawn(move || read_all(&mut stdout));
         let complaint = scope.spawn(move || read_all(&mut stderr));
         let costs = watch(&child, started);
-        // Only now may it be gone: until here, the kernel kept its figures.
+        // Only now may the process be reaped: until then, the kernel keeps its figures.
         let status = child.wait().context("wait for the program")?;
         let (fed, printed, complaint) = (joined(feeder), joined(printed)?, joined(complaint)?);
         if !status.success() {
-            // A complaint for each of a million files says no more than the last.
+            // Messages for a million files say no more than the last one.
             let last = complaint.trim().lines().last().unwrap_or_default();
             bail!("{command:?} ended with {status}: {last}");
         }
@@ -54,7 +54,7 @@ pub fn measure(
     })
 }
 
-/// Waits until a program has ended and returns what it cost, without having it vanish.
+/// Waits until a program has ended and returns its costs, without reaping it.
 fn watch(child: &Child, started: Instant) -> Result<Costs> {
     let pid = Pid::from_child(child);
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -102,7 +102,8 @@ fn field(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
-/// `utime` and `stime`, the 14th and 15th field; the second is a name in brackets that may have blanks.
+/// `utime` and `stime`, the 14th and 15th field; the second field is a name in parentheses that may contain
+/// blanks.
 pub(super) fn cpu_seconds(stat: &str) -> Option<f64> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_name.split_whitespace().skip(11);
@@ -123,7 +124,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts an image and returns with what it cost until it answered.
+    /// Mounts an image; returns the mount and the costs until it answered.
     pub fn new(cffs: &Path, image: &Path, point: &Path) -> Result<(Mount, Costs)> {
         fs::create_dir_all(point).with_context(|| format!("make {}", point.display()))?;
         let before = fs::metadata(point)?.dev();
@@ -159,7 +160,7 @@ impl Mount {
         &self.point
     }
 
-    /// Does something and returns what it cost the server, and how long it took.
+    /// Does some work, and returns its costs for the server and its duration.
     pub fn measure(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Costs> {
         let (started, before) = (Instant::now(), self.so_far()?);
         work(&self.point)?;
@@ -186,7 +187,7 @@ impl Mount {
         if child.success() { Ok(()) } else { bail!("the server ended with {child}") }
     }
 
-    /// Kills the server, and takes away what is left of the mount.
+    /// Kills the server, and removes the rest of the mount.
     pub fn crash(mut self) -> Result<()> {
         let mut child = self.child.take().context("a server")?;
         child.kill().context("kill the server")?;

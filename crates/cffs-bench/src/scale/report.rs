@@ -83,7 +83,7 @@ impl Report {
         out
     }
 
-    /// The steps that grow too fast, which a reader looks for first.
+    /// The steps that grow too fast, which are most important to readers.
     fn verdicts(&self, out: &mut String) {
         let faster: Vec<_> = self.judged().filter(|c| c.verdict() == Verdict::Faster).collect();
         let judged = self.judged().filter(|c| c.verdict() != Verdict::TooSmall).count();

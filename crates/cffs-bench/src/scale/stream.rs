@@ -1,4 +1,4 @@
-//! A tree as an archive that is made while it is read: a million files take no space before they are in
+//! A tree as an archive that is generated while it is read: a million files take no space before they are in
 //! the volume.
 
 use std::io::Write;
@@ -11,7 +11,7 @@ pub const FILES_PER_DIRECTORY: u64 = 1000;
 /// Bytes of a file.
 pub const FILE_BYTES: usize = 1024;
 
-/// Where a file of the tree is, below its top.
+/// The path of a file in the tree.
 pub fn path(file: u64) -> String {
     format!("{}/f{file:08}", directory(file / FILES_PER_DIRECTORY))
 }
@@ -21,7 +21,7 @@ pub fn directory(number: u64) -> String {
     format!("d{number:06}")
 }
 
-/// How many directories a tree has.
+/// The number of directories of a tree.
 pub fn directories(files: u64) -> u64 {
     files.div_ceil(FILES_PER_DIRECTORY)
 }

@@ -86,7 +86,7 @@ fn a_program_is_counted_and_its_complaint_is_kept() {
     let feed = |mut stdin: std::process::ChildStdin| Ok(stdin.write_all(&[7; 300_000])?);
     let (costs, printed) = measure(&mut program, feed).unwrap();
     assert_eq!(printed.len(), 100_000);
-    // What its own children did counts as well: head(1) and cat(1) read and write.
+    // The costs of its children count as well: head(1) and cat(1) read and write.
     assert!(costs[&Measure::MovedBytes] >= 400_000.0, "{costs:?}");
     assert!(costs[&Measure::CpuSeconds] > 0.0 && costs[&Measure::Reads] >= 5.0, "{costs:?}");
     assert!(costs[&Measure::PeakBytes] > 100_000.0, "{costs:?}");

@@ -1,4 +1,4 @@
-//! Files in a tree, 1000 in a directory, from an empty image to one that a crash has left.
+//! Files in a tree, 1000 per directory: from an empty image to recovery after a crash.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use super::growth::{Costs, Measure, Sample};
 use super::program::{self, Mount};
 use super::{Part, Plan, announce, stream};
 
-/// An upper estimate of the space that a file takes of an image, metadata included.
+/// An upper estimate of the space that a file takes in an image, including metadata.
 const BYTES_PER_FILE: u64 = 1500;
 /// The smallest volume.
 const VOLUME_BYTES_MIN: u64 = 1 << 30;
@@ -49,7 +49,7 @@ pub fn measure(plan: &Plan, files: u64) -> Result<Vec<Sample>> {
         mount.sync()
     });
     add(&format!("create {} files", plan.small_files), changed?);
-    // These the server may have begun to write when it dies.
+    // The server may have begun to write these changes when it is killed.
     change(mount.point(), files, plan.small_files, "second")?;
     mount.crash()?;
     add("recovery (fsck -p)", check(&plan.cffs, &image, &["-p"])?);
@@ -63,7 +63,7 @@ pub(super) fn make(cffs: &Path, image: &Path, bytes: u64) -> Result<Costs> {
     Ok(program::measure(&mut mkfs, |_| Ok(()))?.0)
 }
 
-/// Puts a tree into an image.
+/// Extracts a tree into an image.
 pub(super) fn extract(cffs: &Path, image: &Path, files: u64) -> Result<Costs> {
     let mut tar = Command::new(cffs);
     tar.args(["tar", "--extract"]).arg(image);
@@ -78,7 +78,7 @@ pub(super) fn check(cffs: &Path, image: &Path, arguments: &[&str]) -> Result<Cos
     Ok(program::measure(&mut fsck, |_| Ok(()))?.0)
 }
 
-/// Lists a tree by find(1), which has to find all of it.
+/// Lists a tree by find(1), which must find all of it.
 fn find(top: &Path, files: u64) -> Result<()> {
     let mut find = Command::new("find");
     let output = find.arg(top).args(["-type", "f", "-printf", "."]).stdin(Stdio::null()).output();
@@ -90,7 +90,7 @@ fn find(top: &Path, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes new files in a few directories that lie at equal distances in the tree.
+/// Creates files in a few directories at equal distances in the tree.
 fn change(top: &Path, files: u64, count: u64, name: &str) -> Result<()> {
     let directories = stream::directories(files).min(CHANGED_DIRECTORIES);
     let distance = stream::directories(files) / directories;

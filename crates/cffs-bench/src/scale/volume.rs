@@ -1,4 +1,4 @@
-//! Volumes of several sizes, 60% of each in use: by large files that are allocated and by small ones.
+//! Volumes of several sizes, 60% of each in use: by preallocated large files and by small files.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::{Part, Plan, announce};
 /// Large files, of this share of the volume each.
 const LARGE_FILES: u64 = 12;
 const LARGE_SHARE: u64 = 20;
-/// How often the volume is asked for its free space.
+/// The number of queries of the volume's free space.
 const STATFS_CALLS: u64 = 1000;
 
 /// Measures a volume of `gib` GiB, in a sparse image that is removed afterwards.
@@ -82,7 +82,7 @@ fn create(top: &Path, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// Every tenth, so that a crash finds something under way.
+/// Removes every tenth file, so that a crash interrupts changes.
 fn remove_some(top: &Path, files: u64) -> Result<()> {
     (0..files).step_by(10).try_for_each(|file| {
         let path = top.join("new").join(stream::path(file));

@@ -3,10 +3,8 @@
 //! One command per line, one line of answer:
 //!
 //! ```text
-//!   counters        {"reads":123,…}
-//!   profile NAME    ok          changes the device; counting continues
-//!   profile         hdd7200
-//!   cut SEED        {"unsynced_writes":7,…}   loses some of what was not flushed, if volatile
+//! counters    {"reads":123,…} profile NAME  ok     changes the device; counting continues profile
+//! hdd7200 cut SEED    {"unsynced_writes":7,…}  loses some unflushed writes, if volatile
 //! ```
 
 use std::io::{BufRead, BufReader, Write};
@@ -28,14 +26,14 @@ pub fn listen(path: &Path, pacer: Arc<Pacer>, media: Arc<Media>) -> Result<()> {
     std::thread::Builder::new().name("control".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
             let (pacer, media) = (pacer.clone(), media.clone());
-            // A client that goes away ends its own conversation only.
+            // A client that disconnects ends only its own connection.
             std::thread::spawn(move || converse(&stream, &pacer, &media));
         }
     })?;
     Ok(())
 }
 
-/// Asks a served disk something and returns its answer.
+/// Sends a command to a served disk and returns its answer.
 pub fn ask(path: &Path, command: &str) -> Result<String> {
     let mut stream =
         UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
@@ -73,6 +71,6 @@ pub fn answer(line: &str, pacer: &Pacer, media: &Media) -> String {
             },
             Err(error) => format!("error: the seed {seed}: {error}"),
         },
-        _ => String::from("error: say `counters`, `profile [NAME]` or `cut SEED`"),
+        _ => String::from("error: the commands are `counters`, `profile [NAME]` and `cut SEED`"),
     }
 }

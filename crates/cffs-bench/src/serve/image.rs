@@ -1,9 +1,9 @@
 //! A FUSE file system with one file, `disk`, whose reads and writes take an emulated disk's time.
 //!
-//! Requests reach this server as the block layer of the kernel cut them: the file is opened for direct
-//! I/O with parallel writes, so that nothing is cached, merged or serialized on the way from a loop
-//! device. Data are copied while the emulated disk has the request, as a disk moves them after it has
-//! the command. If they were copied before, a short request could overtake a long one.
+//! Requests reach this server as the kernel's block layer split them: the file is opened for direct I/O with
+//! parallel writes, so that nothing is cached, merged or serialized on the way from a loop device. Data is
+//! copied while the emulated disk has the request, as a disk transfers it after the command. If it were
+//! copied before, a short request could overtake a long one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Handler for Image {
         Ok(AttrReply { attr: self.attr(node)?, ttl: TTL })
     }
 
-    /// The disk keeps its size; times and the like do not matter.
+    /// The disk keeps its size; times and other attributes are ignored.
     fn setattr(&self, _: &Context<'_>, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
         if set.size.is_some_and(|size| size != self.pacer.size()) {
             return Err(Errno::PERM);

@@ -1,8 +1,8 @@
-//! The bytes of an emulated disk, and what a power cut loses of them.
+//! The bytes of an emulated disk, and their loss in a power cut.
 //!
-//! They lie in a backing file. Media that are volatile remember each write until the next flush,
-//! with what was there before, so that [`Media::cut_power`] can leave any part of them undone:
-//! flushed writes survive, and of the others any sectors may, in any order of writing.
+//! The bytes are in a backing file. Volatile media remember each write until the next flush, with the
+//! overwritten bytes, so that [`Media::cut_power`] can undo any part of them: flushed writes survive, and any
+//! sectors of the others may survive, in any order of writing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -57,7 +57,7 @@ pub struct Media {
 }
 
 impl Media {
-    /// `size` bytes in the file at `path`, which is made or resized.
+    /// `size` bytes in the file at `path`, which is created or resized.
     pub fn open(path: &Path, size: u64) -> Result<Media> {
         let backing = OpenOptions::new()
             .read(true)
@@ -70,7 +70,7 @@ impl Media {
         Ok(Media { backing, size, unsynced: None })
     }
 
-    /// The same, with a power that can be cut.
+    /// The same media, whose power can be cut.
     pub fn volatile(self) -> Media {
         Media { unsynced: Some(Mutex::default()), ..self }
     }
@@ -112,11 +112,11 @@ impl Media {
         lose(&writes, seed, &self.backing)
     }
 
-    /// Writes into the file `copy` what the disk would hold after a power cut at this moment. The disk itself
-    /// goes on, so that many moments of one run can be tried.
+    /// Writes to the file `copy` the bytes of the disk after a power cut at this moment. The disk itself
+    /// continues, so that many moments of one run can be tested.
     pub fn copy_after_cut(&self, seed: u64, copy: &Path) -> Result<PowerCut> {
         let unsynced = self.unsynced.as_ref().context("the disk is not volatile")?;
-        // Locked, so that no write comes between.
+        // Locked, so that no write happens meanwhile.
         let writes = unsynced.lock();
         let copy = OpenOptions::new().write(true).create(true).truncate(true).open(copy)?;
         copy.set_len(self.size)?;
@@ -125,7 +125,7 @@ impl Media {
     }
 }
 
-/// Copies what one file has and leaves out its holes.
+/// Copies a file without its holes.
 fn copy_data(from: &File, to: &File) -> Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
@@ -142,7 +142,7 @@ fn copy_data(from: &File, to: &File) -> Result<()> {
     Ok(())
 }
 
-/// Undoes in a file what `seed` chooses of these writes.
+/// Undoes those of these writes that `seed` selects.
 fn lose(writes: &[Unsynced], seed: u64, file: &File) -> Result<PowerCut> {
     for write in writes.iter().rev() {
         file.write_all_at(&write.before, write.offset)?;

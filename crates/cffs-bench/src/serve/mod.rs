@@ -1,11 +1,11 @@
 //! The emulated disk for programs and for the kernel.
 //!
-//! Stands on [`crate::disk`] for what happens and when; adds real time, data, and the ways in.
+//! Uses [`crate::disk`] for the timing of requests; adds real time, data, and interfaces.
 //!
 //! - [`pacer`]: sleeps until the model says that a request is done;
-//! - [`media`]: the bytes, and what a power cut loses of them;
+//! - [`media`]: the bytes, and their loss in a power cut;
 //! - [`image`]: a FUSE file system of one file over both;
-//! - [`pages`]: how long requests may be on their way there;
+//! - [`pages`]: the longest request that reaches it;
 //! - [`server`]: that file system mounted, and a loop device that makes it a block device;
 //! - [`control`]: a socket through which another process reads the counters, and cuts the power.
 

@@ -1,14 +1,14 @@
 //! The emulated disk in real time.
 //!
-//! [`Pacer::perform`] submits a request and returns when it would have completed. Device time is
-//! real time since the pacer was made. A caller that wakes late does not slow the device down: the
-//! next request begins, in the model, when the previous one ended there, so a loaded machine
-//! distorts what the host sees by its own lateness only, and that does not add up.
+//! [`Pacer::perform`] submits a request and returns when it would have completed. Device time is real time
+//! since the pacer was made. A caller that wakes late does not slow down the device: in the model, the next
+//! request begins when the previous one ended. A loaded machine therefore delays each answer only by its own
+//! lateness, which does not accumulate.
 //!
-//! It has no thread of its own. One of the waiting callers is the *driver*: it sleeps until the
-//! device's next event, lets it happen, and wakes those whose requests completed. When its own
-//! request is done it passes the role on. So a lone caller is woken by its own timer, and no other
-//! thread is scheduled.
+//! The pacer has no thread of its own. One of the waiting callers is the *driver*: it sleeps until the
+//! device's next event, executes it, and wakes the callers whose requests completed. When its own request is
+//! done, it passes on the role. A single caller is therefore woken by its own timer, and no other thread is
+//! scheduled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::disk::{Counters, Emulator, Nanos, Profile, Request, RequestId, Stroke};
 
-/// A device that takes real time. Shared by the threads that serve requests.
+/// A device in real time, shared by the threads that serve requests.
 pub struct Pacer {
     epoch: Instant,
     size: u64,
@@ -31,11 +31,11 @@ struct State {
     profile: Profile,
     /// The counters of earlier emulators, before the profile was changed.
     before: Counters,
-    /// Requests that were submitted and for which a thread waits, or will.
+    /// The number of submitted requests for which a thread waits or will wait.
     in_flight: usize,
     waiting: HashMap<RequestId, Arc<Condvar>>,
     done: HashMap<RequestId, Nanos>,
-    /// The thread that sleeps until the next event, and until when.
+    /// The thread that sleeps until the next event, and the time of that event.
     driver: Option<(RequestId, Nanos)>,
 }
 
@@ -86,7 +86,7 @@ impl Pacer {
                 bell
             });
             let Some(event) = state.emulator.next_event() else {
-                // Every request in flight has a completion ahead; without one it was lost.
+                // Every request in flight has a future completion; otherwise it was lost.
                 unreachable!("the device forgot a request");
             };
             let drives = match state.driver {
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// A caller is about to return: if it was the driver, someone else has to be.
+    /// Passes on the role of driver if the returning caller had it.
     fn leave(&mut self, id: RequestId) {
         self.in_flight -= 1;
         self.waiting.remove(&id);

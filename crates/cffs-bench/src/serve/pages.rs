@@ -1,4 +1,4 @@
-//! How long the requests are that FUSE and a loop device let through.
+//! The longest requests that FUSE and a loop device pass on.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,14 +9,14 @@ use rustix::fs::{FlockOperation, flock};
 /// The longest request that the kernel sends to a disk by default, since Linux 6.17.
 pub const DISK_REQUEST_BYTES: u32 = 4 << 20;
 
-/// How many pages a request may have, in all FUSE file systems that are mounted from then on.
+/// The file with the maximum number of pages in a request, for FUSE file systems that are mounted later.
 const LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
-/// The limit of kernels that have no such file.
+/// The limit of kernels without that file.
 const LIMIT_BUILT_IN: u32 = 256;
 const PAGE_BYTES: u32 = 4096;
 
-/// FUSE's limit, raised for mounting. Dropping it puts the limit back; another program that raises it waits
-/// until then. A mount keeps the limit under which it was made.
+/// FUSE's limit, raised for mounting. Dropping this restores the limit; another program that raises it waits
+/// until then. A mount keeps the limit that it was created with.
 pub struct RaisedLimit {
     file: Option<File>,
     before: u32,
@@ -27,7 +27,7 @@ impl RaisedLimit {
     /// Raises the limit to requests of `bytes` bytes, or as far as the kernel allows.
     pub fn to(bytes: u32) -> RaisedLimit {
         let mut limit = RaisedLimit { file: None, before: current(), pages: current() };
-        // A user who may not raise it serves shorter requests.
+        // Without the permission to raise it, requests are shorter.
         let _ = limit.raise(bytes / PAGE_BYTES);
         limit
     }
@@ -58,7 +58,7 @@ impl Drop for RaisedLimit {
     }
 }
 
-/// The limit now, in pages.
+/// The current limit, in pages.
 fn current() -> u32 {
     let text = fs::read_to_string(LIMIT).unwrap_or_default();
     text.trim().parse().unwrap_or(LIMIT_BUILT_IN)

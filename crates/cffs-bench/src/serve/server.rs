@@ -23,7 +23,8 @@ use super::pages::{DISK_REQUEST_BYTES, RaisedLimit};
 use crate::disk::{Profile, Stroke};
 use crate::placement::Placement;
 
-/// Requests that can be in work at once: more than any disk's queue, and than a loop device sends.
+/// The number of requests served at the same time: more than any disk's queue, and more than a loop device
+/// sends.
 const THREADS: NonZeroUsize = NonZeroUsize::new(48).expect("not zero");
 
 /// A mounted disk. Dropping it unmounts.
@@ -50,7 +51,7 @@ impl DiskServer {
         let mut config =
             Config { transport: TransportChoice::Dev, threads: Some(THREADS), ..Config::default() };
         config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
-        // A disk has many requests in its queue, and a flush is asked for as such.
+        // A disk has many requests in its queue, and flushes are separate requests.
         config.wishes.features |= Features::ASYNC_DIO;
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
@@ -65,7 +66,7 @@ impl DiskServer {
         let unmounter = session.unmounter();
         let serve = move || {
             Placement::here().pin_disk();
-            // Threads inherit it: sleeping to the microsecond instead of to the 50th.
+            // Threads inherit this setting: they wake within a microsecond instead of 50.
             let _ = rustix::thread::set_current_timer_slack(NANOSECOND);
             session.serve().map(drop)
         };
@@ -74,7 +75,7 @@ impl DiskServer {
         Ok(DiskServer { pacer, media, file, request_bytes, unmounter, thread: Some(thread) })
     }
 
-    /// The device that the file stands for.
+    /// The device behind the file.
     pub fn pacer(&self) -> &Arc<Pacer> {
         &self.pacer
     }
@@ -93,7 +94,7 @@ impl DiskServer {
         self.request_bytes
     }
 
-    /// Whether it was unmounted by another program.
+    /// Whether another program unmounted it.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -115,7 +116,7 @@ impl Drop for DiskServer {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.unmounter.unmount(Unmount::Lazy);
-            // Joining could wait for a user of the file; the thread ends with the last of them.
+            // Joining could wait for users of the file; the thread ends with the last of them.
             drop(thread);
         }
     }
@@ -157,24 +158,24 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Sets the queue parameters that a kernel would choose for such a disk, since a file system
-    /// depends on them.
+    /// Sets the queue parameters that the kernel would choose for such a disk, since file systems depend on
+    /// them.
     fn tune(&self, profile: Profile, request_bytes: u32) -> Result<()> {
         let (rotational, scheduler) =
             if profile.is_rotational() { ("1", "mq-deadline") } else { ("0", "none") };
         self.set("rotational", rotational)?;
         self.set("scheduler", scheduler)?;
         self.set("add_random", "0")?;
-        // As much as a disk takes, unless the driver of loop devices takes less or FUSE does: it would
-        // cut requests in unequal parts.
+        // The longest request of a disk, unless the loop driver or FUSE has a lower limit: FUSE would split
+        // requests into unequal parts.
         let takes: u32 = self.attribute("queue/max_hw_sectors_kb")?.parse()?;
         self.set("max_sectors_kb", &takes.min(request_bytes >> 10).to_string())?;
-        // A loop device keeps what was said of the disk before: without flushes that it needs, all
-        // that is made durable would cost nothing.
+        // A loop device keeps the settings of its previous disk: without the flushes that this disk needs,
+        // making data durable would cost nothing.
         let cache = if profile.has_write_cache() { "write back" } else { "write through" };
         self.set("write_cache", cache)?;
         if self.attribute("queue/write_cache")? != cache {
-            bail!("the loop device does not take up {cache}: it would flush too much, or never");
+            bail!("the loop device does not accept {cache}: it would flush too often, or never");
         }
         Ok(())
     }
@@ -182,7 +183,7 @@ impl LoopDevice {
     fn set(&self, attribute: &str, value: &str) -> Result<()> {
         let path = self.sysfs().join("queue").join(attribute);
         match fs::write(&path, value) {
-            // Attributes come and go with kernel versions; one that is not there has no effect.
+            // Attributes differ between kernel versions; a missing one has no effect.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             result => result.with_context(|| format!("write {value} to {}", path.display())),
         }
@@ -200,8 +201,8 @@ impl LoopDevice {
 }
 
 impl Drop for LoopDevice {
-    /// Detaches the device. The kernel keeps its queue's settings for the next user, and with "write through"
-    /// that one's flushes would be dropped: what lies in the page cache would be lost in a power cut.
+    /// Detaches the device. The kernel keeps its queue's settings for the next user. With "write through", it
+    /// would drop that user's flushes, and a power cut would lose the page cache.
     fn drop(&mut self) {
         if let Err(error) = self.set("write_cache", "write back") {
             eprintln!(

@@ -23,7 +23,7 @@ fn a_request_takes_at_least_its_time() {
         pacer.perform(read(i << 20));
     }
     let elapsed = started.elapsed();
-    // One at a time: 2 ms for the quota and 1.5 ms on the way, each.
+    // One at a time: 2 ms for the quota and 1.5 ms of latency each.
     assert!(elapsed >= Duration::from_micros(50 * 3500), "{elapsed:?}");
     assert_eq!(pacer.counters().reads, 50);
 }
@@ -67,7 +67,7 @@ fn lateness_does_not_add_up() {
         });
         started.elapsed()
     };
-    // On a machine with other work, threads may not get to run at all for a while.
+    // On a machine with other load, threads may not run for a while.
     let is_in_time = |elapsed: &Duration| {
         assert!(*elapsed >= ideal, "{elapsed:?}");
         *elapsed < ideal * 2
@@ -90,7 +90,7 @@ fn a_device_can_be_exchanged_and_goes_on_counting() {
     assert_eq!(pacer.profile(), Profile::None);
 }
 
-/// Data are copied between the two.
+/// Data is copied between submitting and waiting.
 #[test]
 fn a_device_is_kept_for_a_submitted_request_whose_thread_does_not_wait_yet() {
     let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::*;
 
-/// A server that answers each request with its body; how many bytes of heads it saw is of no matter.
+/// A server that answers each request with the request's body.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -29,7 +29,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// The head of a message in small letters, and its body; `None` at the end of the connection.
+/// The head of a message in lower case, and its body; `None` at the end of the connection.
 fn message(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -110,9 +110,9 @@ fn an_answer_that_is_lost_closes_the_connection_after_the_effect() {
     assert!((10..45).contains(&lost), "{lost} of 100");
 }
 
-/// No more is held to than the least that it can take.
+/// Only lower bounds of the times are checked.
 #[test]
-fn the_line_takes_its_time() {
+fn the_proxy_adds_its_delay_and_bandwidth() {
     let delay = Duration::from_millis(20);
     let address = proxy(Line { delay, bytes_per_second: 1_000_000, ..LINE });
     let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The memory that a program may take, with what it makes the kernel cache for it.
+//! A limit on the memory of programs, including the kernel's caches for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// A control group with a limit on memory, gone when dropped.
+/// A control group with a limit on memory, which is removed when dropped.
 pub struct MemoryGroup {
     dir: PathBuf,
     limit: &'static str,
 }
 
 impl MemoryGroup {
-    /// A new one, in the hierarchy that this system has.
+    /// A new control group, in the hierarchy of this system.
     pub fn new() -> Result<MemoryGroup> {
         let name = format!("cffs-bench-{}", std::process::id());
         let (root, limit) =
@@ -30,12 +30,12 @@ impl MemoryGroup {
         fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
         let group = MemoryGroup { dir, limit };
         if !group.dir.join(limit).exists() {
-            bail!("{}: this kernel limits no memory", group.dir.display());
+            bail!("{}: this kernel does not support limits on memory", group.dir.display());
         }
         Ok(group)
     }
 
-    /// Sets what all programs in it may take together.
+    /// Sets the limit for all programs in the group together.
     pub fn set_limit(&self, bytes: u64) -> Result<()> {
         let path = self.dir.join(self.limit);
         fs::write(&path, bytes.to_string()).with_context(|| format!("write {}", path.display()))

@@ -1,12 +1,11 @@
-//! A web server's reads, by where its files lie and how much memory it has (PLACE, section 4.1).
+//! A web server's reads, for several layouts of its files and sizes of memory (PLACE, section 4.1).
 //!
-//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site
-//! was made, created again in one group of the disk, packed by the demand of the week before, and
-//! packed with as much of that read in advance as fits in memory; and on C-FFS as it was made, and
-//! regrouped by that week.
+//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site was made,
+//! created in one group of the disk, packed by the demand of the previous week, and packed with as much of
+//! that read in advance as fits in memory; and on C-FFS as it was made, and regrouped by that week.
 //!
 //! - [`site`]: the site and its logs: pure;
-//! - [`memory`]: a limit on what programs and the kernel's caches for them take;
+//! - [`memory`]: a limit on the memory of programs and of the kernel's caches for them;
 //! - [`report`]: the document.
 
 pub mod memory;
@@ -32,7 +31,7 @@ use crate::workload::Site as _;
 use memory::MemoryGroup;
 use site::{Extent, Site, by_demand};
 
-/// Where the files lie.
+/// The layout of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -42,7 +41,7 @@ pub enum Layout {
     Grouped,
     /// ext4, packed in the order of a log.
     Packed,
-    /// The same, and what is in demand is read before the first visitor comes.
+    /// The same, with the files in demand read before the first visitor arrives.
     Warm,
     /// C-FFS, as the site was made.
     Cffs,
@@ -88,7 +87,7 @@ pub struct Plan {
     /// Sizes of memory in bytes.
     pub memory: Vec<u64>,
     pub profile: Profile,
-    /// Where backing files go; should be a tmpfs.
+    /// The directory for backing files; should be a tmpfs.
     pub scratch: PathBuf,
     /// The `cffs` binary. `place` is in the same directory.
     pub cffs: PathBuf,
@@ -96,11 +95,11 @@ pub struct Plan {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// Where the files lay.
+    /// The layout of the files.
     pub layout: Layout,
     pub memory_bytes: u64,
     pub requests: u64,
-    /// Seconds that the device worked.
+    /// Seconds for which the device was busy.
     pub busy_seconds: f64,
     /// Seconds until the last file was read.
     pub seconds: f64,
@@ -119,13 +118,13 @@ pub struct Study {
 /// Files of paths from the root of the site.
 struct Lists {
     log: PathBuf,
-    /// The files that were read in the week before, most often first.
+    /// The files that were read in the previous week, the most frequent first.
     demand: PathBuf,
 }
 
-/// The volume: several of ext4's groups of groups, so that a site may lie in one or in many.
+/// The size of the volume: several of ext4's flex groups, so that a site can be in one or in many.
 const VOLUME_BYTES: u64 = 8 << 30;
-/// The days by whose logs files are packed.
+/// The days whose logs determine the packing.
 const WEEK: Range<u64> = 0..7;
 /// The day whose log is replayed.
 const DAY: u64 = WEEK.end;
@@ -135,7 +134,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The first failure: a study without one of the layouts is of no use.
+    /// The first failure: a study without one of the layouts is useless.
     pub fn run(&self, interrupt: &AtomicBool) -> Result<Study> {
         let site = Site::new(self.extent);
         let log = site.log(DAY);
@@ -183,10 +182,10 @@ impl Plan {
         let group = MemoryGroup::new()?;
         for &memory_bytes in &self.memory {
             if interrupt.load(Ordering::Relaxed) {
-                bail!("interrupted; nothing is reported");
+                bail!("interrupted; no report was written");
             }
             eprintln!("web: {} with {} MiB", layout.name(), memory_bytes >> 20);
-            // What a server in user space caches is in its own memory, and in the kernel's.
+            // A server in user space caches in its own memory and in the kernel's.
             let of_reader = match layout.peer().is_cffs() {
                 true => memory_bytes / 2,
                 false => memory_bytes,
@@ -200,7 +199,7 @@ impl Plan {
             let (started, at_first) = (Instant::now(), counters()?);
             if layout == Layout::Warm {
                 let mut place = group.command(&self.place());
-                // Some is for names, inodes and the reader itself.
+                // The rest is for names, inodes and the reader itself.
                 let limit = (memory_bytes / 4 * 3).to_string();
                 place.args(["warm", "--limit", &limit, "-"]).stdin(fs::File::open(&lists.demand)?);
                 run(place.current_dir(volume.root()))?;
@@ -237,7 +236,7 @@ impl Plan {
         site.make(volume.root())
     }
 
-    /// Brings together what was read together, in the order of a list.
+    /// Stores files that were read together next to each other, in the order of a list.
     fn arrange(&self, layout: Layout, volume: &Volume, list: &Path) -> Result<()> {
         let mut command = match layout {
             Layout::Plain | Layout::Grouped | Layout::Cffs => return Ok(()),

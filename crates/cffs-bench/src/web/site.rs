@@ -1,10 +1,10 @@
-//! A site, and the log of its visitors: all of it from a seed.
+//! A site, and the log of its visitors, generated from a seed.
 //!
 //! A page is an HTML file with images of its own; its section has icons that all pages show. HTML and images
-//! lie in different directories, as most sites keep them, so that what is read together does not lie in
-//! one directory. Files were made in random order, as over years of additions and edits. Visitors choose
-//! pages by Zipf's law, as studies of web servers have found it (Breslau et al., INFOCOM 1999: exponents from
-//! 0.64 to 0.83), and read the page, then its images.
+//! are in different directories, as on most sites, so that files that are read together are not in one
+//! directory. Files were made in random order, as over years of additions and edits. Visitors choose pages by
+//! Zipf's law, as studies of web servers have found it (Breslau et al., INFOCOM 1999: exponents from 0.64 to
+//! 0.83), and read the page, then its images.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct Extent {
     pub pages: usize,
     /// Visits to pages in a log.
     pub visits: usize,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -75,7 +75,7 @@ impl Site {
         Site { extent, files, made, pages, ranks }
     }
 
-    /// How many files it has.
+    /// The number of files.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -84,7 +84,7 @@ impl Site {
         self.files.iter().map(|file| file.1).sum()
     }
 
-    /// Its directories, each after the one that it lies in.
+    /// Its directories, each after its parent.
     pub fn directories(&self) -> Vec<String> {
         let mut dirs: Vec<String> = vec![String::from("images"), String::from("pages")];
         for (path, _) in &self.files {
@@ -96,7 +96,7 @@ impl Site {
         dirs
     }
 
-    /// Makes the files, in directories that are there.
+    /// Creates the files, in existing directories.
     pub fn make(&self, root: &Path) -> Result<()> {
         let contents = Contents::new(self.extent.seed, FILE_BYTES_MAX as usize);
         for &number in &self.made {
@@ -108,7 +108,8 @@ impl Site {
         Ok(())
     }
 
-    /// The files that visitors read on one day, in order: each day has a log of its own, of the same habits.
+    /// The files that visitors read on one day, in order: each day has its own log, with the same
+    /// distribution.
     pub fn log(&self, day: u64) -> Vec<&str> {
         let mut random = Random::new(self.extent.seed ^ (day + 1) << 32);
         let mut sum = 0.0;
@@ -129,7 +130,7 @@ impl Site {
     }
 }
 
-/// The files of a log, each once, those that were read most first.
+/// The files of a log, each once, the most frequently read first.
 pub fn by_demand<'a>(log: &[&'a str]) -> Vec<&'a str> {
     let mut reads: Vec<(&str, usize)> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -140,7 +141,7 @@ pub fn by_demand<'a>(log: &[&'a str]) -> Vec<&'a str> {
         });
         reads[at].1 += 1;
     }
-    // Those that were read as often stay in the order of the log.
+    // Files with the same count stay in the order of the log.
     reads.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     reads.into_iter().map(|(path, _)| path).collect()
 }

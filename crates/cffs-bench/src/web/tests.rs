@@ -42,7 +42,7 @@ fn the_most_read_file_comes_first_and_once() {
 }
 
 #[test]
-fn directories_come_before_what_lies_in_them() {
+fn directories_come_before_their_entries() {
     let dirs = Site::new(EXTENT).directories();
     for (at, dir) in dirs.iter().enumerate() {
         let parent = dir.rsplit_once('/').map(|(parent, _)| parent);

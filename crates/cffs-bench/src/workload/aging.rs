@@ -1,11 +1,11 @@
-//! Aging: what time does to a file system, in minutes.
+//! Aging: the effects of years of use on a file system, in minutes.
 //!
-//! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes
-//! with a probability that keeps it about as full. It ends with the walks of [`super::scan`], cold, or with
-//! the small-file benchmark as the paper has it.
+//! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes with a
+//! probability that keeps it about as full. It ends with the walks of [`super::scan`] with cold caches, or
+//! with the small-file benchmark as in the paper.
 //!
-//! Every so often everything is synced: without that, a file that lives shorter than the
-//! write-back delay would never reach the allocator, and nothing would age.
+//! Everything is synced at intervals. Without that, a file that lives shorter than the write-back delay would
+//! never reach the allocator, and nothing would age.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,13 +27,13 @@ const SIZE_MAX: usize = 8 << 20;
 /// Creates and deletes at a given utilization.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// How full, as a fraction of the volume.
+    /// The fraction of the volume that is in use.
     pub full: f64,
-    /// Creates and deletes once it is that full.
+    /// The number of creates and deletes at that utilization.
     pub operations: u64,
-    /// Directories over which files are spread.
+    /// The number of directories over which files are spread.
     pub directories: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The measurement afterwards: this benchmark, or the walks.
     pub then: Option<SmallFile>,
@@ -41,7 +41,7 @@ pub struct Churn {
 
 impl Churn {
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let volume = session.volume_size().context("aging fills a volume: give its size")?;
+        let volume = session.volume_size().context("aging needs the size of the volume")?;
         let contents = session.contents(self.seed, SIZE_MAX);
         let aged = session.prepare("age", |root, tally| {
             fs::create_dir(root.join("aged"))?;
@@ -94,7 +94,7 @@ impl Churner {
 
     fn churn(&mut self, operations: u64, tally: &Tally) -> Result<()> {
         for _ in 0..operations {
-            // Centred on the target: 2% too full or too empty decides the next operation.
+            // Centred on the target: at 2% too full or too empty, the next operation is certain.
             let excess = (self.used as f64 - self.target as f64) / self.target as f64;
             let create = self.random.fraction() < 0.5 - 25.0 * excess;
             if !create || !self.create(tally)? {
@@ -104,7 +104,7 @@ impl Churner {
         Ok(())
     }
 
-    /// Makes a file in some directory. False if there was no room.
+    /// Creates a file in some directory. Returns false if there was no space.
     fn create(&mut self, tally: &Tally) -> Result<bool> {
         let size = self.sizes.sample(&mut self.random);
         let dir = self.random.index(self.dirs.len());
@@ -145,7 +145,7 @@ impl Churner {
     }
 }
 
-/// Approximate space that a file takes of a volume: whole blocks, and an inode.
+/// The approximate space that a file takes on a volume: whole blocks, and an inode.
 fn footprint(size: u64) -> u64 {
     size.div_ceil(4096) * 4096 + 256
 }

@@ -1,8 +1,7 @@
 //! Applications: unpack a source tree, search it, copy it twice, ask git about it, build, remove it.
 //!
-//! The programs are the system's own (tar, grep, cp, git, cc, rm): they issue the system calls
-//! that people's programs issue. The tree is made from the seed and packed outside the measured
-//! file system.
+//! The programs are the system's own (tar, grep, cp, git, cc, rm), so their system calls are typical. The
+//! tree is made from the seed and packed outside the measured file system.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,11 +17,11 @@ use super::{Session, Tally, tree};
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Apps {
-    /// Files in the tree. The kernel has about 85,000.
+    /// The number of files in the tree. The Linux kernel has about 85,000.
     pub files: u64,
     /// C files among them that are compiled, as in USENIX'97 §4.5; none if zero.
     pub compiled: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -30,13 +29,13 @@ impl Apps {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let (files, bytes) = (self.files, self.unpacked(session)?);
         session.read_phase("search", files, |root, tally| {
-            // Not there: everything has to be read. grep then answers 1.
+            // The text does not occur, so everything is read. grep then exits with 1.
             let mut grep = Command::new("grep");
             run_any(grep.args(["-rF", "nowhere-to-be-found"]).arg(root.join("tree")), tally)?;
             tally.add(files, bytes);
             Ok(())
         })?;
-        // The second copies what is in the files also where a file system would share it.
+        // The second copies the contents even if the file system would share them.
         for (phase, to, options) in
             [("copy", "copy", &["-a"][..]), ("copy unshared", "copy2", &["-a", "--reflink=never"])]
         {
@@ -141,7 +140,7 @@ impl Apps {
 
 fn git(root: &Path, arguments: &[&str], tally: &Tally) -> Result<()> {
     let mut git = Command::new("git");
-    // Nothing of the machine's configuration, and the tree may belong to anyone.
+    // Ignores the machine's configuration, and accepts a tree of any owner.
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
     git.args(["-c", "safe.directory=*", "-C"]).arg(root.join("tree"));
     run(git.args(arguments), tally)
@@ -156,7 +155,7 @@ fn run(command: &mut Command, tally: &Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program, hears an interrupt meanwhile, and returns its exit code.
+/// Runs a program, checking for an interrupt meanwhile, and returns its exit code.
 fn run_any(command: &mut Command, tally: &Tally) -> Result<Option<i32>> {
     let program = command.get_program().to_owned();
     let mut child = command

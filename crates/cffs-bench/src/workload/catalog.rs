@@ -1,4 +1,4 @@
-//! The workloads by name, each with the size it has in a full and in a quick run.
+//! The workloads by name, each with its size in a full and in a quick run.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub enum Workload {
     Thesis,
     /// Write, read, overwrite one large file.
     LargeFile,
-    /// find, du and a cold scan of a tree that was written in one go.
+    /// find, du and a cold scan of a tree that was written at once.
     FreshTree,
     /// find, du and a cold scan after churn at 80% full.
     AgedTree,
@@ -99,17 +99,17 @@ pub enum Workload {
     Hot2,
 }
 
-/// How long a run may take.
+/// The scale of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
-    /// As the papers and the bars have it.
+    /// As in the papers and for the bars.
     Full,
-    /// A fraction of that, for a first answer.
+    /// A fraction of that, for first results.
     Quick,
 }
 
 impl Workload {
-    /// Those that the bars of a device are about.
+    /// Those that have bars for a device.
     pub fn of_the_bars(profile: Profile) -> Vec<Workload> {
         match profile {
             Profile::St31200 | Profile::AtlasIi => {
@@ -131,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// Those that show what a journal gains, and that it costs nothing elsewhere.
+    /// Those that show the gain of a journal, and that it costs nothing elsewhere.
     pub const OF_THE_JOURNAL: [Workload; 8] = [
         Workload::Durable4k1,
         Workload::DurableTiny,
@@ -148,7 +148,7 @@ impl Workload {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    /// The size in bytes of a volume on which it makes sense.
+    /// The size of a suitable volume in bytes.
     pub fn volume_size(self, scale: Scale) -> u64 {
         const MIB: u64 = 1 << 20;
         match (self, scale) {
@@ -175,8 +175,8 @@ impl Workload {
         matches!(self, Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2)
     }
 
-    /// Whether there are bars over kernel file systems, for which it matters what FUSE alone costs.
-    /// Contents have to fit into memory.
+    /// Whether there are bars over kernel file systems, which depend on the cost of FUSE itself. Contents
+    /// must fit into memory.
     pub fn has_fuse_limit(self) -> bool {
         Workload::of_the_bars(Profile::Hdd7200).contains(&self)
     }

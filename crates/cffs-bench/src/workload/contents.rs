@@ -1,5 +1,5 @@
-//! The contents of files: noise, or pieces of real files. A file of noise does not shrink by itself, but the
-//! noise of neighbours overlaps, so that files that are compressed together do.
+//! The contents of files: noise, or pieces of real files. A file of noise cannot be compressed alone, but the
+//! noise of neighbours overlaps, so they can be compressed together.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::random::Random;
 
-/// Bytes of real files that are kept.
+/// The maximum number of bytes of real files in memory.
 const REAL_BYTES_MAX: usize = 64 << 20;
 /// Bytes from the part of a file in the noise to the part of the next file.
 const NOISE_STEP: u64 = 97;
 /// The same in the real files: the mean size of a file in a source tree, so that neighbours are as similar as
-/// they are there.
+/// in a source tree.
 const REAL_STEP: u64 = 12_000;
 
 /// A buffer. The contents of each file are a part of it.

@@ -23,9 +23,9 @@ pub struct Database {
     pub journal: Journal,
     /// Transactions, of one row each.
     pub transactions: u64,
-    /// The longest that they may take; a rate is a rate before all are done.
+    /// The longest duration; the rate is valid even if not all are done.
     pub time_max: Duration,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A mail server's delivery into a Maildir: no message is acknowledged that a crash could take.
+//! A mail server's delivery into a Maildir: no message is acknowledged that a crash could lose.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,9 +13,9 @@ use super::Session;
 pub struct Delivery {
     pub messages: u64,
     pub size: usize,
-    /// The longest that they may take; a rate is a rate before all are delivered.
+    /// The longest duration; the rate is valid even if not all are delivered.
     pub time_max: Duration,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

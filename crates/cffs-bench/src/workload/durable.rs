@@ -10,12 +10,12 @@ use super::{Session, tree};
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Durable {
-    /// How many files, over all threads.
+    /// The number of files, over all threads.
     pub files: u64,
     pub size: usize,
     /// Threads that write at the same time, each into a directory of its own.
     pub threads: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

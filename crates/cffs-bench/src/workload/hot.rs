@@ -1,4 +1,4 @@
-//! Single operations on warm caches: what the software costs when no device is in the way.
+//! Single operations on warm caches: the cost of the software without a device.
 //!
 //! Clients work at the same time, each in a directory of its own, on any core or pinned to one. Nothing
 //! is made durable: this is about system calls, transports and locks.
@@ -12,7 +12,7 @@ use super::contents::Contents;
 use super::{Session, Tally, tree};
 use crate::placement;
 
-/// Bytes that are written and read.
+/// The number of bytes that are written and read.
 pub const SIZE: usize = 1024;
 
 /// The names of the phases, in their order.
@@ -24,9 +24,9 @@ pub struct Hot {
     /// Operations of each kind, over all clients.
     pub operations: u64,
     pub clients: u64,
-    /// Whether each client stays on a core of its own.
+    /// Whether each client is pinned to a core of its own.
     pub pinned: bool,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The papers' large-file benchmark (USENIX'97 §4.4): write, read and overwrite one file.
 //!
-//! Techniques for small files must not cost large ones anything; this is where it would show.
+//! Techniques for small files must not slow down large files; this benchmark would show it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct LargeFile {
     pub bytes: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Workloads: what is done to a file system while it is measured.
+//! Workloads: the operations on a file system while it is measured.
 //!
 //! A workload is a function over a [`Session`]. The session knows the [`Site`] (a directory, and
 //! the means to empty caches and to make things durable), times the phases, and collects what the
@@ -8,8 +8,8 @@
 //! - a phase that reads begins with cold caches;
 //! - everything random comes from the seed, so that every file system sees the same operations;
 //! - preparation happens outside the phases, with the device's delays switched off;
-//! - every loop passes through a [`Tally`], which is where progress is shown, an interrupt is
-//!   heard, and a phase that may stop early does.
+//! - every loop passes through a [`Tally`], which shows progress, checks for interrupts, and ends a phase
+//!   that may stop early.
 
 pub mod aging;
 pub mod apps;
@@ -56,7 +56,7 @@ pub trait Site {
         None
     }
 
-    /// How long a volume with a journal has brought it home since it was mounted.
+    /// The time that a volume has spent writing its journal to its places since it was mounted.
     fn journal_home(&self) -> Option<Duration> {
         None
     }
@@ -64,7 +64,7 @@ pub trait Site {
     /// Switches the delays of an emulated device off, or back on.
     fn set_free(&self, _free: bool) {}
 
-    /// The size of the volume in bytes, if it makes sense to fill it.
+    /// The size of the volume in bytes, if the workload may fill it.
     fn volume_size(&self) -> Option<u64> {
         None
     }
@@ -81,10 +81,9 @@ pub struct Phase {
     /// Wall-clock seconds.
     pub seconds: f64,
     pub device: Option<Counters>,
-    /// Instructions of the program, where it is one that does everything by itself, and where the
-    /// machine counts them.
+    /// Instructions of the program, if it does all the work itself and the machine counts them.
     pub instructions: Option<u64>,
-    /// Seconds of bringing the journal home, where there is one.
+    /// Seconds spent writing the journal to its places, if there is one.
     pub journal_home_secs: Option<f64>,
 }
 
@@ -102,7 +101,7 @@ impl Phase {
         self.instructions.filter(|_| self.files > 0).map(|n| n as f64 / self.files as f64)
     }
 
-    /// The part of the device's busy time for which the journal was brought home.
+    /// The share of the device's busy time spent writing the journal to its places.
     pub fn journal_home_share(&self) -> Option<f64> {
         let busy = self.device.as_ref()?.busy_secs();
         self.journal_home_secs.filter(|_| busy > 0.0).map(|secs| secs / busy)
@@ -124,7 +123,7 @@ pub struct Session<'a> {
     site: &'a mut dyn Site,
     interrupt: &'a AtomicBool,
     progress: ProgressBar,
-    /// The longest that a phase may take which can stop early.
+    /// The longest duration of a phase that can stop early.
     read_time_max: Duration,
     /// The contents of files; `None` for noise.
     contents: Option<Contents>,
@@ -132,7 +131,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A session at `site` that ends in an error soon after `interrupt` is set.
+    /// A session at `site` that fails soon after `interrupt` is set.
     pub fn new(
         site: &'a mut dyn Site,
         interrupt: &'a AtomicBool,
@@ -142,17 +141,17 @@ impl<'a> Session<'a> {
         Session { site, interrupt, progress, read_time_max, contents: None, phases: Vec::new() }
     }
 
-    /// The same session, whose files have these contents.
+    /// Sets the contents of files.
     pub fn with_contents(self, contents: Option<Contents>) -> Session<'a> {
         Session { contents, ..self }
     }
 
-    /// Contents for files of up to `max` bytes: those of the session, or else noise.
+    /// Contents for files of up to `max` bytes: those of the session, otherwise noise.
     pub fn contents(&self, seed: u64, max: usize) -> Contents {
         self.contents.clone().unwrap_or_else(|| Contents::new(seed, max))
     }
 
-    /// The directory to work in. It may change when caches are emptied; do not keep it.
+    /// The working directory. It may change when caches are emptied, so do not store it.
     pub fn root(&self) -> &Path {
         self.site.root()
     }
@@ -162,7 +161,7 @@ impl<'a> Session<'a> {
         self.site.volume_size()
     }
 
-    /// Prepares something: not measured, made durable, and on a device without delays.
+    /// Runs preparations: not measured, made durable, and on a device without delays.
     pub fn prepare<T>(
         &mut self,
         what: &str,
@@ -178,8 +177,7 @@ impl<'a> Session<'a> {
         Ok(made)
     }
 
-    /// Measures a phase that writes: all of it, until it is durable. Starts with cold caches if
-    /// `cold`.
+    /// Measures a phase that writes, until everything is durable. Starts with cold caches if `cold`.
     pub fn write_phase(
         &mut self,
         name: &str,
@@ -190,7 +188,7 @@ impl<'a> Session<'a> {
         self.measure(name, expected, cold, Duration::MAX, true, work)
     }
 
-    /// Measures a phase that reads, from cold caches. It may stop early and still be a rate.
+    /// Measures a phase that reads, from cold caches. It may stop early, since the result is a rate.
     pub fn read_phase(
         &mut self,
         name: &str,
@@ -200,7 +198,7 @@ impl<'a> Session<'a> {
         self.measure(name, expected, true, self.read_time_max, false, work)
     }
 
-    /// Measures a phase on caches as they are, and leaves them so: nothing is made durable.
+    /// Measures a phase without emptying caches before or making anything durable after it.
     pub fn hot_phase(
         &mut self,
         name: &str,
@@ -280,8 +278,8 @@ pub struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// One more file is done. Returns whether to continue: false when the phase's time is over; an
-    /// error when the user has had enough.
+    /// Counts a file. Returns whether to continue: false when the phase's time is over; fails after an
+    /// interrupt.
     pub fn file(&self, bytes: u64) -> Result<bool> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
@@ -291,19 +289,19 @@ impl Tally<'_> {
         self.go_on()
     }
 
-    /// Bytes that are part of no file of their own, such as a chunk of a large one.
+    /// Counts bytes that are not a whole file, such as a chunk of a large file.
     pub fn bytes(&self, bytes: u64) -> Result<bool> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.go_on()
     }
 
-    /// Files that a program of its own has dealt with.
+    /// Counts files that a separate program has processed.
     pub fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether there is time left; an error when the user has had enough.
+    /// Whether there is time left; fails after an interrupt.
     pub fn go_on(&self) -> Result<bool> {
         if self.interrupt.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -322,7 +320,7 @@ impl Tally<'_> {
     }
 }
 
-/// The result of a worker thread; a panic in it continues here.
+/// The result of a worker thread; propagates its panic.
 pub(crate) fn joined(worker: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -7,7 +7,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A stream of its own for each `seed`.
+    /// The generator with this seed.
     pub fn new(seed: u64) -> Random {
         // A finalizer, so that neighbouring seeds give unrelated streams; never zero.
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -28,7 +28,7 @@ impl Random {
         ((u128::from(self.number()) * u128::from(n)) >> 64) as u64
     }
 
-    /// An index into something that is not empty.
+    /// An index into a non-empty slice.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -38,7 +38,7 @@ impl Random {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts `items` into an order of its own.
+    /// Shuffles `items`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// File sizes that are log-normal, as studies of real file systems find them.
+/// Log-normal file sizes, as found in studies of real file systems.
 #[derive(Clone, Copy, Debug)]
 pub struct LogNormal {
     median: f64,

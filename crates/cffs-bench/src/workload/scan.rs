@@ -17,13 +17,13 @@ pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// A tree as it was unpacked: files of mixed sizes, written directory by directory.
+/// A freshly unpacked tree: files of mixed sizes, written directory by directory.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshTree {
     pub files: u64,
-    /// Directories that they are spread over.
+    /// The number of directories over which they are spread.
     pub directories: u64,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

@@ -16,9 +16,9 @@ use super::{Session, Tally, tree};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Ten files are read, then a line goes to the log.
+    /// Ten files are read, then a line is appended to the log.
     Web,
-    /// Five reads for each file that is replaced; a fifth of the files is not there yet.
+    /// Five reads for each file that is replaced; a fifth of the files does not exist at the beginning.
     Proxy,
 }
 
@@ -32,7 +32,7 @@ pub struct Server {
     pub threads: u64,
     /// How long they work.
     pub duration: Duration,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -93,7 +93,7 @@ impl Server {
         name(random.below(self.files))
     }
 
-    /// Reads some file. One that is missing was removed by another client, or is a cache miss.
+    /// Reads a random file. A missing file was removed by another client, or is a cache miss.
     fn read(
         &self,
         root: &Path,

@@ -1,8 +1,8 @@
 //! The papers' small-file benchmark (USENIX'97 §4.2, thesis §4.2.2).
 //!
-//! Create and write many files of one size, read them, overwrite them, remove them; never more than
-//! a hundred names in a directory. Reading is measured twice, in the order of creation and in a
-//! random one: a cache of the disk's can guess the first, and only the file system the second.
+//! Creates and writes many files of one size, reads them, overwrites them, removes them; at most a hundred
+//! names in a directory. Reading is measured twice, in the order of creation and in random order: the disk's
+//! own cache helps with the first, only the file system with the second.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ const PER_DIRECTORY: u64 = 100;
 pub struct SmallFile {
     pub files: u64,
     pub size: usize,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The workloads on a plain directory: that they do what they say, and nothing else.
+//! The workloads on a plain directory: they do exactly what they document.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
 use super::*;
 
-/// A directory whose caches cannot be emptied; remembers its requests.
+/// A directory whose caches cannot be emptied; records the requests of the workload.
 struct Plain {
     dir: tempfile::TempDir,
     settled: std::cell::Cell<u32>,
@@ -91,7 +91,7 @@ fn large_file_moves_all_its_bytes_three_times() {
 }
 
 #[test]
-fn churn_ends_about_as_full_as_asked_and_the_same_for_everybody() {
+fn churn_reaches_its_utilization_with_the_same_operations_on_every_file_system() {
     let plan = Churn { full: 0.5, operations: 1500, directories: 7, seed: 3, then: None };
     let (mut one, mut two) = (Plain::new(), Plain::new());
     let phases = run(&mut one, |s| plan.run(s));
@@ -131,7 +131,7 @@ fn durable_writes_as_many_files_as_it_counts() {
 }
 
 #[test]
-fn hot_operations_are_as_many_as_they_say() {
+fn hot_operations_are_counted_correctly() {
     let mut site = Plain::new();
     let plan = super::hot::Hot { operations: 60, clients: 2, pinned: false, seed: 1 };
     let phases = run(&mut site, |s| plan.run(s));

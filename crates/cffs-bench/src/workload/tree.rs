@@ -1,4 +1,4 @@
-//! Files and directories: the few operations that the workloads are made of.
+//! Files and directories: the basic operations of the workloads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ pub fn overwrite(path: &Path, contents: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(contents)
 }
 
-/// Reads a whole file into `buffer`, whose old contents are lost; returns how much there was.
+/// Reads a whole file into `buffer`, replacing its contents; returns the number of bytes.
 pub fn read(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     let mut file = File::open(path)?;
     let mut total = 0;
@@ -29,8 +29,8 @@ pub fn read(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     }
 }
 
-/// Fetches a file's attributes as du(1) and ls(1) do. The standard library asks for the time of
-/// creation as well, which FUSE does not deliver with the others.
+/// Fetches a file's attributes as du(1) and ls(1) do. The standard library also requests the creation time,
+/// which FUSE does not deliver with the others.
 pub fn attributes(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::lstat(path).map(drop)?)
 }
@@ -54,7 +54,7 @@ pub fn walk(root: &Path, visit: Visit, tally: &Tally) -> Result<()> {
         let mut inner = Vec::new();
         for entry in fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))? {
             let entry = entry?;
-            // `d_type`, as find uses it: an attribute is fetched only when it is asked for.
+            // `d_type`, as find uses it: attributes are fetched only if they are needed.
             if entry.file_type()?.is_dir() {
                 inner.push(entry.path());
                 continue;

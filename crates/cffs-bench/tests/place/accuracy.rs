@@ -9,7 +9,7 @@ use cffs_place::disk::{Disk, Writable};
 use crate::trees::turn;
 use crate::truth::{DISKS, Kind, SECONDS_MAX, Served, faults, figures};
 
-/// In real time, ten seconds for each run, on a machine that does nothing else.
+/// In real time, ten seconds for each run, on an idle machine.
 #[test]
 fn every_figure_is_near_the_truth() {
     let Ok(runs) = std::env::var("CFFS_PLACE_DISK_RUNS") else {
@@ -40,7 +40,7 @@ struct Run {
     profile: Profile,
     /// The findings about the disk.
     disk: Disk,
-    /// In how many seconds.
+    /// The duration of the run in seconds.
     seconds: f64,
 }
 
@@ -59,7 +59,7 @@ impl Run {
         faults
     }
 
-    /// How far those of one kind are from the truth at most.
+    /// The largest error of one kind of figure.
     fn off(&self, kind: Kind) -> f64 {
         let figures = figures(self.profile, &self.disk);
         furthest(figures.iter().filter(|figure| figure.kind == kind).map(|figure| figure.off()))
@@ -70,7 +70,7 @@ fn furthest(off: impl Iterator<Item = f64>) -> f64 {
     off.fold(0.0, |most: f64, off| if off.abs() > most.abs() { off } else { most })
 }
 
-/// The worst of all runs on each disk, as Markdown, and after it whatever missed its bar.
+/// The largest errors of all runs on each disk, as Markdown, followed by the figures that missed their bars.
 fn markdown(runs: &[Run]) -> String {
     let mut out = String::from(
         "| disk | runs | turns | seeks | bandwidth | where zones begin, of the disk | all within bounds | \

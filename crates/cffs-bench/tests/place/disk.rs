@@ -16,7 +16,7 @@ use crate::truth::{DISKS, SECONDS_MAX, Served, faults, size_of};
 struct Virtual {
     disk: VirtualDisk<MemoryDevice>,
     unit: usize,
-    /// Where it was written to.
+    /// The written ranges.
     written: Vec<u64>,
     /// The disturbance by other programs: this many of a thousand requests are late on their way
     /// to the disk, and on their way back.
@@ -72,7 +72,7 @@ fn disk_of(profile: Profile) -> Virtual {
     Virtual { disk, unit: unit as usize, written: Vec::new(), late: 0, random: Random::new(1) }
 }
 
-/// The findings, and the seconds that they took.
+/// The findings, and the duration of the measurement in seconds.
 fn found(profile: Profile) -> (Disk, f64) {
     let mut drive = disk_of(profile);
     let found = measure(&mut drive, &Writable::Disk).expect("measured");
@@ -80,7 +80,7 @@ fn found(profile: Profile) -> (Disk, f64) {
 }
 
 #[test]
-fn disks_are_found_as_they_are() {
+fn findings_match_the_properties_of_the_disks() {
     for profile in DISKS {
         let (disk, seconds) = found(profile);
         println!("{profile:?} in {seconds:.1} s: {disk:#?}");
@@ -90,7 +90,7 @@ fn disks_are_found_as_they_are() {
     }
 }
 
-/// As through a kernel that has other things to do.
+/// As through a kernel under other load.
 #[test]
 fn requests_that_are_late_change_nothing() {
     let mut missed = Vec::new();
@@ -112,7 +112,7 @@ fn requests_that_are_late_change_nothing() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Counts what goes to a drive of the kernel's.
+/// Counts the requests to a drive of the kernel.
 struct Counted {
     drive: FileDrive,
     reads: u64,
@@ -151,8 +151,8 @@ impl Drive for Counted {
     }
 }
 
-/// In real time, and therefore only what holds on a busy machine, too: `make place-disk` shows how
-/// exact it is on one that does nothing else.
+/// In real time, so it only checks properties that hold on a busy machine: `make place-disk` shows the
+/// accuracy on an idle one.
 #[test]
 fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
     if !rustix::process::geteuid().is_root() {
@@ -171,7 +171,7 @@ fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
         assert_eq!((drive.size_bytes(), drive.unit()), (size_of(profile), disk_of(profile).unit));
         // Another program (udev) may read a new device.
         assert!(reached.reads >= drive.reads, "{} reads, {reached:?}", drive.reads);
-        // Without a turn nothing would show a cache, so that nothing is written.
+        // Without rotation a cache cannot be detected, so nothing is written.
         let writes = if disk.rotation_ms.is_some() { 24 } else { 0 };
         assert_eq!((reached.writes, drive.writes), (writes, writes));
         assert_eq!(disk.write_cache_flushed, Some(profile.has_write_cache()));
@@ -191,7 +191,7 @@ fn a_device_without_rotation_is_no_disk() {
 }
 
 #[test]
-fn nothing_is_written_unless_that_is_asked_for() {
+fn nothing_is_written_by_default() {
     let mut drive = disk_of(Profile::Hdd7200);
     let found = measure(&mut drive, &Writable::Nothing).expect("measured");
     assert_eq!(drive.written, [0; 0]);
@@ -199,13 +199,13 @@ fn nothing_is_written_unless_that_is_asked_for() {
 }
 
 #[test]
-fn bytes_that_are_named_alone_are_written() {
+fn only_the_given_bytes_are_written() {
     for profile in [Profile::St31200, Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
         let mut drive = disk_of(profile);
         let unit = drive.unit as u64;
         for (first, units) in [(7, 1), (100, 3), (5000, 1000)] {
             drive.written.clear();
-            // Neither end is one of a unit.
+            // Neither end is aligned to a unit.
             let named = first * unit - 1..(first + units) * unit + 1;
             let found = measure(&mut drive, &Writable::Bytes(named)).expect("measured");
             let allowed = |at: &u64| (first..first + units).contains(&(at / unit));
@@ -226,7 +226,7 @@ fn bytes_that_are_named_alone_are_written() {
 fn writes_leave_the_contents_as_they_were() {
     let mut drive = disk_of(Profile::St31200);
     let (size, unit) = (drive.size_bytes(), drive.unit as u64);
-    // Each sector begins with its number, so that one written to another place shows too.
+    // Each sector begins with its number, so a sector written to another place is detected, too.
     let numbered = |sector: u64| {
         let mut contents = vec![0xa5; unit as usize];
         contents[..8].copy_from_slice(&sector.to_le_bytes());

@@ -1,6 +1,6 @@
 //! `place` on ext4, XFS and btrfs, on an emulated disk that counts.
 //!
-//! Needs root, since it mounts; as another user it says so and passes.
+//! Needs root, since it mounts file systems; as another user it prints that and passes.
 
 mod accuracy;
 mod disk;

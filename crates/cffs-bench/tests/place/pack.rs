@@ -1,4 +1,4 @@
-//! `place pack` and `place warm`: what they promise, on each file system.
+//! `place pack` and `place warm`: their promises, on each file system.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -115,8 +115,8 @@ fn two_thousand_files_lie_side_by_side_and_are_what_they_were() {
     }
 }
 
-/// ext4 had moved a block of each such file and refused the next, since the page cache held both as one
-/// folio, which the first had made dirty. A retry from the beginning moved that block back.
+/// Regression: ext4 moved a block of each such file and refused the next, since the page cache held both in
+/// one folio, which the first move had made dirty. A retry from the beginning moved that block back.
 #[test]
 fn files_of_several_blocks_that_are_in_the_cache_are_moved_whole() {
     let _turn = turn();
@@ -160,7 +160,7 @@ fn writers_on_the_same_files_lose_nothing() {
                         let mut random = Random::new(writer);
                         let mut expected = BTreeMap::new();
                         while !over.load(Ordering::Relaxed) {
-                            // Each has files of its own, so that what they should hold is known.
+                            // Each writer has files of its own, so their expected contents are known.
                             let path =
                                 directory.join(format!("f{:04}", random.below(150) * 2 + writer));
                             let contents = bytes(5000, &mut random);
@@ -195,7 +195,7 @@ fn writers_on_the_same_files_lose_nothing() {
 }
 
 #[test]
-fn one_that_is_stopped_leaves_nothing_behind() {
+fn an_interrupted_pack_leaves_nothing_behind() {
     let _turn = turn();
     for peer in PEERS {
         let Some(mut volume) = volume(peer) else { return };
@@ -221,7 +221,7 @@ fn one_that_is_stopped_leaves_nothing_behind() {
         }
         drop(known);
         if peer != Peer::Btrfs {
-            // btrfs has no number of inodes.
+            // btrfs does not report a number of inodes.
             assert_eq!(free(&mut volume), files_free, "{peer}: a donor is left");
         }
         volume.dismantle().expect("dismantle");

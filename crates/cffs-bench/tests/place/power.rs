@@ -1,10 +1,10 @@
 //! Power cuts while files are packed: no file is damaged, and nothing is left behind.
 //!
-//! One volume is packed again and again, in one order and in the other. At moments of its own choosing, a
-//! disk with a volatile cache gives a copy of what it would hold after a power cut. That is mounted, which
-//! recovers it, each file is compared, and the file system's own program checks it.
+//! One volume is packed repeatedly, alternating between two orders. At random moments, the emulated disk with
+//! a volatile cache returns a copy of its contents after a power cut. The copy is mounted, which recovers it;
+//! each file is compared, and the file system's own program checks it.
 //!
-//! `PLACE_POWER_CUTS` says how often, on each file system.
+//! `PLACE_POWER_CUTS` sets the number of power cuts on each file system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,13 +33,13 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
 }
 
-/// Mounted until it is dropped.
+/// A mount that ends when it is dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
     fn at(peer: Peer, device: &Path, directory: &Path) -> Mounted {
         let options = match peer {
-            // The volume that it is a copy of is mounted too.
+            // The original volume is mounted as well.
             Peer::Xfs => "noatime,nouuid",
             _ => "noatime",
         };
@@ -76,7 +76,7 @@ fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (name(&path), fs::read(&path).expect("read"))).collect()
 }
 
-/// Packs in one order and the other, so that there is always something to move.
+/// Packs in alternating orders, so that files always have to be moved.
 fn pack_until(over: &AtomicBool, directory: &Path) -> u64 {
     let known = cffs_place::volume::Volume::of(directory).expect("known");
     let mut moved = 0;
@@ -94,7 +94,7 @@ fn pack_until(over: &AtomicBool, directory: &Path) -> u64 {
     moved
 }
 
-/// Looks at what a power cut has left.
+/// Checks the state that a power cut has left.
 fn check(peer: Peer, copy: &Path, scratch: &Path, expected: &BTreeMap<String, Vec<u8>>, cut: u64) {
     let at = scratch.join("copy-mnt");
     let device =

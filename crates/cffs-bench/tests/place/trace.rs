@@ -1,4 +1,4 @@
-//! `place trace`: the order of opening, and what follows from it.
+//! `place trace`: the order in which files are opened, and packing in that order.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -44,7 +44,7 @@ fn a_hundred_thousand_opens_are_seen_in_order() {
     fs::write(&list, lines.join("\n")).expect("the list");
     let command = format!("xargs cat <{} >/dev/null", list.display());
     let seen = traced(&["sh", "-c", &command]);
-    // The programs and their libraries may be on such a file system, too.
+    // The programs and their libraries may also be on such a file system.
     let ours: Vec<&PathBuf> = seen.iter().filter(|path| path.starts_with(root)).collect();
     assert_eq!(ours[0], &list);
     assert!(ours[1..].iter().copied().eq(&paths), "{} of {OPENS} opens seen", ours.len() - 1);

@@ -13,14 +13,14 @@ use cffs_bench::workload::random::Random;
 /// The file systems that place works on.
 pub const PEERS: [Peer; 3] = [Peer::Ext4, Peer::Xfs, Peer::Btrfs];
 
-/// Lets the tests take turns: a program that one starts has what another has open until it runs, and volumes
-/// that are in use cannot be unmounted.
+/// Serializes the tests: a program that one test starts inherits files that another has open until it
+/// executes, and volumes in use cannot be unmounted.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new volume on a disk of today; nothing where this process may not mount.
+/// A new volume on an emulated current disk; `None` if this process may not mount.
 pub fn volume(peer: Peer) -> Option<Volume> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: {peer} has to be mounted, which needs root");
@@ -47,7 +47,7 @@ pub enum Tree {
     Fresh,
     /// Directories that grew at the same time, file by file.
     Interleaved,
-    /// Files removed, made and appended to for some time, durably in between.
+    /// Files removed, created and appended to for some time, with syncs in between.
     Aged,
     /// One large directory of small files, out of five that grew at the same time.
     OneOfMany,
@@ -57,7 +57,7 @@ const DIRECTORIES: u64 = 11;
 const FILES_EACH: u64 = 100;
 
 impl Tree {
-    /// Makes one, and returns its root.
+    /// Creates a tree, and returns its root.
     pub fn make(self, volume: &Volume) -> PathBuf {
         if let Tree::OneOfMany = self {
             return interleaved(volume, 2000, 5).join("d0");
@@ -95,7 +95,7 @@ impl Tree {
 }
 
 /// A tree whose directories have grown together; the first of them is the one to pack. Contents become
-/// durable while it grows, so that they are placed in this order.
+/// durable while the tree grows, so that they are placed in this order.
 pub fn interleaved(volume: &Volume, files: u64, directories: u64) -> PathBuf {
     let length = |directory, random: &mut Random| match directory {
         0 => 8192 - random.below(3000),
@@ -129,7 +129,7 @@ pub fn grown_together(
     root
 }
 
-/// Mostly small, some large, as in trees of people.
+/// Mostly small, some large, as in typical trees.
 fn size(random: &mut Random) -> u64 {
     match random.below(20) {
         0 => random.below(600 << 10),
@@ -138,7 +138,7 @@ fn size(random: &mut Random) -> u64 {
     }
 }
 
-/// Bytes that no file system makes fewer of.
+/// Incompressible bytes.
 pub fn bytes(length: u64, random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     for word in bytes.chunks_mut(8) {
@@ -172,7 +172,7 @@ pub fn read_plainly(directory: &Path) {
     names.iter().filter(|path| path.is_dir()).for_each(|path| read_plainly(path));
 }
 
-/// The reads that a disk counts while `work` runs with cold caches, all but the way to the tree.
+/// The reads that a disk counts while `work` runs with cold caches, except of the path to the tree.
 pub fn cold_reads(volume: &mut Volume, work: impl FnOnce(&Path)) -> u64 {
     volume.chill().expect("chill");
     let before = volume.counters().expect("counters");

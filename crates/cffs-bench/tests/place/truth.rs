@@ -14,7 +14,7 @@ use cffs_place::disk::{Disk, Drive, FileDrive, Writable, measure};
 pub const DISKS: [Profile; 4] =
     [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200, Profile::Hdd7200WriteThrough];
 
-/// How long it may take, in seconds.
+/// The maximum duration in seconds.
 pub const SECONDS_MAX: f64 = 10.0;
 
 /// The size of a volume that is the whole disk, on a smaller scale if that is larger.
@@ -25,19 +25,19 @@ pub fn size_of(profile: Profile) -> u64 {
 /// The quantity that a figure describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Turns in a minute, within 1%.
+    /// Rotations per minute, within 1%.
     Turns,
     /// A seek in milliseconds, within 5%.
     Seek,
-    /// The bandwidth of a zone in bytes a second, within 5%.
+    /// The bandwidth of a zone in bytes per second, within 5%.
     Bandwidth,
-    /// Where a zone begins, as a part of the disk, within a sixteenth of it.
+    /// The beginning of a zone, as a fraction of the disk, within a sixteenth of the disk.
     Zone,
-    /// Bytes that the drive reads on, within a factor of two.
+    /// The bytes that the drive reads ahead, within a factor of two.
     ReadAhead,
 }
 
-/// One that was found.
+/// A figure that was found.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The quantity.
@@ -49,7 +49,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// How far it is from the truth: as a part of that, and for a zone of the disk.
+    /// The error: relative to the true value; for the beginning of a zone, as a fraction of the disk.
     pub fn off(&self) -> f64 {
         match self.kind {
             Kind::Zone => self.found - self.truth,
@@ -57,7 +57,7 @@ impl Figure {
         }
     }
 
-    /// Whether it is as near as it should be.
+    /// Whether the error is within its bound.
     pub fn is_met(&self) -> bool {
         let off = self.off();
         match self.kind {
@@ -77,7 +77,7 @@ fn truth(profile: Profile) -> Option<DiskSpec> {
     }
 }
 
-/// The values found of a disk, with the true ones. Zones are compared as far as both have them.
+/// The values found for a disk, with the true ones. Zones are compared as far as both have them.
 pub fn figures(profile: Profile, disk: &Disk) -> Vec<Figure> {
     let Some(truth) = truth(profile) else { return Vec::new() };
     let mut figures = Vec::new();
@@ -104,7 +104,7 @@ pub fn figures(profile: Profile, disk: &Disk) -> Vec<Figure> {
     figures
 }
 
-/// The values that are out of their bounds, in words.
+/// Descriptions of the values that are out of their bounds.
 pub fn faults(profile: Profile, disk: &Disk) -> Vec<String> {
     let missed = figures(profile, disk).into_iter().filter(|figure| !figure.is_met());
     let mut faults: Vec<String> = missed
@@ -131,7 +131,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// One of this profile, with its data below `scratch`.
+    /// A disk of this profile, with its data below `scratch`.
     pub fn start(profile: Profile, scratch: &Path) -> Result<Served> {
         let scratch = tempfile::tempdir_in(scratch)?;
         let at = scratch.path().join("served");
@@ -142,7 +142,7 @@ impl Served {
         Ok(Served { device, server, _scratch: scratch })
     }
 
-    /// Where it is.
+    /// The path of the block device.
     pub fn path(&self) -> &Path {
         self.device.path()
     }
@@ -161,7 +161,7 @@ impl Served {
         Ok((disk, drive.now()))
     }
 
-    /// Takes the device away, and ends the disk.
+    /// Detaches the device, and ends the disk.
     pub fn stop(self) -> Result<()> {
         drop(self.device);
         self.server.stop()

@@ -1,4 +1,4 @@
-//! How much reading in device order saves where nothing is packed.
+//! The savings of reading in device order without packing.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use cffs_place::warm;
 
 use crate::trees::{cold_reads, grown_together, interleaved, turn, volume};
 
-/// Files of all directories of a tree, in no order: what a training job or a web server reads. What is left
-/// is nearly the time in which the disk streams the region that they lie in. The disk turns on while a reader
-/// waits for the processor, so a loaded machine saves less than docs/PLACE.md says.
+/// Files of all directories of a tree in random order, as a training job or a web server reads them. The
+/// remaining time is little more than the disk needs to stream their region. The disk keeps rotating while a
+/// reader waits for the processor, so a loaded machine saves less than docs/PLACE.md says.
 fn saved(volume: &mut Volume, root: &Path) -> f64 {
     let mut random = Random::new(11);
     let set: Vec<_> = (0..2000)
@@ -49,7 +49,7 @@ fn a_set_across_directories_takes_a_fraction_of_the_busy_time() {
     volume.dismantle().expect("dismantle");
 }
 
-/// Smaller files lie in a smaller region, which is streamed in less time.
+/// Smaller files occupy a smaller region, which is streamed in less time.
 #[test]
 fn a_set_across_directories_of_files_of_8_kib_takes_less_of_it() {
     let _turn = turn();

@@ -1,11 +1,11 @@
-//! A tree whose files were made durable a few at a time, as clients of a server do: where they lie then.
+//! The layout of a tree whose files were made durable a few at a time, as by clients of a server.
 
 use super::*;
 use crate::disk::Counters;
 
 const FILE_BYTES: usize = 4096;
 
-/// Number of calls that clients of a server have under way; they share an epoch.
+/// The number of calls of a server's clients in progress; they share an epoch.
 const AT_ONCE: usize = 16;
 const DIRS: usize = 60;
 const FILES: usize = 6_000;
@@ -122,8 +122,8 @@ fn cold(journal_bytes: u64, again: bool) -> [(f64, Counters); 2] {
     [read, listed]
 }
 
-/// Prints figures of decision 004. Where a journal takes what is made durable, its place is one to be read
-/// from.
+/// Prints figures of decision 004. With a journal for durable files, their final places are chosen for
+/// reading.
 #[test]
 fn files_made_durable_a_few_at_a_time_lie_together() {
     for (again, seconds_max, requests_max) in [(false, 0.25, 20), (true, 0.35, 40)] {
@@ -133,7 +133,7 @@ fn files_made_durable_a_few_at_a_time_lie_together() {
             assert!(listed.requests() <= 6, "{listed:?}");
             if journal_bytes > 0 {
                 assert!(seconds <= seconds_max && read.requests() <= requests_max, "{read:?}");
-                // A directory's own run, of which most is empty, would be read with the rest.
+                // A mostly empty run of a directory would be read with the rest.
                 let needed = (FILES * FILE_BYTES) as u64;
                 assert!(read.read_bytes <= needed * 5 / 4 + (1 << 20), "{read:?}");
             }

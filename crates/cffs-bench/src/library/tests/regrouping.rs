@@ -15,7 +15,7 @@ const STEADY_BYTES: u64 = 4 << 20;
 /// The pause before each burst.
 const PAUSE_MS: f64 = 2000.0;
 
-/// Half of the calls that come amid a step wait no longer than this for it: it ends with the file that it
+/// Half of the calls that arrive during a step wait no longer than this: the step ends after the file that it
 /// reads. A step takes a third of a second, most of which is reading.
 const FILE_MS: f64 = 50.0;
 
@@ -37,7 +37,7 @@ impl<'a> User<'a> {
         Ok(User { volume, disk, files, random, buffer, waits: Vec::new() })
     }
 
-    /// Makes a call that came at this moment.
+    /// Makes a call that arrived at this time.
     fn call(&mut self, arrival: Nanos) {
         let file = self.files[self.random.index(self.files.len())];
         if self.waits.len().is_multiple_of(10) {
@@ -74,7 +74,7 @@ fn hdd() -> LibraryPlan {
     LibraryPlan { profile, stroke, size: 512 << 20, ..plan(1) }
 }
 
-/// A volume of directories that grew by turns, and whose files were then moved to others.
+/// A volume of directories that grew in turn, and whose files were then moved to other directories.
 fn scattered(directories: usize, files_each: usize) -> Result<Disk> {
     let disk = hdd().disk(Peer::Cffs)?;
     let name = |file: usize| format!("f{file:03}");
@@ -203,7 +203,7 @@ fn steady(given: Option<usize>) -> Result<(usize, f64)> {
         let mut since = disk.now();
         let all = Scattered::Tree(InodeNo::ROOT);
         volume.regroup(all, &RegroupOptions::default(), &mut |progress| {
-            // The caller has waited since it came, behind the reading of a file or behind the rest of a step.
+            // The caller has waited since it arrived, for the read of a file or for the rest of a step.
             caller.call(since);
             if *progress != last {
                 last = progress.clone();

@@ -1,4 +1,4 @@
-//! Raising the limit, and putting it back.
+//! Raising the limit, and restoring it.
 
 use super::*;
 
