@@ -371,7 +371,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_disk_that_turns_has_a_journal_by_default() {
+fn a_rotating_disk_has_a_journal_by_default() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -451,7 +451,7 @@ fn a_block_device_that_has_grown_is_taken_over() {
 /// Writes fail from an offset of the image on. No failed command reports success, and the volume is
 /// unchanged.
 #[test]
-fn a_device_that_fails_is_told_of() {
+fn no_failed_change_is_reported_as_success() {
     let scratch = Scratch::with_image();
     import(&scratch);
     let before = superblock(&scratch, &scratch.image());

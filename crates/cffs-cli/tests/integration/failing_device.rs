@@ -191,7 +191,7 @@ fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
 
 /// In another network namespace, the sockets of servers cannot be reached.
 #[test]
-fn a_server_that_cannot_be_asked_is_not_believed_to_have_saved_everything() {
+fn the_image_shows_whether_a_server_that_cannot_be_queried_lost_changes() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -270,7 +270,7 @@ fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
 
 /// The superblock said "clean" when writes began to fail, and still does afterwards.
 #[test]
-fn a_file_made_after_a_clean_point_is_not_lost_without_a_word() {
+fn the_loss_of_a_file_made_after_a_clean_point_is_reported() {
     for options in ["clean=1", "clean=1,fuseblk=no"] {
         if !can_mount() {
             return;

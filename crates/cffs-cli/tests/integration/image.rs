@@ -28,7 +28,7 @@ fn mkfs_makes_an_image_that_info_describes() {
 }
 
 #[test]
-fn mkfs_spares_what_is_there() {
+fn mkfs_refuses_to_overwrite_contents() {
     let scratch = Scratch::new();
     fs::write(scratch.image(), vec![7; 64 << 20]).expect("written");
     let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
@@ -302,7 +302,7 @@ fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
 
 /// Regression: the check of a truncated image advised a repair, which printed the same line.
 #[test]
-fn an_image_that_was_cut_off_has_a_way_out() {
+fn the_remedy_for_a_truncated_image_works() {
     let scratch = Scratch::with_image();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).expect("made");
@@ -481,7 +481,7 @@ const UNREAD: [(&str, &[&str]); 27] = [
 
 /// Regression: `fsck IMAGE | head` ended with 8, as if the check could not have been made.
 #[test]
-fn a_reader_that_goes_is_no_panic() {
+fn a_closed_pipe_causes_no_panic() {
     let scratch = Scratch::with_image();
     let file = scratch.path().join("file");
     fs::write(&file, vec![b'x'; 100_000]).expect("written");

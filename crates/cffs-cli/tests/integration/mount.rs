@@ -701,7 +701,7 @@ fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
 
 /// Containers and users that must not learn the image's path on the host can see a mount.
 #[test]
-fn where_the_image_lies_is_for_its_owner() {
+fn only_the_owner_sees_the_path_of_the_image() {
     use std::os::unix::process::CommandExt;
 
     if !can_mount() || !rustix::process::geteuid().is_root() {

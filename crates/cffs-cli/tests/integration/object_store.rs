@@ -427,7 +427,7 @@ fn is_clear(said: &str, parts: &[&str]) {
 
 /// Reads work with a read-only key, and other operations fail with the reason.
 #[test]
-fn a_key_that_may_only_read() {
+fn a_read_only_key_allows_reads_and_explains_refusals() {
     let scratch = Scratch::new();
     let Some(gateway) = StoreServer::start(&scratch) else { return };
     let url = "s3://bucket/tree";
@@ -536,7 +536,7 @@ fn staging_survives_a_kill() {
 /// Keys, region and endpoint from files in the format of Amazon's tools; and no log message or output, even
 /// at the most verbose level, contains a key's secret or token.
 #[test]
-fn a_profile_and_its_secrets() {
+fn profiles_work_and_their_secrets_are_not_logged() {
     let scratch = Scratch::new();
     let Some(gateway) = StoreServer::start(&scratch) else { return };
     let [credentials, config] = ["credentials", "config"].map(|name| scratch.path().join(name));
@@ -598,7 +598,7 @@ fn a_profile_and_its_secrets() {
 /// The signature of a request contains its time, so requests with a wrong clock are refused, and the message
 /// says so.
 #[test]
-fn a_clock_that_is_wrong() {
+fn a_wrong_clock_is_reported() {
     let scratch = Scratch::new();
     let Some(gateway) = StoreServer::start(&scratch) else { return };
     let (code, shim) = (scratch.path().join("skew.c"), scratch.path().join("skew.so"));
@@ -673,7 +673,7 @@ fn a_volume_on_a_network_block_device() {
 
 /// A full store is no outage: operations that need space fail with the reason, and keep synced data.
 #[test]
-fn a_store_that_is_full() {
+fn a_full_store_fails_syncs_and_keeps_synced_data() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not run: mounting a small tmpfs needs root");
     }

@@ -159,7 +159,7 @@ fn a_tree_is_published_and_updated() {
 
 /// A whole image, and then another state of it.
 #[test]
-fn an_image() {
+fn an_image_is_published_and_updated() {
     let published = Published::new();
     let tree = tree(&published.scratch);
     let image = published.scratch.image();

@@ -214,7 +214,7 @@ fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
 
 /// The command may be killed after it has begun, with an idle mount.
 #[test]
-fn clients_are_served_on_though_the_command_is_gone() {
+fn clients_are_served_after_the_restart_command_was_killed() {
     if !can_mount() {
         return;
     }

@@ -285,7 +285,7 @@ fn a_map_of_holes_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn extended_attributes_go_along() {
+fn extended_attributes_are_archived() {
     let scratch = Scratch::with_image();
     let (top, image) = (tree(&scratch), scratch.image());
     let mut setfattr = Command::new("setfattr");
