@@ -1,5 +1,5 @@
 /*
- * An NFS client on the raw, asynchronous interface of libnfs, with many calls under way on one connection.
+ * An NFS client on the raw, asynchronous interface of libnfs, with many calls in progress on one connection.
  *
  * usage: libnfs PORT make FILES    makes, writes, commits, lists and reads files; prints what "check" takes
  *        libnfs PORT check FILES VERIFIER HANDLE
@@ -49,7 +49,7 @@ static char verifier[NFS3_WRITEVERFSIZE];
 static int has_verifier;
 static char piece_of[PIECES][PIECE];
 
-/* One call at a time passes through here, and is counted. */
+/* Runs one call at a time, and counts it. */
 static void begun(int failed)
 {
 	CHECK(!failed);
@@ -63,7 +63,7 @@ static void answered(int status)
 	under_way--;
 }
 
-/* Serves the connection until at most `calls` calls are under way. */
+/* Processes the connection until at most `calls` calls are in progress. */
 static void settle(unsigned calls)
 {
 	while (under_way > calls) {
@@ -288,14 +288,14 @@ static void look_all_up(void)
 	settle(0);
 }
 
-/* READDIRPLUS, in small pieces: what one reply ends with, the next begins after. */
+/* READDIRPLUS, in small pieces: each begins after the end of the previous reply. */
 
 struct listing {
 	cookie3 cookie;
 	cookieverf3 cookie_verifier;
 	int is_end;
 	unsigned replies, names;
-	/* A cookie from the middle, and how many names came after it. */
+	/* A cookie from the middle, and the number of names after it. */
 	cookie3 middle;
 	unsigned after_middle;
 };
@@ -357,7 +357,7 @@ static void check_listing(void)
 	for (unsigned i = 0; i < file_count; i++)
 		CHECK(files[i].listed == 1);
 	CHECK(whole.replies > 2);
-	/* A cookie stays good, also after the listing has gone on. */
+	/* A cookie stays valid after the listing has continued. */
 	rest.cookie = whole.middle;
 	memcpy(rest.cookie_verifier, whole.cookie_verifier, sizeof rest.cookie_verifier);
 	list(&rest);
@@ -390,7 +390,7 @@ static void check_after_restart(const char *old_verifier, const char *old_handle
 	struct handle handle;
 	COMMIT3args args;
 
-	/* A handle of the server before. */
+	/* A handle from the previous server. */
 	handle.len = from_hex(old_handle, handle.bytes, sizeof handle.bytes);
 	CHECK(handle.len == files[0].handle.len && !memcmp(handle.bytes, files[0].handle.bytes, handle.len));
 	read_file(&handle);

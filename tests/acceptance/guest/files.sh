@@ -1,4 +1,4 @@
-# What a shell does with files, each result checked, and again with nothing cached.
+# Shell commands on files, each result checked, and checked again with cold caches.
 
 fail() {
     echo "FAILED: $*"
@@ -21,7 +21,7 @@ reattach() { # forgets every cached page, name and attribute
 cd /mnt
 same "an empty root" "$(ls -A)" ""
 
-# Contents, short and long, written over, appended to, cut and with a hole.
+# Contents: short and long, overwritten, appended to, truncated, and with a hole.
 echo one >a
 echo two >>a
 same "appended" "$(cat a)" "one
@@ -70,7 +70,7 @@ same "set-id" "$(stat -c %a linked)" 6755
 touch -d '2001-02-03 04:05:06' linked
 same "time" "$(stat -c %Y linked)" "$(date -d '2001-02-03 04:05:06' +%s)"
 
-# An open file without a name goes on.
+# An open file without a name stays usable.
 exec 3<>hidden
 echo still >&3
 rm hidden
@@ -87,7 +87,7 @@ while [ $i -lt 1500 ]; do
 done
 same "entries" "$(ls many | wc -l)" 1500
 
-# Permissions are the server's business.
+# The server checks permissions.
 mkdir -m 700 private
 echo secret >private/file
 su nobody -c 'cat /mnt/private/file' 2>/dev/null && fail "a user reads a private file"
@@ -97,7 +97,7 @@ su nobody -c 'echo mine >/mnt/shared/mine'
 same "the owner" "$(stat -c %u shared/mine)" 65534
 su tests -c 'rm -f /mnt/shared/mine' 2>/dev/null && fail "another user removes from a sticky directory"
 
-# All of it with cold caches.
+# Everything again with cold caches.
 cd /
 reattach
 cd /mnt

@@ -1,6 +1,6 @@
-# Kills servers at every moment, over each transport, in each order, and looks whether the machine goes on:
-# the processes end, the mount says that its server has gone, and sync(1) and df(1) return.
-# Argument: how many servers to kill, at least.
+# Kills servers at random times, over each transport, in each order, and checks that the machine continues:
+# the processes end, the mount reports that its server has ended, and sync(1) and df(1) return.
+# Argument: the minimum number of servers to kill.
 
 rounds=$1
 # The limit in seconds after which a step counts as hung. A hang never ends, so the limit only has to be long
@@ -18,7 +18,7 @@ else
     transports=dev
 fi
 
-# Waits for a condition; 1 if it does not come true.
+# Waits for a condition; returns 1 if it does not become true.
 wait_until() { # COMMAND...
     local end=$(($(date +%s) + patience))
     until "$@"; do
@@ -48,7 +48,7 @@ stuck() { # WHAT
     exit 1
 }
 
-# The machine goes on without the servers.
+# The machine continues without the servers.
 check_machine() { # PIDS of servers and of processes killed with them
     wait_until gone "$@" || stuck "a killed process does not end"
     sync & local sync=$!
@@ -134,7 +134,7 @@ kill_namespace() { # OPTIONS ORDER
     kill -9 -- -$users 2>/dev/null || true
 }
 
-# A container, with processes of its own, whose first one is killed, and with it all others.
+# A container with a PID namespace, whose first process is killed, and with it all others.
 kill_container() { # OPTIONS ORDER
     setsid unshare -m -p -f --propagation private sh -c "
         . /script.functions
@@ -163,7 +163,7 @@ kill_in_order() { # ORDER SERVERS GROUP
     esac 2>/dev/null || true
 }
 
-# What the processes of a round share with this one.
+# State that the processes of a round share with this one.
 sed -n '/^work() {/,/^}/p' /script >/script.functions
 
 round=0

@@ -1,7 +1,7 @@
-"""What a case is, and what it may use.
+"""Cases, and the interface that they use.
 
-A case is a function that gets a `Trial`: a fresh, mounted volume and the means to run programs on it.
-It fails by raising anything. `Skip` is for what this machine or this kind of volume cannot do, and its
+A case is a function that gets a `Trial`: a fresh, mounted volume and the means to run programs on it. It
+fails by raising any exception. `Skip` is for features that this machine or this kind of volume lacks; its
 reason is printed.
 """
 
@@ -19,7 +19,7 @@ REGISTRY = []
 
 
 class Skip(Exception):
-    """The case cannot be run here, and this is why."""
+    """The case cannot run here, for this reason."""
 
 
 class Case:
@@ -35,8 +35,8 @@ class Case:
 
 
 def case(name, size=1 * GIB, inodes=100_000, only_on=None, timeout=180):
-    """Registers a case. `size` and `inodes` are a number, or a pair (quick, full); `timeout` is the
-    seconds that the quick size may take at most, the full size gets forty times that."""
+    """Registers a case. `size` and `inodes` are a number, or a pair (quick, full); `timeout` is the limit for
+    the quick size in seconds; the limit for the full size is forty times as long."""
 
     def register(function):
         REGISTRY.append(Case(name, function, size, inodes, only_on, timeout))
@@ -46,7 +46,7 @@ def case(name, size=1 * GIB, inodes=100_000, only_on=None, timeout=180):
 
 
 def pick(value, full):
-    """The quick or the full one of a pair; a single value stands for both."""
+    """The quick or the full value of a pair; a single value stands for both."""
     if isinstance(value, tuple):
         return value[1 if full else 0]
     return value
@@ -80,7 +80,7 @@ class Trial:
         return path
 
     def run(self, *argv, user=None, check=True, timeout=None, **kwargs):
-        """Runs a program; its output goes to the case's log. Without the program there is no case."""
+        """Runs a program; its output goes to the case's log. Skips the case if the program is missing."""
         if user:
             kwargs.update(as_user(user))
         if "/" not in argv[0] and not shutil.which(argv[0]):
@@ -92,7 +92,7 @@ class Trial:
         return self.run(*argv, stdout=subprocess.PIPE, **kwargs).stdout
 
     def shell(self, script, **kwargs):
-        """Runs a piece of shell that ends at the first failure."""
+        """Runs a shell script that ends at the first failure."""
         return self.run("bash", "-euo", "pipefail", "-c", script, **kwargs)
 
     def unmount(self):
@@ -102,12 +102,12 @@ class Trial:
         self.volume.mount(options)
 
     def remount(self, options=None):
-        """Unmounts and mounts again: what is not on the device is gone."""
+        """Unmounts and mounts again: data that is not on the device is lost."""
         self.volume.unmount()
         self.volume.mount(options)
 
     def program(self, name, package):
-        """The full path of a program; without it there is no case."""
+        """The full path of a program; skips the case if the program is missing."""
         for directory in [os.path.join(volume.REPOSITORY, "target/tools/bin"),
                           *os.environ.get("PATH", "").split(":"), "/usr/sbin", "/sbin"]:
             path = os.path.join(directory, name)

@@ -1,7 +1,7 @@
 """Runs the cases, several at a time, and prints the verdict.
 
-Each case runs in a process of its own, in a session of its own, on a volume of its own, with its output in
-a log: a case that hangs is ended after its time, with everything that it started, and the others go on.
+Each case has its own process, session, volume and log. A case that hangs is ended at its time limit, with
+everything that it started, and the others continue.
 """
 
 import argparse
@@ -78,19 +78,19 @@ def parse(arguments):
     parser.add_argument("--fs", choices=volume.KINDS, default="cffs", help="what to test (cffs)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="sizes for the gate: minutes (the default)")
-    size.add_argument("--full", action="store_true", help="sizes as promised: an hour")
+    size.add_argument("--full", action="store_true", help="the promised sizes: an hour")
     parser.add_argument("--only", action="append", metavar="NAME",
-                        help="only cases of this name, or that start with it; may be repeated")
+                        help="only cases with this name, or that start with it; may be repeated")
     parser.add_argument("--except", action="append", metavar="NAME", default=[], dest="left_out",
-                        help="leave out cases of this name, or that start with it; may be repeated")
+                        help="omit cases with this name, or that start with it; may be repeated")
     parser.add_argument("--jobs", type=int, metavar="N",
-                        help="cases that run at a time (one for each processor; one with --full)")
+                        help="number of cases that run at a time (one per processor; one with --full)")
     parser.add_argument("--features", metavar="LIST", help="cffs: passed to mkfs")
     parser.add_argument("--policy", metavar="POLICY", help="cffs: passed to mkfs")
     parser.add_argument("--matrix", action="store_true",
                         help="cffs: all cases for each feature and policy in turn")
     parser.add_argument("--mount-options", metavar="OPTS", help="added to each mount's -o")
-    parser.add_argument("--scratch", metavar="DIR", help="where images and logs go ($TMPDIR or /tmp)")
+    parser.add_argument("--scratch", metavar="DIR", help="directory for images and logs ($TMPDIR or /tmp)")
     parser.add_argument("--keep", action="store_true", help="keep image and log of failed cases")
     parser.add_argument("--list", action="store_true", help="print the cases' names, and run nothing")
     options = parser.parse_args(arguments)
@@ -100,15 +100,15 @@ def parse(arguments):
     if options.jobs is None:
         options.jobs = 1 if options.full else len(os.sched_getaffinity(0))
     if options.jobs < 1:
-        parser.error("--jobs takes a number from 1 on")
+        parser.error("--jobs must be at least 1")
     if options.matrix and kind_of_cffs:
         parser.error("--matrix chooses the features and policies itself")
     return options
 
 
 def choose(options):
-    """The cases by name; a name that matches nothing is an error, not an empty success. Those that may take
-    long come first, so that none of them is left running alone in the end."""
+    """The cases by name; a name that matches nothing is an error, not an empty success. Cases with long
+    limits come first, so that none of them runs alone at the end."""
     everything = sorted(REGISTRY, key=lambda case: (-case.timeout, case.name))
     left_out = matching(everything, options.left_out)
     chosen = matching(everything, options.only) if options.only else everything
@@ -116,7 +116,7 @@ def choose(options):
 
 
 def matching(everything, names):
-    """The cases of these names; what is no name stands for all that start with it."""
+    """The cases with these names; a text that is not a name selects all cases that start with it."""
     for name in names:
         if not any(case.name.startswith(name) for case in everything):
             sys.exit(f"run: no case is called {name}: see --list")
@@ -127,7 +127,7 @@ def matching(everything, names):
 
 
 class Run:
-    """A case under way, in a child process."""
+    """A running case, in a child process."""
 
     def __init__(self, case, options, base):
         self.case = case
@@ -144,14 +144,14 @@ class Run:
             os._exit(child_main(case, options, self.under_test, self.work, self.log))
 
     def poll(self):
-        """Whether the child has ended, or its time is over, and its exit status if it has one."""
+        """Whether the child has ended or reached its time limit, and its exit status if it has one."""
         ended, status = os.waitpid(self.child, os.WNOHANG)
         if ended:
             return True, os.waitstatus_to_exitcode(status)
         return time.monotonic() - self.began >= self.limit_s, None
 
     def end(self):
-        """Ends all that the case has left running, and removes its mount."""
+        """Ends all processes of the case, and removes its mount."""
         end_session(self.child)
         self.under_test.tear_down()
 
@@ -171,7 +171,7 @@ def verdicts(chosen, options, base):
             while waiting and len(runs) < options.jobs:
                 case = waiting.pop(0)
                 if case.only_on and options.fs != case.only_on:
-                    reason = f"a promise of {case.only_on} alone"
+                    reason = f"only for {case.only_on}"
                     print(f"{SKIPPED:7} {case.name:28}         {reason}", flush=True)
                     yield SKIPPED
                 else:
@@ -210,7 +210,7 @@ def child_main(case, options, under_test, work, log):
     except Skip as reason:
         print(f"skip: {reason}")
         status = SKIP_STATUS
-    except BaseException:  # the verdict must reach the parent, whatever was raised
+    except BaseException:  # any exception must become a verdict for the parent
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -218,8 +218,8 @@ def child_main(case, options, under_test, work, log):
 
 
 def end_session(leader):
-    """Ends whatever the case has left running in its session; a server that went into the background
-    has a session of its own, and ends with its mount."""
+    """Ends all processes in the case's session. A server in the background has a session of its own, and ends
+    with its mount."""
     for _ in range(100):
         alive = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
                  if session_of(pid) == leader]
@@ -246,7 +246,7 @@ def session_of(pid):
 
 
 def report(case, status, elapsed, limit, work, log, keep):
-    """Prints the case's line, and the log's tail if it failed; removes what it left."""
+    """Prints the case's line, and the log's tail if it failed; removes its files."""
     verdict = {0: PASSED, SKIP_STATUS: SKIPPED}.get(status, FAILED)
     lines = open(log, encoding="utf-8", errors="replace").read().splitlines() if os.path.exists(log) else []
     print(f"{verdict:7} {case.name:28} {elapsed:6.1f}s", end="")

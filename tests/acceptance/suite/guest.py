@@ -1,10 +1,10 @@
 """A virtual machine with a Linux kernel of its own: a client of the network that shares nothing with the
-server, not even its page cache; or a machine that a case may bring to a standstill.
+server, not even its page cache; or a machine that a case may make hang.
 
-The processor is emulated, so the machine needs no rights and runs wherever QEMU does. A guest's disk is an
-archive that the kernel unpacks into memory: busybox, the kernel's modules, and those of the host's
-programs that a script names, with their libraries. It reaches ports of the host's loopback address
-at 10.0.2.2.
+The processor is emulated, so the machine needs no privileges and runs wherever QEMU does. A guest's disk is
+an archive that the kernel unpacks into memory: busybox, the kernel's modules, and those of the host's
+programs that a script names, with their libraries. It reaches ports of the host's loopback address at
+10.0.2.2.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A kernel, and how it runs."""
+    """A kernel, and its options."""
 
     # Where scripts/setup.sh has unpacked the kernel.
     directory: str
@@ -36,15 +36,15 @@ class Machine:
 # A client of the network; its first argument is the port of the export that it mounts.
 CLIENT = Machine(os.path.join(TOOLS, "guest"), ("virtio_pci", "virtio_net", "nfsv3"),
                  ("-accel", "tcg", "-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"))
-# A machine that mounts volumes itself, by a kernel that has FUSE over io_uring.
+# A machine that mounts volumes itself, with a kernel that has FUSE over io_uring.
 SERVER = Machine(os.path.join(TOOLS, "guest-rings"), ("fuse", "loop"),
                  ("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"), 1536)
-# The last thing that a guest prints; it may follow a line that did not end.
+# The last output of a guest; it may follow an incomplete line.
 VERDICT = re.compile(r"guest: status (\d+)\s*$", re.M)
 
 
 class Archive:
-    """A cpio archive of the kind "newc", which is what the kernel unpacks."""
+    """A cpio archive in the format "newc", which the kernel unpacks."""
 
     def __init__(self):
         self.entries = {}
@@ -62,7 +62,7 @@ class Archive:
             self.add((path or source).lstrip("/"), stat.S_IFREG | 0o755, file.read())
 
     def add_program(self, source):
-        """Adds a program to /bin, and the libraries that it is linked with to where it looks for them."""
+        """Adds a program to /bin, and the libraries that it is linked with to their paths."""
         self.add_host_file(source, f"bin/{os.path.basename(source)}")
         linked = subprocess.run(["ldd", source], capture_output=True, text=True, check=False).stdout
         for library in re.findall(r"(/\S+) \(0x", linked):
@@ -86,14 +86,14 @@ def write_entry(file, number, name, mode, contents, device):
 
 
 def modules_in_order(directory, names):
-    """Paths of modules and of all that they need, in an order in which they can be loaded."""
+    """Paths of modules and of all their dependencies, in an order in which they can be loaded."""
     paths = {os.path.basename(path).split(".")[0].replace("-", "_"): path
              for path in glob.glob(f"{directory}/**/lib/modules/*/kernel/**/*.ko*", recursive=True)}
     found = []
 
     def need(name):
         if name not in paths:
-            return  # The kernel has it built in, or the guest's first process says that it is missing.
+            return  # The module is built into the kernel, or the guest's first process reports it.
         depends = re.search(rb"\0depends=([^\0]*)\0", module_contents(paths[name]))
         for other in filter(None, depends[1].decode().split(",")):
             need(other.replace("-", "_"))
@@ -112,9 +112,8 @@ def module_contents(path):
 
 
 def run(trial, script, arguments="", programs=(), files=(), timeout=None, machine=CLIENT):
-    """Boots a guest that runs a script of the directory beside the suite, and raises unless it succeeds.
-    `arguments` are those of guest/init; `files` are pairs of a text's name and contents. Returns what
-    was printed."""
+    """Boots a guest that runs a script from `guest/`, and raises unless it succeeds. `arguments` are those of
+    guest/init; `files` are pairs of a text's name and contents. Returns the output."""
     emulator = trial.program("qemu-system-x86_64", "apt-get install qemu-system-x86")
     kernels = glob.glob(f"{machine.directory}/boot/vmlinuz-*")
     if not kernels:

@@ -1,5 +1,5 @@
-"""A client of NFS version 3 in a few lines, written from RFC 1813 and sharing nothing with the server: it
-shows what the server answers, and repeats nothing by itself."""
+"""A small client for NFS version 3, written from RFC 1813 and sharing no code with the server. It returns the
+server's answers as they are, and repeats nothing by itself."""
 
 import itertools
 import socket
@@ -31,7 +31,7 @@ def opaque(data):
 
 
 class Results:
-    """What a reply has, read from its beginning."""
+    """The contents of a reply, read from its beginning."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -83,7 +83,7 @@ class Client:
         header = struct.unpack(">I", self.receive(4))[0]
         assert header & LAST_FRAGMENT, "a reply in fragments"
         reply = Results(self.receive(header & ~LAST_FRAGMENT))
-        # The number of the call; a reply that was accepted, with no verifier; success.
+        # The number of the call; an accepted reply without verifier; success.
         head = [reply.word() for _ in range(6)]
         assert head == [number, 1, 0, 0, 0, 0], head
         return reply
@@ -115,14 +115,14 @@ class Client:
         return self.nfs(LOOKUP, opaque(directory) + opaque(name)).opaque()
 
     def create(self, directory, name):
-        """Makes a file, or takes the one that is there, and makes it empty."""
+        """Creates a file, or truncates an existing one."""
         attributes = words(1, 0o644, 0, 0, 1, 0, 0, 0, 0)
         reply = self.nfs(CREATE, opaque(directory) + opaque(name) + words(0) + attributes)
         assert reply.word(), "no handle"
         return reply.opaque()
 
     def write(self, file, offset, data, stable):
-        """The verifier of the server that has it now."""
+        """Writes, and returns the server's verifier."""
         arguments = opaque(file) + struct.pack(">Q", offset) + words(len(data), stable) + opaque(data)
         reply = self.nfs(WRITE, arguments)
         reply.skip_wcc()
@@ -131,7 +131,7 @@ class Client:
         return reply.take(8)
 
     def commit(self, file):
-        """The verifier of the server that has made it durable."""
+        """Makes the file durable, and returns the server's verifier."""
         reply = self.nfs(COMMIT, opaque(file) + struct.pack(">Q", 0) + words(0))
         reply.skip_wcc()
         return reply.take(8)

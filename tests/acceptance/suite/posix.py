@@ -14,7 +14,7 @@ GROUP = 13001
 
 
 class PosixTest(unittest.TestCase):
-    """Each test gets a fresh directory on the mount, which anybody may search."""
+    """Each test gets a fresh directory on the mount, which any user may search."""
 
     trial = None
 
@@ -72,7 +72,7 @@ def in_child(function, uid=None, groups=(GROUP,)):
             outcome = (True, function())
         except OSError as error:
             outcome = (False, error)
-        except BaseException:  # whatever it was, the parent must hear of it
+        except BaseException:  # any exception must reach the parent
             outcome = (False, AssertionError(traceback.format_exc()))
         os.write(writer, pickle.dumps(outcome))
         os._exit(0)

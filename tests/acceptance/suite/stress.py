@@ -1,12 +1,12 @@
-"""Many processes that use a volume at once, each in lock step with a reference.
+"""Many processes that use a volume at the same time, each in lock step with a reference.
 
 A worker has a directory of its own on the volume and one on ext4. It draws operations from a seed, performs
-each on both, and compares what they return; from time to time it compares the two trees in full. So every
-worker has a model of its directory that is a file system itself. In between it works in a directory that all
-workers share, where any result of a race is right, but no report of damage and no failure of a device.
+each on both, and compares what they return; from time to time it compares the two trees in full. Every worker
+thus has a real file system as the model of its directory. In between it works in a directory that all workers
+share, where any result of a race is valid, except reports of damage and failures of the device.
 
-A worker's operations follow from its seed alone, and what it shares with others follows from a second one:
-the same seed performs the same operations, though the schedule of the processes differs.
+A worker's operations depend only on its seed, and those in the shared directory on a second seed: the same
+seed performs the same operations, although the schedule of the processes differs.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ COMPARE_EVERY = 1000
 # One operation in this many goes to the directory that all workers share.
 SHARED_EVERY = 6
 
-# What a race in the shared directory may end with.
+# The valid results of a race in the shared directory.
 RACES = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.ENODATA,
          errno.EINVAL, errno.ELOOP, errno.EPERM, errno.EOPNOTSUPP, errno.ENXIO, errno.ESTALE, errno.EXDEV}
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
@@ -43,7 +43,7 @@ syscalls.libc.copy_file_range.restype = ctypes.c_ssize_t
 
 
 class Difference(Exception):
-    """The volume and the reference did not do the same."""
+    """The volume and the reference differ."""
 
 
 def acl(rng):
@@ -57,12 +57,12 @@ def acl(rng):
 
 
 def payload(seed, size):
-    """Bytes that follow from a number; sometimes zeros, which could be taken for holes."""
+    """Bytes derived from a number; sometimes zeros, which could be mistaken for holes."""
     return bytes(size) if seed % 7 == 0 else random.Random(seed).randbytes(size)
 
 
 class Operations:
-    """The operations, each on a path below one root. They raise OSError, or return what can be compared."""
+    """The operations, each on a path below one root. They raise OSError, or return a value to compare."""
 
     def __init__(self, root):
         self.root = root
@@ -96,7 +96,7 @@ class Operations:
         syscalls.renameat2(self.at(source), self.at(path), flags)
 
     def tmpfile(self, path, seed, size):
-        """A file that gets its name last."""
+        """A file that gets its name at the end."""
         fd = os.open(os.path.dirname(self.at(path)) or self.root, os.O_TMPFILE | os.O_RDWR, 0o640)
         try:
             os.write(fd, payload(seed, size))
@@ -118,7 +118,7 @@ class Operations:
         return self.with_fd(path, os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, payload(seed, size)))
 
     def replace(self, path, seed, size):
-        """As programs save a file."""
+        """Saves a file as programs do."""
         return self.with_fd(path, os.O_WRONLY | os.O_TRUNC, lambda fd: os.write(fd, payload(seed, size)))
 
     def read(self, path, offset, size):
@@ -131,7 +131,7 @@ class Operations:
         self.with_fd(path, os.O_RDWR, lambda fd: syscalls.fallocate(fd, mode, offset, size))
 
     def copy(self, source, path, offset, size, to):
-        """copy_file_range(2) until all is copied."""
+        """copy_file_range(2) until everything is copied."""
         def action(fd):
             def into(target):
                 copied = 0
@@ -148,7 +148,7 @@ class Operations:
         os.setxattr(self.at(path), name, value, flags, follow_symlinks=False)
 
     def dress(self, path, seed):
-        """Sets many attributes at once, which take far more than a sector, and reads one of them."""
+        """Sets many attributes, which take far more than a sector, and reads one of them."""
         rng = random.Random(seed)
         for name in XATTRS:
             self.setxattr(path, name, rng.randbytes(rng.randrange(XATTR_BYTES_MAX)), 0)
@@ -192,11 +192,11 @@ class Operations:
         os.statvfs(self.root)
 
     def hold(self, path):
-        """Opens a file and keeps it open, also when its name goes."""
+        """Opens a file and keeps it open, even if its name is removed."""
         self.open.append(os.open(self.at(path), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK))
 
     def use(self, number, seed, offset, size):
-        """Writes and reads a file that is kept open; returns what fstat(2) says."""
+        """Writes and reads a file that is kept open; returns the result of fstat(2)."""
         fd = self.open[number]
         os.pwrite(fd, payload(seed, size), offset)
         return digest(os.pread(fd, FILE_BYTES_MAX, 0)), attributes(os.fstat(fd))
@@ -214,14 +214,15 @@ def digest(data):
 
 
 def attributes(found):
-    """What two file systems agree about: not times, which are those of two calls, nor a directory's size."""
+    """The attributes on which two file systems agree: not the times, which differ between two calls, nor a
+    directory's size."""
     is_directory = stat.S_ISDIR(found.st_mode)
     size = None if is_directory else found.st_size
     return found.st_mode, found.st_uid, found.st_gid, found.st_nlink, size
 
 
 def listing(root):
-    """Everything of a tree that two file systems agree about, by path."""
+    """Everything in a tree on which two file systems agree, by path."""
     found, first_names = {}, {}
     pending = [""]
     while pending:
@@ -255,7 +256,7 @@ class Worker:
         self.shared_rng = random.Random(seed ^ 0x5A5A)
         self.sides = (Operations(volume), Operations(reference))
         self.shared = Operations(shared)
-        # The kind of each path, as far as this worker knows.
+        # The known kind of each path.
         self.paths = {}
         self.count = 0
         self.recent = []
@@ -288,7 +289,7 @@ class Worker:
     # Drawing
 
     def some(self, *kinds):
-        """A path that probably exists, of one of these kinds; now and then any other."""
+        """A path that probably exists, of one of these kinds; sometimes any other path."""
         if self.rng.random() < 0.05:
             return self.fresh()
         known = [path for path, kind in self.paths.items() if not kinds or kind in kinds]
@@ -360,7 +361,7 @@ class Worker:
             side.close()
 
     def learn(self, name, arguments):
-        """Notes what an operation that succeeded has changed about the paths."""
+        """Records the changes of a successful operation to the paths."""
         kinds = {"create": "f", "tmpfile": "f", "mkdir": "d", "mknod": "p", "symlink": "l"}
         if name in kinds:
             self.paths[arguments[0]] = kinds[name]
@@ -421,7 +422,7 @@ Operations.acl = Operations.setxattr
 
 
 def outcome(operation, arguments):
-    """What an operation did: ("ok", value) or ("errno", name)."""
+    """The result of an operation: ("ok", value) or ("errno", name)."""
     try:
         return "ok", operation(*arguments)
     except OSError as error:
@@ -429,7 +430,7 @@ def outcome(operation, arguments):
 
 
 def short(arguments):
-    """Arguments as they are printed."""
+    """Arguments, shortened for printing."""
     def one(each):
         if isinstance(each, bytes):
             return f"{len(each)} bytes"
@@ -440,9 +441,9 @@ def short(arguments):
 
 
 class NfsWorker:
-    """A client of NFS, with files of its own whose contents it knows, and some that it shares with others."""
+    """An NFS client, with files of its own whose contents it knows, and some that it shares with others."""
 
-    # The statuses of NFS for what a race may end with.
+    # The NFS statuses of valid results of a race.
     RACES = {2, 17, 20, 21, 22, 66, 70}
 
     def __init__(self, seed, port, directory, shared):
@@ -536,15 +537,15 @@ class NfsWorker:
 
 
 def run(worker, seconds):
-    """Lets a worker work for so long; True if all was as it should be. Meant for a process of its own."""
+    """Runs a worker for some time, in a process of its own; returns True if all results were as expected."""
     try:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             worker.step()
         worker.compare()
         return True
-    except BaseException:  # the report must reach the log, whatever was raised
-        print(f"worker with seed {worker.seed}, after {worker.count} operations, the last of which are:")
+    except BaseException:  # any exception must be reported in the log
+        print(f"worker with seed {worker.seed}, after {worker.count} operations, which ended with:")
         for operation in worker.recent:
             print("   ", operation)
         traceback.print_exc(file=sys.stdout)
@@ -556,7 +557,7 @@ def run(worker, seconds):
 
 
 def together(makers, seconds):
-    """Makes workers and runs them at the same time, each in a process, and fails if one of them did."""
+    """Creates workers and runs them at the same time, each in a process; fails if one of them fails."""
     children = []
     for make in makers:
         child = os.fork()
@@ -573,7 +574,7 @@ def together(makers, seconds):
 
 
 def in_lock_step(seed, count, volume, reference):
-    """Makers of workers, in directories of the volume and of the reference that are made."""
+    """Functions that create workers, in new directories of the volume and of the reference."""
     for number in range(count):
         place, model = os.path.join(volume, f"w{number}"), os.path.join(reference, f"w{number}")
         os.mkdir(place)
@@ -583,14 +584,14 @@ def in_lock_step(seed, count, volume, reference):
 
 
 def compare_all(volume, reference):
-    """Compares what all workers left, as after a mount of what is on the device."""
+    """Compares the directories of all workers, for example after a remount."""
     for name in sorted(os.listdir(reference)):
         if name.startswith("w"):
             Worker(0, os.path.join(volume, name), os.path.join(reference, name), volume).compare()
 
 
 def clear(*directories):
-    """Removes what workers made."""
+    """Removes the workers' files."""
     for directory in directories:
         for name in os.listdir(directory):
             if name != "lost+found":

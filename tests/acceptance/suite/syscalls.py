@@ -62,7 +62,7 @@ def utimensat(path, access, modification, flags=0):
 
 
 def birth_time(path):
-    """statx's btime as (seconds, nanoseconds), or None where the file system has none."""
+    """statx's btime as (seconds, nanoseconds), or None if the file system has none."""
     buffer = ctypes.create_string_buffer(256)
     call(libc.statx, AT_FDCWD, os.fsencode(path), AT_STATX_SYNC_AS_STAT, STATX_BTIME, buffer)
     if not int.from_bytes(buffer[0:4], "little") & STATX_BTIME:
@@ -85,7 +85,7 @@ def open_by_handle(mount_fd, handle, flags):
 
 
 def toggle_flag(fd, flag):
-    """What chattr(1) does with one of a file's flags."""
+    """Toggles a flag of a file, like chattr(1)."""
     flags = struct.unpack("i", fcntl.ioctl(fd, FS_IOC_GETFLAGS, bytes(8))[:4])[0]
     fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("ii", flags ^ flag, 0))
 
@@ -101,7 +101,7 @@ def drop_capability(number):
 
 
 class Getdents32:
-    """getdents64(2) as a program of 32 bits calls it, by interrupt 0x80 of the x86; None elsewhere."""
+    """getdents64(2) as a 32-bit program calls it, by interrupt 0x80 of the x86; None on other machines."""
 
     SIZE = 1 << 15
     MAP_32BIT = 0x40
@@ -134,7 +134,7 @@ class Getdents32:
 
 
 class Directory:
-    """opendir(3) and friends: telldir and seekdir are what Python leaves out."""
+    """opendir(3) and related functions: Python has no telldir and seekdir."""
 
     libc.opendir.restype = ctypes.c_void_p
     libc.readdir.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Trees of files: one with everything that a UNIX file system can hold, and a digest to compare trees."""
+"""Trees of files: one with everything that a UNIX file system can store, and a digest to compare trees."""
 
 import hashlib
 import os
@@ -97,7 +97,7 @@ def make_odd_tree(root, capabilities=True):
     touch(os.path.join(acls, b"heir"))
     os.mkdir(os.path.join(acls, b"heir.d"))
 
-    # Far from now, and fractions of a second: a copy that leaves a time as it came about would show.
+    # Times far from now, with fractions of a second, so that a copy that does not set a time is noticed.
     for directory, _, files in os.walk(base, topdown=False):
         for name in files:
             os.utime(os.path.join(directory, name), ns=(SOME_TIME_NS, SOME_TIME_NS), follow_symlinks=False)
@@ -121,7 +121,7 @@ def touch(path):
 
 
 def make_plain_tree(root, files, seed=1):
-    """Fills a directory with many small files in some depth, as source trees have them."""
+    """Fills a directory tree with many small files, like a source tree."""
     rng = random.Random(seed)
     block = rng.randbytes(1 << 20)
     directory, number = root, 0
@@ -176,7 +176,7 @@ def describe(root, times=True):
 
 
 def digest(path):
-    """A checksum of the data, island by island, so that holes cost nothing."""
+    """A checksum of the data, without reading holes."""
     sha = hashlib.sha1()
     with open(path, "rb", buffering=0) as file:
         end = os.fstat(file.fileno()).st_size
@@ -192,7 +192,7 @@ def digest(path):
             while left:
                 chunk = file.read(min(left, 1 << 20))
                 assert chunk, f"{path!r} ends at {at}, inside of data"
-                # Zeroes written and zeroes of a hole are the same contents.
+                # Written zeros and the zeros of a hole are equal contents.
                 if chunk.strip(b"\0"):
                     trimmed = chunk.lstrip(b"\0")
                     sha.update(b"%d:" % (at + len(chunk) - len(trimmed)) + trimmed.rstrip(b"\0"))
@@ -202,7 +202,7 @@ def digest(path):
 
 
 def assert_same(expected, found, what):
-    """Fails with the first few differences between two descriptions."""
+    """Fails with the first differences between two descriptions."""
     differences = []
     for path in sorted(expected.keys() | found.keys()):
         if expected.get(path) != found.get(path):

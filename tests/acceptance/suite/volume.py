@@ -1,7 +1,7 @@
 """Volumes under test: an image file, and how to make, mount, unmount and check it.
 
-A `Volume` keeps no state but paths. It asks the kernel whether it is mounted, so the driver can clean up
-after a case that ran in another process and died anywhere.
+A `Volume` has no state except paths. It asks the kernel whether it is mounted, so the driver can clean up
+after a case that ran in another process and ended at any point.
 """
 
 import os
@@ -24,7 +24,7 @@ def bench_binary():
 
 
 def echo_run(argv, check=True, timeout=300, **kwargs):
-    """Runs a command, echoed into the log as one could type it."""
+    """Runs a command, printed to the log in shell syntax."""
     print("$ " + " ".join(map(str, argv)), flush=True)
     return subprocess.run(argv, check=check, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
 
@@ -41,8 +41,8 @@ def mount_points_below(path):
 
 
 class Volume:
-    """One image, and the directory that it is mounted on. The limits are those that C-FFS promises;
-    where a reference has a lower one, a case asks only for that."""
+    """One image, and the directory that it is mounted on. The limits are those that C-FFS promises; if a
+    reference has a lower limit, cases use that."""
 
     name = None
     file_bytes_max = 1 << 44
@@ -60,7 +60,7 @@ class Volume:
         os.makedirs(self.dir, exist_ok=True)
 
     def make(self, size, inodes):
-        """Makes a fresh file system of `size` bytes that can hold `inodes` files."""
+        """Creates a file system of `size` bytes with space for `inodes` files."""
         raise NotImplementedError
 
     def mount(self, options=None):
@@ -72,7 +72,7 @@ class Volume:
         raise NotImplementedError
 
     def check(self):
-        """Raises unless the unmounted image is free of faults."""
+        """Raises unless the unmounted image is free of problems."""
         raise NotImplementedError
 
     def sync(self):
@@ -80,11 +80,11 @@ class Volume:
         echo_run(["sync", "-f", self.dir])
 
     def is_mounted(self):
-        """Asks the kernel, not memory."""
+        """Queries the kernel."""
         return self.dir in mount_points_below(self.dir)
 
     def tear_down(self):
-        """Leaves no mount behind, whatever happened before."""
+        """Removes the mount in any state."""
         for point in mount_points_below(os.path.dirname(self.dir)):
             subprocess.run(["umount", "-l", point], check=False)
 
@@ -93,7 +93,7 @@ class Volume:
 
 
 class KernelVolume(Volume):
-    """A file system of the kernel, on a loop device that goes away with the mount."""
+    """A file system of the kernel, on a loop device that is removed with the mount."""
 
     def mount(self, options=None):
         echo_run(["mount", "-o", ",".join(filter(None, ["loop", self.join_options(options)])),
@@ -108,7 +108,7 @@ class KernelVolume(Volume):
 
 
 class Ext4(KernelVolume):
-    """The first reference: what it passes must pass on C-FFS."""
+    """The first reference: cases that pass on it must pass on C-FFS."""
 
     name = "ext4"
     file_bytes_max = (1 << 44) - 4096
@@ -123,13 +123,13 @@ class Ext4(KernelVolume):
 
 
 class Ext4WithLargeAttributes(Ext4):
-    """With room for attributes of more than a block, as C-FFS has."""
+    """With space for attributes of more than a block, like C-FFS."""
 
     mkfs_options = ("-O", "ea_inode")
 
 
 class Xfs(KernelVolume):
-    """The second reference, with other limits and another idea of everything that POSIX leaves open."""
+    """The second reference, with other limits and other choices where POSIX leaves them open."""
 
     name = "xfs"
     symlink_bytes_max = 1023
@@ -144,7 +144,7 @@ class Xfs(KernelVolume):
 
     def sync(self):
         super().sync()
-        # Space of removed files is given back by a worker, some time after the unlink.
+        # A worker frees the space of removed files some time after the unlink.
         time.sleep(1)
 
 
@@ -189,8 +189,8 @@ class Cffs(Volume):
         echo_run([cffs_binary(), "sync", self.dir])
 
     def tear_down(self):
-        # A server that no longer answers would hang every program that touches the mount: abort the
-        # connection first, which fails every waiting request and lets the server end.
+        # If a server no longer answers, every program that accesses the mount hangs. Aborting the connection
+        # first fails every waiting request and lets the server end.
         if self.is_mounted():
             device = self.connection()
             abort = f"/sys/fs/fuse/connections/{device}/abort"
@@ -202,7 +202,7 @@ class Cffs(Volume):
         super().tear_down()
 
     def connection(self):
-        """The connection's number, from mountinfo: stat would ask the server."""
+        """The connection's number, from mountinfo: stat would query the server."""
         with open("/proc/self/mountinfo", "rb") as mounts:
             for line in mounts:
                 fields = line.split()
@@ -213,7 +213,7 @@ class Cffs(Volume):
 
 
 class CffsInStore(Cffs):
-    """The same in an object store, which is a directory here: each sync is an object."""
+    """C-FFS in an object store, which is a directory here: each sync is an object."""
 
     name = "cffs-store"
 

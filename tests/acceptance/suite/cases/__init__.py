@@ -1,1 +1,1 @@
-"""The cases, one file per subject. Each says what it guards and why the kernel's own pass it."""
+"""The cases, one file per subject. Each describes the property that it tests."""

@@ -1,4 +1,4 @@
-"""Copies of a tree, by the programs that people trust their backups to."""
+"""Copies of a tree by common backup programs."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from ..case import GIB, Skip, case
 
 
 def odd_tree_outside(t):
-    """A tree on the host's file system, the copies' original."""
+    """A tree on the host's file system: the source of the copies."""
     source = t.outside("source")
     os.mkdir(source)
     trees.make_odd_tree(source)
@@ -17,7 +17,8 @@ def odd_tree_outside(t):
 
 @case("rsync", size=2 * GIB)
 def rsync(t):
-    """rsync -aHAX to the mount, there again, and back: no difference that rsync or we can see."""
+    """rsync -aHAX to the mount, again to the mount, and back: neither rsync nor this suite finds a
+    difference."""
     if t.volume.name == "xfs":
         raise Skip("xfs shows ACLs a second time, as trusted.SGI_ACL_*, and rsync -X copies both")
     program = t.program("rsync", "apt-get install rsync")
@@ -52,7 +53,7 @@ def tar(t):
 
 @case("cp", size=2 * GIB)
 def cp(t):
-    """cp -a with each way of copying data that it knows, holes kept as holes."""
+    """cp -a with each of its methods of copying data; holes stay holes."""
     trees.make_odd_tree(t.subdir("tree"))
     expected = trees.describe(t.path("tree"))
     variants = (["--reflink=auto"], ["--sparse=always"], ["--sparse=never", "--reflink=never"])

@@ -1,4 +1,4 @@
-"""People's daily work: a checkout, a build, and the result run."""
+"""Typical work of developers: a checkout, a build, and running the result."""
 
 import os
 import shutil
@@ -83,15 +83,15 @@ clean:
 
 @case("make", size=1 * GIB)
 def make(t):
-    """make -j2 of Lua: builds, runs, has nothing to do a second time, and rebuilds touched files:
-    what make knows, it knows from times."""
+    """make -j2 of Lua: builds, runs, does nothing the second time, and rebuilds touched files. make decides
+    by times alone."""
     t.program("gcc", "apt-get install gcc make")
     source = crate_source(t, "lua-src", "550.1.1")
     version = sorted(name for name in os.listdir(source) if name.startswith("lua-5.4"))[0]
     tree = t.path("lua")
     shutil.copytree(os.path.join(source, version), tree)
     if not os.path.exists(os.path.join(tree, "lua.c")):
-        # The crate carries the library alone; a program of ten lines takes the interpreter's place.
+        # The crate contains only the library; a program of ten lines replaces the interpreter.
         with open(os.path.join(tree, "main.c"), "w", encoding="ascii") as main:
             main.write('#include "lua.h"\n#include "lauxlib.h"\n#include "lualib.h"\n'
                        "int main(int argc, char **argv) { lua_State *L = luaL_newstate(); luaL_openlibs(L);\n"
@@ -102,7 +102,7 @@ def make(t):
     for _ in range(t.pick(1, 5)):
         t.run("make", "-C", tree, "-j2")
         assert t.output(os.path.join(tree, "lua"), "-e", program).strip() == b"500500"
-        assert b"up to date" in t.output("make", "-C", tree), "a second make does something"
+        assert b"up to date" in t.output("make", "-C", tree), "a second make rebuilds something"
         os.utime(os.path.join(tree, "lvm.c"))
         again = t.output("make", "-C", tree)
         assert b"lvm.c" in again and b"lgc.c" not in again, again
@@ -111,8 +111,8 @@ def make(t):
 
 @case("cargo", size=2 * GIB, timeout=300)
 def cargo(t):
-    """A crate with dependencies, its target directory on the mount: build, run, nothing to do again.
-    Cargo locks with flock, hard-links its results, and trusts times."""
+    """A crate with dependencies and its target directory on the mount: build, run, and build again without
+    changes. Cargo locks with flock, hard-links its results, and trusts times."""
     t.program("cargo", "rustup")
     project = t.subdir("project")
     os.mkdir(os.path.join(project, "src"))

@@ -1,5 +1,5 @@
-"""The volume served by NFS to clients that other people wrote: libnfs by its asynchronous interface, and
-pyNfsClient. Each has a codec of its own."""
+"""The volume served by NFS to independent clients: libnfs by its asynchronous interface, and pyNfsClient.
+Each has a codec of its own."""
 
 import glob
 import os
@@ -29,9 +29,9 @@ def compile_client(t):
 
 @case("nfs-libnfs", size=256 * MIB, only_on="cffs", timeout=120)
 def nfs_libnfs(t):
-    """24 calls under way on one connection: files are made, written from their ends, committed, listed in
-    pieces by READDIRPLUS, and read; EXCLUSIVE create knows a repetition. After a kill, a new server has all
-    of it under the same handles, and another verifier."""
+    """24 calls in progress on one connection: files are created, written from their ends, committed, listed
+    in pieces by READDIRPLUS, and read; EXCLUSIVE create recognizes a repetition. After a kill, a new server
+    has all of them under the same handles, and another verifier."""
     client, files = compile_client(t), t.pick("200", "1000")
     if t.volume.is_mounted():
         t.unmount()
@@ -78,7 +78,7 @@ class Client:
         return reply.get("resok")
 
     def make(self, procedure, *arguments, **options):
-        """The handle of what a call makes."""
+        """The handle of the file that a call creates."""
         return self.ok(procedure, *arguments, **options)["obj"]["handle"]["data"]
 
     def attributes(self, file):
@@ -105,7 +105,7 @@ class Client:
 
 @case("nfs-pynfsclient", size=128 * MIB, only_on="cffs", timeout=60)
 def nfs_pynfsclient(t):
-    """Every procedure by pyNfsClient, whose replies it decodes whole, those of failures too."""
+    """Every procedure by pyNfsClient, which decodes whole replies, including those of failures."""
     sys.path.insert(0, os.path.join(TOOLS, "python"))
     try:
         import pyNfsClient  # pylint: disable=import-error,import-outside-toplevel
@@ -130,7 +130,7 @@ def change_names(client, package):
     directory = client.make("mkdir", root, "directory", mode=0o750)
     assert client.attributes(directory)["mode"] == 0o750
     file = client.make("create", directory, "file", package.GUARDED, mode=0o640)
-    # The client's numbers of calls are seconds: a call that is the same is answered as it was.
+    # The client uses seconds as call numbers, so an identical call gets the earlier answer.
     assert client.status("create", directory, "file", package.GUARDED, mode=0o600) == package.NFS3ERR_EXIST
     once = client.make("create", directory, "once", package.EXCLUSIVE, verf=b"verifier")
     assert client.status("create", directory, "once", package.EXCLUSIVE, verf=b"another.") == \

@@ -1,4 +1,4 @@
-"""Suites that others wrote to find out whether a file system is one."""
+"""Independent test suites for file systems."""
 
 import os
 import re
@@ -26,14 +26,13 @@ entries = [["nobody", "nogroup"], ["tests", "tests"]]
 def pjdfstest(t):
     """All 398 cases of pjdfstest that Linux can run; ext4 and xfs pass each of them.
 
-    Those that remount read-only (erofs) run by themselves: after others of the suite, a file that is
-    still open for writing in the same process keeps even ext4 from the remount. The two runs together
-    leave nothing out. They remount with `mount -i`, which asks the kernel alone: a helper for the type is
-    there only where C-FFS is installed.
+    Cases that remount read-only (erofs) run separately: after other cases, a file that is still open for
+    writing in the same process prevents the remount even on ext4. The two runs together include all cases.
+    They remount with `mount -i`, which does not use a helper for the type, since C-FFS may not be installed.
 
-    link::link_count_max asks libc for LINK_MAX. On a file system that libc does not know the answer is
-    127, far below the truth, and the test is wrong; the case hard-links takes its place. On xfs the
-    limit is so high that pjdfstest skips the test by itself.
+    link::link_count_max gets LINK_MAX from libc. For a file system that libc does not know, that is 127, far
+    below the actual limit, so the test is wrong; the case hard-links replaces it. On xfs the limit is so high
+    that pjdfstest itself skips the test.
     """
     program = t.program("pjdfstest", "cargo install pjdfstest@0.2.2 --locked --root target/tools")
     os.mkdir(t.outside("second"))
@@ -50,7 +49,7 @@ def pjdfstest(t):
         configuration = t.outside(f"pjdfstest-{remount}.toml")
         with open(configuration, "w", encoding="ascii") as file:
             file.write(PJDFSTEST_CONFIGURATION.replace("REMOUNT", remount).replace("EXPECTED", expected))
-        # The other file system, for EXDEV, is the one that holds the scratch directory.
+        # The other file system, for EXDEV, is that of the scratch directory.
         result = t.output(program, "-c", configuration, "-p", base, "-s", t.outside("second"), *patterns,
                           check=False, env=environment)
         text = re.sub(r"\x1b\[[0-9;]*m", "", result.decode("utf-8", "replace"))
@@ -92,8 +91,8 @@ copy_file_range = 3
 
 @case("fsx", size=256 * MIB, timeout=300)
 def fsx(t):
-    """Random operations on one file, each read compared with what must be there: the ways to change a
-    file (write, mmap, truncate, fallocate, punch, copy_file_range) must agree with one another."""
+    """Random operations on one file, each read compared with the expected contents: the ways to change a file
+    (write, mmap, truncate, fallocate, punch, copy_file_range) must agree with one another."""
     program = t.program("fsx", "cargo install fsx@0.3.2 --root target/tools")
     configuration = t.outside("fsx.toml")
     with open(configuration, "w", encoding="ascii") as file:
@@ -103,17 +102,18 @@ def fsx(t):
               "-P", t.scratch, t.path(f"fsx-{seed}"))
 
 
-# What ext4 passes. Left out are the stressors that need no file system (pipes, eventfd, memfd), that
-# leave the mount (bind-mount, fanotify), that ask for the kernel's ioctls on inode flags and extents
-# (verity, chattr, inode-flags, file-ioctl, fiemap), and io-uring, which fails on ext4 as well. So is io:
-# it opens the root of every mounted file system, and cases that run at the same time find their mounts busy.
+# The stressors that ext4 passes, without those that need no file system (pipes, eventfd, memfd), that leave
+# the mount (bind-mount, fanotify), that ask for the kernel's ioctls on inode flags and extents (verity,
+# chattr, inode-flags, file-ioctl, fiemap), and io-uring, which fails on ext4 as well. io is left out because
+# it opens the root of every mounted file system, so that concurrent cases find their mounts busy.
 STRESSORS = """
     access aio aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate fcntl filename
     flock fpunch fsize fstat getdent handle hdd inotify iomix lease link locka lockf lockofd mknod mmap
     open readahead rename revio seek sendfile splice symlink sync-file touch utime xattr
 """.split()
 
-# A stressor writes its file before it looks at the clock: a smaller one than the default of 256 MiB to 1 GiB.
+# A stressor writes its whole file before it checks the time, so the file is smaller than the default of 256
+# MiB to 1 GiB.
 STRESSOR_SIZES = {name: f"--{name}-bytes 16M" for name in
                   ("hdd", "fallocate", "readahead", "revio", "iomix", "sync-file")}
 STRESSOR_SIZES["copy-file"] = "--copy-file-bytes 128M"
@@ -123,11 +123,11 @@ STRESSOR_SIZES["seek"] = "--seek-size 16M"
 
 @case("stress-ng", size=(2 * GIB, 8 * GIB), inodes=500_000, timeout=400)
 def stress_ng(t):
-    """Each file-system stressor by itself, then a mix of them at the same time. A stressor verifies its
-    own work; one that cannot run here must say so as it does on ext4."""
+    """Each file-system stressor by itself, then a mix of them at the same time. A stressor verifies its own
+    work; one that cannot run must report the same as on ext4."""
     program = t.program("stress-ng", "apt-get install stress-ng")
     failed = []
-    # Some files go to the working directory, whatever --temp-path says, and stay there.
+    # Some files are created in the working directory despite --temp-path, and are not removed.
     here = t.subdir("here")
     for stressor in STRESSORS:
         directory = t.subdir(stressor)
@@ -147,8 +147,8 @@ def stress_ng(t):
     assert not failed, "; ".join(failed)
 
 
-# Random jobs have one block size each: where blocks of several sizes overlap, fio's own verification
-# takes the older block for damaged, on every file system.
+# Random jobs have one block size each: if blocks of several sizes overlap, fio's verification reports the
+# older block as damaged, on every file system.
 FIO_JOBS = {
     "small random writes, fsync now and then": "ioengine=psync rw=randwrite bs=512 fsync=512 size=2m",
     "mmap": "ioengine=mmap rw=randwrite bs=4k",

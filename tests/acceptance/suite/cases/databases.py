@@ -1,4 +1,4 @@
-"""Programs that live from fsync, rename, locks and mmap doing what they promise."""
+"""Programs that depend on fsync, rename, locks and mmap."""
 
 import os
 import shutil
@@ -48,8 +48,8 @@ def sqlite(t):
 
 @case("fsync-rename-mmap", size=512 * MIB)
 def fsync_rename_mmap(t):
-    """The moves of PostgreSQL: segments extended and written at random, fsynced by another process than
-    the writer's; a file replaced by a durable rename; a mapped file shared by processes; a log that is
+    """The access patterns of PostgreSQL: segments extended and written at random, fsynced by another process
+    than the writer; a file replaced by a durable rename; a mapped file shared by processes; a log that is
     recycled by rename."""
     script = textwrap.dedent("""\
         import mmap, os, random, sys
@@ -116,7 +116,7 @@ def fsync_rename_mmap(t):
 
 @case("postgresql", size=2 * GIB, timeout=240)
 def postgresql(t):
-    """The real one: initdb, pgbench, a fast shutdown, a start after a remount, all checksums right."""
+    """PostgreSQL itself: initdb, pgbench, a fast shutdown, a start after a remount, all checksums correct."""
     versions = sorted(os.listdir("/usr/lib/postgresql")) if os.path.isdir("/usr/lib/postgresql") else []
     if not versions:
         raise Skip("PostgreSQL is not installed: apt-get install postgresql")

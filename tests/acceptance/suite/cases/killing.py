@@ -1,4 +1,4 @@
-"""A server that is killed in the middle of work: what programs were promised is there afterwards."""
+"""A server that is killed during work: all promises to programs are kept afterwards."""
 
 import contextlib
 import json
@@ -13,9 +13,9 @@ import time
 from ..case import GIB, Skip, case
 from ..volume import bench_binary, cffs_binary
 
-# Commits transactions, and prints the number of each when it is durable. What commits is that the
-# journal's name goes. SQLite waits for that itself in mode EXTRA, but not if it cannot open the directory,
-# which is so when the server has just been killed.
+# Commits transactions, and prints the number of each when it is durable. The removal of the journal's name
+# commits a transaction. SQLite waits for that itself in mode EXTRA, but not if it cannot open the directory,
+# which happens right after the server was killed.
 SQLITE_WRITER = """\
 import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -31,8 +31,8 @@ while True:
     print(number, flush=True)
 """
 
-# Commits to git, and prints each commit when it is durable. Git makes its objects durable, and the file
-# that becomes the branch's, but not the rename by which it does.
+# Commits to git, and prints each commit when it is durable. Git makes its objects durable, and the new file
+# of the branch, but not the rename that puts it in place.
 GIT_WRITER = """\
 cd "$1"
 for ((i = 0; ; i++)); do
@@ -43,7 +43,7 @@ done
 
 
 def last_line(path):
-    """What a writer was acknowledged last; None if nothing was."""
+    """The last acknowledgement of a writer, or None."""
     with open(path, encoding="ascii") as log:
         lines = [line for line in log.read().split("\n")[:-1] if line]
     return lines[-1] if lines else None
@@ -59,8 +59,8 @@ def kill_server(t):
 
 
 def kill_again_and_again(t, rounds, rng, crash):
-    """SQLite and git work until `crash` strikes. After each recovery the image is sound, both stores
-    check themselves, and no transaction and no commit that was acknowledged is lost."""
+    """SQLite and git work until `crash` is called. After each recovery the image is sound, both programs' own
+    checks succeed, and no acknowledged transaction or commit is lost."""
     sqlite = t.program("sqlite3", "apt-get install sqlite3")
     database, work = t.path("log.db"), t.subdir("git")
     t.run(sqlite, database, f"PRAGMA journal_mode={rng.choice(('WAL', 'DELETE'))};"
@@ -93,7 +93,7 @@ def kill_again_and_again(t, rounds, rng, crash):
         assert found[0] == "ok", found
         count, highest = (int(number or 0) for number in found[1].split("|"))
         assert count == highest == int(found[2]) and count >= int(rows or 0), (found, rows)
-        # What a killed git leaves in the way of the next.
+        # Lock files of a killed git, which block the next one.
         for name in ("index.lock", "HEAD.lock", "refs/heads/master.lock", "refs/heads/main.lock"):
             if os.path.exists(os.path.join(work, ".git", name)):
                 os.unlink(os.path.join(work, ".git", name))
@@ -106,7 +106,7 @@ def kill_again_and_again(t, rounds, rng, crash):
 
 
 def seeded():
-    """Randomness that SEED repeats."""
+    """A random generator, seeded by SEED."""
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     print(f"SEED={seed}", flush=True)
     return random.Random(seed)
@@ -114,14 +114,14 @@ def seeded():
 
 @case("killed-server", size=8 * GIB, only_on="cffs", timeout=180)
 def killed_server(t):
-    """The server is killed in the middle of work; what it wrote without a sync is still there."""
+    """The server is killed during work; its writes since the last sync remain on the device."""
     kill_again_and_again(t, t.pick(5, 300), seeded(), lambda: None)
 
 
 @case("power-cut", size=1 * GIB, only_on="cffs", timeout=180)
 def power_cut(t):
-    """The server is killed, and the device loses some of what was not flushed: all, a single write,
-    all but one, the later ones, half a request, or sectors here and there."""
+    """The server is killed, and the device loses some of the unflushed writes: all, a single write, all but
+    one, the later ones, half a request, or some sectors."""
     rng = seeded()
     # Data written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
     with volatile_disk(t, rng, t.pick(1, 8)) as cut:
@@ -131,7 +131,8 @@ def power_cut(t):
 
 @contextlib.contextmanager
 def volatile_disk(t, rng, size_gib, profile="none"):
-    """Has the trial's volume lie on a disk, and yields what has it lose what was not flushed."""
+    """Moves the trial's volume to an emulated disk, and yields a function that makes it lose unflushed
+    writes."""
     bench = bench_binary()
     if not os.path.exists(bench):
         raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
@@ -155,14 +156,14 @@ def volatile_disk(t, rng, size_gib, profile="none"):
         finally:
             t.volume.tear_down()
             t.volume.image = plain
-    # Work is nearly always in the middle of something, but five cuts may all miss it.
+    # Writes are nearly always in progress, but five cuts may miss all of them.
     assert any(lost) or len(lost) < 20, "no power cut lost anything"
     print(f"note: {len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
 
 
 @contextlib.contextmanager
 def serving(command, file):
-    """Runs a server, waits until its file is there, and ends it."""
+    """Runs a server, waits until its file exists, and ends it."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 30

@@ -1,7 +1,7 @@
-"""What users can make a server keep in memory: bounded by the options of its mount, whatever they do.
+"""The memory that users can make a server use: bounded by the options of its mount.
 
-docs/MEMORY.md has the formula. Each case here does one thing as often as it takes to exceed the bound by
-far if the server kept something for each time, and looks at what the kernel counts for the process.
+docs/MEMORY.md has the formula. Each case repeats an operation so often that the bound would be far exceeded
+if the server kept memory for each, and checks the kernel's figure for the process.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ..volume import cffs_binary
 
 CACHE_MIB, DIRTY_MIB = 32, 16
 OPTIONS = f"cache={CACHE_MIB}M,dirty={DIRTY_MIB}M"
-# The program itself, its threads, and a buffer for each request that is served at once: docs/MEMORY.md.
+# The program itself, its threads, and a buffer for each concurrent request: docs/MEMORY.md.
 FIXED_MIB = 48
 BOUND = (CACHE_MIB + CACHE_MIB // 4 * 9 // 8 + 3 * DIRTY_MIB + FIXED_MIB) * MIB
 
@@ -33,7 +33,7 @@ def server_pid(t):
 
 @contextlib.contextmanager
 def bounded(t, what, bound=BOUND):
-    """Fails if the server comes to have more than the bound in memory meanwhile."""
+    """Fails if the server uses more memory than the bound meanwhile."""
     pid = server_pid(t)
     with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as clear:
         clear.write("5")  # resets the peak
@@ -84,8 +84,8 @@ def attributes(t):
 
 @case("memory-unlinked", size=(1 * GIB, 4 * GIB), only_on="cffs")
 def unlinked(t):
-    """Files that are open and have no name any more, or never had one, each with 180 KB of attributes and
-    some contents."""
+    """Open files that have lost their name, or never had one, each with 180 KB of attributes and some
+    contents."""
     count = t.pick(1_500, 6_000)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count + 100, max(count + 100, 4096)))
     t.remount(OPTIONS)
@@ -150,7 +150,7 @@ def open_files(t):
 
 @case("memory-deep", size=1 * GIB, inodes=(10_000, 60_000), only_on="cffs")
 def deep(t):
-    """Directories in directories, very deep, all of them held open."""
+    """Very deeply nested directories, all of them open."""
     depth = t.pick(2_000, 20_000)
     resource.setrlimit(resource.RLIMIT_NOFILE, (depth + 100, max(depth + 100, 4096)))
     t.remount(OPTIONS)
@@ -166,8 +166,8 @@ def deep(t):
 
 @case("memory-pieces", size=(4 * GIB, 24 * GIB), only_on="cffs", timeout=240)
 def pieces(t):
-    """Files in very many pieces: every second block of them is a hole. They are read at random, and their
-    modes change, so that all of them would have to be in memory at once."""
+    """Files in very many pieces: every second block is a hole. They are read in random order, and their modes
+    change, so that a simple cache would have all of them in memory at once."""
     count, blocks = t.pick((40, 6_000), (100, 20_000))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]

@@ -14,8 +14,8 @@ from .scale import expect
 
 @case("persistence", size=2 * GIB, inodes=(100_000, 300_000))
 def persistence(t):
-    """A tree with everything in it, copied in, is the same after each of several remounts, with changes
-    in between; fsck agrees at every stage."""
+    """A copied tree with every kind of file is the same after each of several remounts, with changes in
+    between; fsck finds no problems at any stage."""
     trees.make_odd_tree(t.subdir("odd"))
     trees.make_plain_tree(t.subdir("plain"), t.pick(1_500, 100_000))
     t.run("cp", "-a", "/usr/include/linux", t.path("include"))
@@ -35,8 +35,8 @@ def persistence(t):
 
 @case("remount-storm", size=256 * MIB)
 def remount_storm(t):
-    """Mount, change little, unmount, many times: nothing is lost between a lazy change and the next
-    mount, also where nothing was changed at all, and also without a moment's rest."""
+    """Mount, change little, unmount, many times: no change is lost before the next mount, even if nothing was
+    changed, and without pauses."""
     for round in range(t.pick(15, 200)):
         if round % 3:
             with open(t.path(f"file{round}"), "wb") as file:
@@ -52,7 +52,7 @@ def remount_storm(t):
 
 @case("read-only", size=256 * MIB)
 def read_only(t):
-    """-o ro: everything can be read, nothing can be changed, and the image stays as it was."""
+    """-o ro: everything can be read, nothing can be changed, and the image stays unchanged."""
     trees.make_plain_tree(t.subdir("tree"), 200)
     with open(t.path("file"), "wb") as file:
         file.write(b"contents")
@@ -72,13 +72,13 @@ def read_only(t):
         expect(errno.EROFS, function, *arguments)
     assert not os.access(file, os.W_OK)
     t.unmount()
-    if t.volume.name != "ext4":  # ext4 notes the time of the mount and the directory, even so
+    if t.volume.name != "ext4":  # ext4 records the time of the mount and the directory nevertheless
         assert trees.digest(t.volume.image) == before, "a read-only mount has changed the image"
 
 
 @case("second-mount", size=64 * MIB, only_on="cffs")
 def second_mount(t):
-    """One image is mounted once: the second mount fails with words, and the first goes on."""
+    """An image can be mounted once: the second mount fails with a message, and the first continues."""
     elsewhere = t.outside("elsewhere")
     os.mkdir(elsewhere)
     result = t.run(cffs_binary(), "mount", t.volume.image, elsewhere, check=False, timeout=30,
@@ -97,7 +97,7 @@ def second_mount(t):
 
 @case("umount-8", size=256 * MIB, only_on="cffs")
 def umount_8(t):
-    """umount(8) cannot wait for the server: the next command on the image does, and finds all of it."""
+    """umount(8) cannot wait for the server; the next command on the image waits, and finds all data."""
     for program in (["umount"], ["fusermount3", "-u"], ["umount"]):
         trees.make_plain_tree(t.subdir("-".join(program) + str(len(os.listdir(t.dir)))), 300)
         expected = trees.describe(t.dir)
@@ -112,8 +112,8 @@ def umount_8(t):
 
 @case("ordinary-user", size=64 * MIB, only_on="cffs")
 def ordinary_user(t):
-    """A user without rights makes, mounts, uses, unmounts and checks an image, through fusermount3; and
-    others, root included, are kept out."""
+    """An unprivileged user makes, mounts, uses, unmounts and checks an image, through fusermount3; other
+    users, including root, have no access."""
     t.program("fusermount3", "apt-get install fuse3")
     entry = pwd.getpwnam("tests")
     home = t.outside("home")
@@ -121,10 +121,10 @@ def ordinary_user(t):
     os.chown(home, entry.pw_uid, entry.pw_gid)
     os.mkdir(os.path.join(home, "mnt"))
     os.chown(os.path.join(home, "mnt"), entry.pw_uid, entry.pw_gid)
-    # The build tree may lie where the user cannot reach it.
+    # The user may have no access to the build tree.
     program = os.path.join(home, "cffs")
     t.run("install", "-m", "755", cffs_binary(), program)
-    os.chmod("/dev/fuse", 0o666)  # as udev sets it, where there is a udev
+    os.chmod("/dev/fuse", 0o666)  # as udev sets it, if it is running
     environment = {"HOME": home, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
 
     def run(*argv, **kwargs):
@@ -147,14 +147,14 @@ def ordinary_user(t):
 
 @case("owners-by-mount", size=64 * MIB)
 def owners_by_mount(t):
-    """An id-mapped mount, as containers with a user namespace use them, failed with EINVAL. It shows the
-    owners of a namespace, stores those of the volume, and the mount itself still knows its callers: only
-    root may have what only root may have."""
+    """Regression: an id-mapped mount, as containers with a user namespace use them, failed with EINVAL. It
+    shows the owners of the namespace, stores those of the volume, and still distinguishes its callers:
+    privileges of root are only for root."""
     base = t.subdir("base")
     with open(t.path("base", "file"), "wb"):
         pass
     os.chown(t.path("base", "file"), 1000, 1001)
-    # No user can write to a directory whose owner has no number in the namespace.
+    # No user can write to a directory whose owner is not mapped in the namespace.
     os.chown(base, 1000, 1000)
     os.chmod(base, 0o777)
     shown = t.outside("shown")
@@ -186,7 +186,7 @@ def owners_by_mount(t):
     finally:
         holder.kill()
         holder.wait()
-    # Requests do not carry the caller any more; what depends on it is as before.
+    # Requests no longer carry the caller; behaviour that depends on it stays the same.
     os.setxattr(t.path("base", "file"), "trusted.of-root", b"1")
     assert "trusted.of-root" in os.listxattr(t.path("base", "file"))
     names = t.output("getfattr", "-m", "-", t.path("base", "file"), user="nobody")
@@ -211,7 +211,7 @@ def has_owners_by_mount(t):
 
 
 def write_when_unshared(pid, name, text):
-    """Writes to the map of a process that is about to have a user namespace of its own."""
+    """Writes to the id map of a process once it has a user namespace of its own."""
     own = os.stat("/proc/self/ns/user").st_ino
     deadline = time.monotonic() + 30
     while os.stat(f"/proc/{pid}/ns/user").st_ino == own:
@@ -223,8 +223,8 @@ def write_when_unshared(pid, name, text):
 
 @case("failed-mount", size=64 * MIB, only_on="cffs")
 def failed_mount(t):
-    """What cannot be mounted leaves nothing behind, and says why: no image, no file system in it, a
-    mount point that is not there or is a file."""
+    """A failed mount leaves nothing behind, and reports the reason: no image, no file system in it, a mount
+    point that does not exist or is a file."""
     t.unmount()
     junk, target = t.outside("junk"), t.outside("target")
     with open(junk, "wb") as file:
@@ -245,9 +245,9 @@ def failed_mount(t):
 
 @case("cores-come-and-go", size=256 * MIB, only_on="cffs")
 def cores_come_and_go(t):
-    """A mount over io_uring goes on when the kernel's switch is turned off, when a core goes offline, and
-    when one that was offline at the mount comes back. Taking a core away concerns the whole machine, so
-    that is for the full run."""
+    """A mount over io_uring continues when the kernel's switch is turned off, when a core goes offline, and
+    when a core that was offline at the mount comes back. Taking a core offline affects the whole machine, so
+    that is only in the full run."""
     switch = "/sys/module/fuse/parameters/enable_uring"
     if not os.path.exists(switch):
         raise Skip("the kernel has no FUSE over io_uring")
@@ -271,11 +271,11 @@ def cores_come_and_go(t):
         return
     try:
         write(last, "0")
-        works("with a core less")
+        works("with one core less")
         t.remount("transport=rings")
-        works("mounted with a core less")
+        works("mounted with one core less")
         write(last, "1")
-        works("with the core that came back")
+        works("with the core online again")
     finally:
         write(last, "1")
 

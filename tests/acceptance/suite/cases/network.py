@@ -22,8 +22,8 @@ STOPPED_S = 60
 
 @contextlib.contextmanager
 def served(t):
-    """Serves the trial's volume, which is unmounted for it, at a port of this machine, and yields the port.
-    In the end the server must stop, and leave its image complete."""
+    """Unmounts the trial's volume, serves it at a port of this machine, and yields the port. At the end the
+    server must stop with a complete image."""
     if t.volume.is_mounted():
         t.unmount()
     port = unused_port()
@@ -75,7 +75,7 @@ def wait_for(server, port):
 
 @case("nfs-files", size=256 * MIB, only_on="cffs", timeout=120)
 def nfs_files(t):
-    """What a shell does with files, through the kernel's client, with warm caches and with cold ones."""
+    """Shell commands on files, through the kernel's client, with warm and with cold caches."""
     with served(t) as port:
         guest.run(t, "files.sh", port)
 
@@ -108,17 +108,17 @@ def nfs_programs(t):
                   [("fsx.toml", FSX_CONFIGURATION)])
 
 
-# What version 3 of the protocol cannot do, whatever the server: a removed file that is still open keeps
-# a name, and with it a link; times after 2106.
+# Features that version 3 of the protocol cannot provide: a removed file that is still open keeps a name, and
+# therefore a link; times after 2106.
 PJDFSTEST_FAILED = {"unlink::open_file_not_freed", "utimensat::y2038"}
-# Those that remount, which the server's side does not show, and one that needs a known limit of links.
+# Cases that remount, which has no effect on the server, and one that needs a known limit of links.
 PJDFSTEST_SKIPPED = re.compile("erofs|link::link_count_max$")
 
 
 @case("nfs-pjdfstest", size=256 * MIB, only_on="cffs", timeout=300)
 def nfs_pjdfstest(t):
-    """pjdfstest through the kernel's client: all cases that need no remount pass, but for those that the
-    protocol excludes."""
+    """pjdfstest through the kernel's client: all cases without a remount pass, except those that the protocol
+    excludes."""
     program = t.program("pjdfstest", "cargo install pjdfstest@0.2.2 --locked --root target/tools")
     configuration = PJDFSTEST_CONFIGURATION.replace("REMOUNT", "false").replace("EXPECTED", "[]")
     with served(t) as port:
@@ -135,11 +135,11 @@ def nfs_pjdfstest(t):
 
 
 class Writer(threading.Thread):
-    """A client that makes files durable in every way there is, goes on when the server is gone and comes
-    back, and knows what it was promised."""
+    """A client that makes files durable in all possible ways, continues when the server was restarted, and
+    records what it was promised."""
 
     PIECE, PIECES = 3000, 4
-    # The number of its files that stay.
+    # The number of its permanent files.
     KEPT = 8
 
     def __init__(self, port, number, rng, start_number):
@@ -147,8 +147,7 @@ class Writer(threading.Thread):
         self.port, self.number, self.rng, self.start_number = port, number, rng, start_number
         self.client, self.root, self.failure = None, None, None
         self.stopping = threading.Event()
-        # Contents by name of acknowledged changes, and names that were taken away; names of which either may
-        # be true.
+        # Acknowledged contents by name, and removed names; names for which both states are valid.
         self.promised, self.gone, self.open = {}, collections.deque(maxlen=50), set()
         self.repeated, self.checked = 0, 0
 
@@ -162,7 +161,7 @@ class Writer(threading.Thread):
             self.failure = error
 
     def again_and_again(self, action):
-        """Does it until the server is there for all of it."""
+        """Repeats an action until the server is available for all of it."""
         while True:
             try:
                 if self.client is None:
@@ -182,7 +181,7 @@ class Writer(threading.Thread):
         contents = self.rng.randbytes(self.PIECE * self.PIECES)
         by_commit, client = round % 3 != 0, lambda: self.client
         self.open = {name, name + ".new"}
-        # Nothing but its name is promised of this one.
+        # Only the name of this file is promised.
         self.open.add(name + ".made")
         self.again_and_again(lambda: client().create(self.root, f"{name}.made".encode()))
         self.promised[name + ".made"] = b""
@@ -198,13 +197,13 @@ class Writer(threading.Thread):
                 def write(at=at, data=data, stable=stable):
                     before = self.start_number()
                     verifier = client().write(file, at, data, stable)
-                    # Of one of the servers that there were meanwhile.
+                    # The verifier of one of the servers of that time.
                     return (verifier, before, self.start_number())
 
                 seen.add(self.again_and_again(write))
 
             if not by_commit:
-                # Each of them was promised by itself.
+                # Each of these was promised separately.
                 break
 
             def commit():
@@ -212,7 +211,7 @@ class Writer(threading.Thread):
                 return client().commit(file), before
 
             verifier, server = self.again_and_again(commit)
-            # What a server before this one had in memory is gone, and its verifier has to say so.
+            # Data in the memory of a previous server is lost, so the verifier must have changed.
             assert all(seen_verifier != verifier for seen_verifier, _, last in seen if last < server), \
                 "a new server has the verifier of an old one"
             if all(seen_verifier == verifier for seen_verifier, _, _ in seen):
@@ -230,7 +229,7 @@ class Writer(threading.Thread):
             try:
                 self.client.rename(self.root, old.encode(), new.encode())
             except nfs_client.Failed as failed:
-                # A connection that broke before the reply came.
+                # The connection broke before the reply arrived.
                 assert failed.status == nfs_client.NOENT, failed
         self.again_and_again(rename)
         self.promised[new] = self.promised.pop(old)
@@ -250,12 +249,12 @@ class Writer(threading.Thread):
                 self.gone.append(name)
 
     def check(self):
-        """Everything that was acknowledged is there, by whichever server."""
+        """Everything that any server acknowledged exists."""
         for name, contents in self.promised.items():
             if name not in self.open:
                 file = self.client.lookup(self.root, name.encode())
                 found = self.client.read(file, len(contents) + 1)
-                assert found == contents, f"{name} has other contents than were acknowledged"
+                assert found == contents, f"{name} does not have the acknowledged contents"
                 self.checked += 1
         for name in self.gone:
             try:
@@ -263,13 +262,13 @@ class Writer(threading.Thread):
             except nfs_client.Failed as failed:
                 assert failed.status == nfs_client.NOENT, failed
             else:
-                raise AssertionError(f"{name} is there again, though it was acknowledged to be gone")
+                raise AssertionError(f"{name} exists again, although its removal was acknowledged")
 
 
 @case("nfs-killed", size=256 * MIB, only_on="cffs", timeout=180)
 def nfs_killed(t):
-    """The server is killed while clients write, and started again at the same address: they write again
-    uncommitted writes, and everything answered as durable is there."""
+    """The server is killed while clients write, and started again at the same address: they repeat
+    uncommitted writes, and everything acknowledged as durable exists."""
     if t.volume.is_mounted():
         t.unmount()
     kill_under_load(t, t.pick(6, 300), seeded(), lambda server: None)
@@ -277,11 +276,12 @@ def nfs_killed(t):
 
 @case("nfs-power-cut", size=256 * MIB, only_on="cffs", timeout=180)
 def nfs_power_cut(t):
-    """The same, and the device loses some of what was not flushed: what COMMIT, a stable WRITE or a change
-    of names has acknowledged is there, and each new server has another verifier. The power goes while
-    requests are under way, also a flush: the server is stopped, and killed when it can learn nothing more."""
+    """Like nfs-killed, and the device loses some unflushed writes: changes that a COMMIT, a stable WRITE or a
+    change of names has acknowledged exist, and each new server has another verifier. The power is cut while
+    requests are in progress, including flushes: the server is stopped first, and killed when no more answers
+    can reach it."""
     rng = seeded()
-    # On a disk that takes its time, some request is nearly always under way.
+    # On a slow disk, some request is nearly always in progress.
     with volatile_disk(t, rng, t.pick(1, 8), "hdd7200") as cut:
 
         def cut_under(server):
@@ -293,8 +293,7 @@ def nfs_power_cut(t):
 
 
 def wait_until_stopped(pid):
-    """Returns when no thread of a process that was stopped runs any more, but for what is under way in the
-    kernel."""
+    """Returns when no thread of a stopped process runs any more, except in the kernel."""
     deadline = time.monotonic() + STOPPED_S
     while True:
         states = []
@@ -308,7 +307,7 @@ def wait_until_stopped(pid):
 
 
 def kill_under_load(t, rounds, rng, crash):
-    """Clients write while `crash` strikes the server, which is killed and started again."""
+    """Clients write while `crash` is applied to the server, which is killed and started again."""
     port, starts = unused_port(), [0]
     server = start(t, port)
     clients = [Writer(port, number, random.Random(rng.random()), lambda: starts[0]) for number in range(4)]
@@ -343,13 +342,13 @@ def kill_under_load(t, rounds, rng, crash):
         server.wait()
     t.volume.check()
     checked = sum(client.checked for client in clients)
-    assert checked > rounds, "next to nothing was acknowledged"
+    assert checked > rounds, "almost nothing was acknowledged"
     repeated = sum(client.repeated for client in clients)
     print(f"note: {rounds} kills, {repeated} files written again, {checked} files compared")
 
 
 def verifier_of(port):
-    """The verifier of the server that is there now."""
+    """The verifier of the present server."""
     client = nfs_client.Client(port)
     verifier = client.commit(client.create(client.root(), b"verifier"))
     client.close()

@@ -1,4 +1,4 @@
-"""Attributes: times, modes, owners, ACLs, xattrs, locks, and what statvfs says."""
+"""Attributes: times, modes, owners, ACLs, xattrs, locks, and statvfs."""
 
 import errno
 import fcntl
@@ -22,10 +22,10 @@ PAST_NS = 1_000_000_000_123_456_789
 
 @posix_case("posix-times")
 class Times(PosixTest):
-    """Which call moves which time, and what a time can hold."""
+    """The times that calls change, and the range of times."""
 
     def moved_by(self, path, action):
-        """The times, of atime, mtime and ctime, that the action moves."""
+        """The times, of atime, mtime and ctime, that the action changes."""
         os.utime(path, ns=(PAST_NS, PAST_NS), follow_symlinks=False)
         before = os.lstat(path)
         time.sleep(0.02)
@@ -71,14 +71,14 @@ class Times(PosixTest):
 
     def test_reading_moves_atime_by_relatime(self):
         path = self.make("file", b"x")
-        # Older than the modification: must move. Younger than it, and of today: need not.
+        # An access time older than the modification must change; a newer one of today need not.
         os.utime(path, ns=(PAST_NS, PAST_NS + 10))
         self.read(path)
         self.assertGreater(os.stat(path).st_atime_ns, PAST_NS)
 
     def test_o_noatime_keeps_the_time(self):
         for flags, moves in ((os.O_NOATIME, False), (0, True)):
-            # New ones each time: the kernel may answer from its cache.
+            # New files each time: the kernel may answer from its cache.
             path, directory = self.make(f"file{flags}", b"x" * 5000), self.at(f"directory{flags}")
             os.mkdir(directory)
             for target, read in ((path, lambda fd: os.read(fd, 100)), (directory, os.listdir)):
@@ -141,7 +141,7 @@ class Times(PosixTest):
         self.assertEqual(birth_time(self.at("renamed")), birth)
 
     def test_mtime_after_close_is_the_time_of_the_write(self):
-        """Programs compare times right after they have written: the server must not stamp later."""
+        """Programs compare times right after they have written, so the server must not set them later."""
         path = self.make("file")
         fd = self.open(path)
         os.write(fd, b"x" * 100_000)
@@ -547,7 +547,7 @@ class Locks(PosixTest):
 
 @posix_case("posix-statvfs", size=1 << 30)
 class Statvfs(PosixTest):
-    """df, as scripts read it."""
+    """The figures of df."""
 
     def test_space_follows_writes(self):
         before = os.statvfs(self.base)

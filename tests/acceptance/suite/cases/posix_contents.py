@@ -1,4 +1,4 @@
-"""Contents: every way to write, read, cut, reserve and map must agree with the others."""
+"""Contents: all ways to write, read, truncate, reserve and map must agree."""
 
 import errno
 import mmap
@@ -13,13 +13,13 @@ from ..posix import PosixTest, in_child, posix_case
 from ..syscalls import (FALLOC_COLLAPSE, FALLOC_INSERT, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO,
                         fallocate)
 
-# Around every size at which a representation changes: inline, fragments, blocks, segments.
+# Sizes around each change of the representation: inline, fragments, blocks, segments.
 SIZES = (0, 1, 100, 127, 128, 129, 255, 256, 500, 1000, 1023, 1024, 1025, 2048, 3000, 4095, 4096, 4097,
          12_288, 40_000, 65_535, 65_536, 65_537, 131_073, 1 << 20, (3 << 20) + 1)
 
 
 def pattern(size, seed=0):
-    """Bytes of which each stretch is different from its neighbours."""
+    """Bytes of which each part differs from its neighbours."""
     words = range(size // 8 + 1)
     return b"".join((word * 2654435761 + seed).to_bytes(8, "little")[:8] for word in words)[:size]
 
@@ -141,7 +141,7 @@ class Contents(PosixTest):
         target = self.open(self.make("target", pattern(1 << 20)))
         os.pwrite(source, data, 32 << 20)
         os.ftruncate(source, size)
-        # What the kernel has of the target must not be what is read afterwards.
+        # The target is in the kernel's cache, which must not be read afterwards.
         self.assertEqual(len(self.read(self.at("target"))), 1 << 20)
         done = 0
         while copied := os.copy_file_range(source, target, 1 << 40, done, done):
@@ -153,7 +153,7 @@ class Contents(PosixTest):
         self.assertLess(os.fstat(target).st_blocks * 512, 1 << 20)
 
     def test_copy_by_cp(self):
-        """Files that begin with a hole, end with one, are empty, or come from another file system."""
+        """Files that begin or end with a hole, are empty, or come from another file system."""
         sizes = (0, 1, 5000, 70_000, 300_000)
         for size in sizes:
             fd = self.open(self.make(f"{size}", pattern(size)))
@@ -208,8 +208,8 @@ class Contents(PosixTest):
         self.assertEqual(os.pread(fd, 10, 100), b"")
 
     def test_a_file_with_data_has_blocks(self):
-        """tar --sparse and others take a file with a size and no blocks for one large hole, and do not
-        read it: contents that are not placed yet, or lie in the inode, must count."""
+        """tar --sparse and other programs treat a file with a size and no blocks as one large hole, and do
+        not read it. Contents that have no place yet, or are in the inode, must therefore count."""
         sizes = (1, 100, 500, 512, 513, 1000, 2000, 5000, 100_000)
         for size in sizes:
             self.make(f"{size}", b"x" * size)
@@ -352,7 +352,7 @@ class Holes(PosixTest):
         self.assertTrue(self.read(self.at("file")) == b"kept" + bytes(499_996) + b"end")
 
     def test_shifting_modes_work_or_are_refused(self):
-        """FUSE does not carry them; a file system that has them must do them right."""
+        """FUSE does not support these; a file system that does must do it correctly."""
         fd = self.islands()
         for mode, size in ((FALLOC_COLLAPSE, 11), (FALLOC_INSERT, 13)):
             try:

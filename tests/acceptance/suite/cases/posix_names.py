@@ -1,4 +1,4 @@
-"""Names: links, renames of every kind, directories under way, handles."""
+"""Names: links, renames of every kind, directories that change while they are read, handles."""
 
 import errno
 import os
@@ -115,7 +115,7 @@ class Rename(PosixTest):
 
 @posix_case("posix-links")
 class Links(PosixTest):
-    """Files with no name, with one, and with many."""
+    """Files with no name, with one name, and with many names."""
 
     def test_unlinked_but_open(self):
         path = self.make("file", b"still here")
@@ -220,7 +220,7 @@ class Links(PosixTest):
 
 @posix_case("posix-readdir", inodes=50_000)
 class Readdir(PosixTest):
-    """Reading a directory that changes under the reader."""
+    """Reading a directory that changes meanwhile."""
 
     def fill(self, count):
         for number in range(count):
@@ -240,7 +240,7 @@ class Readdir(PosixTest):
         seen += directory.rest()
         stable = {name for name in names if int(name[5:]) % 3}
         self.assertEqual(len(seen), len(set(seen)), "an entry was returned twice")
-        self.assertLessEqual(stable, set(seen), "an entry that was there all the time was left out")
+        self.assertLessEqual(stable, set(seen), "an entry that existed all the time was left out")
 
     def test_rename_within_does_not_hide_others(self):
         names = self.fill(1000)
@@ -263,7 +263,7 @@ class Readdir(PosixTest):
                 os.rename(self.at(f"entry{number:05}"), self.at(f"other{number:05}"))
                 os.rename(self.at(f"other{number:05}"), self.at(f"entry{number:05}"))
         files = [name for name in seen if name not in (b".", b"..")]
-        self.assertEqual(len(files), 10, "files came again under their new names")
+        self.assertEqual(len(files), 10, "files were listed again under their new names")
 
     def test_telldir_and_seekdir(self):
         self.fill(2000)
@@ -280,7 +280,7 @@ class Readdir(PosixTest):
         for place, name in places[::41]:
             if name[:5] == b"entry" and int(name[5:]) % 2:
                 directory.seek(place)
-                self.assertEqual(directory.next(), name, "a place has moved with a removal")
+                self.assertEqual(directory.next(), name, "a position changed because of a removal")
 
     def test_any_position_below_the_last_leads_to_an_entry(self):
         self.fill(400)
@@ -295,7 +295,7 @@ class Readdir(PosixTest):
             self.assertIsNotNone(directory.next(), f"end of directory at {place} of {largest}")
 
     def test_a_program_of_32_bits_sees_all_entries(self):
-        # It takes numbers below 2^32 and positions below 2^31: the others are EOVERFLOW to its libc.
+        # It accepts numbers below 2^32 and positions below 2^31; for others its libc returns EOVERFLOW.
         if not Getdents32.is_possible():
             self.skipTest("no programs of 32 bits")
         names = self.fill(3000)
@@ -308,7 +308,7 @@ class Readdir(PosixTest):
                 self.assertLess(number, 1 << 32, name)
                 self.assertLess(offset, 1 << 31, name)
                 seen.append(name)
-            # As its libc does that has no room for the next entry.
+            # Like its libc when the buffer has no space for the next entry.
             os.lseek(fd, entries[-1][1], os.SEEK_SET)
         expected = [name for name in names if int(name[5:]) % 3] + [b".", b".."]
         self.assertEqual(sorted(seen), sorted(expected))
@@ -346,7 +346,7 @@ class Readdir(PosixTest):
 
 @posix_case("posix-handles")
 class Handles(PosixTest):
-    """name_to_handle_at and open_by_handle_at, which file servers live from."""
+    """name_to_handle_at and open_by_handle_at, which file servers depend on."""
 
     def mount_fd(self):
         return self.open(self.trial.dir, os.O_RDONLY | os.O_DIRECTORY)
@@ -394,7 +394,7 @@ class Handles(PosixTest):
         self.refuses(errno.ESTALE, open_by_handle, self.mount_fd(), handle, os.O_RDONLY)
 
     def test_of_removed_files_are_stale_at_once(self):
-        """The kernel lets go of an inode some time after its last name is gone."""
+        """The kernel releases an inode some time after its last name was removed."""
         mount_fd = self.mount_fd()
         for number in range(200):
             path = self.make(f"file {number}")

@@ -1,4 +1,4 @@
-"""Many, large, long and deep: the limits that C-FFS promises, at the size that the run allows."""
+"""Many, large, long and deep: the limits that C-FFS promises, at the size of the run."""
 
 import errno
 import json
@@ -19,8 +19,8 @@ def used_bytes(path):
 
 @case("many-files", size=(2 * GIB, 16 * GIB), inodes=(100_000, 1_200_000), timeout=240)
 def many_files(t):
-    """find, du and rm -rf over a tree of small files; every file is found, before and after a remount,
-    and the space comes back."""
+    """find, du and rm -rf over a tree of small files; every file is found, before and after a remount, and
+    the space is freed."""
     count = t.pick(20_000, 500_000)
     root = t.subdir("tree")
     trees.make_plain_tree(root, count)
@@ -38,13 +38,13 @@ def many_files(t):
     t.remount()
     freed = full - used_bytes(t.dir)
     assert os.listdir(t.dir) in ([], ["lost+found"])
-    assert freed > 0.9 * allocated, f"{allocated} were allocated, {freed} came back"
+    assert freed > 0.9 * allocated, f"{allocated} were allocated, {freed} were freed"
 
 
 @case("memory", size=(1 * GIB, 16 * GIB), inodes=(60_000, 1_100_000), only_on="cffs", timeout=240)
 def memory(t):
     """A server with `cache=64M` stays below 64 MiB and 128 MiB more, while every file of a large tree is
-    listed, looked at, read, and one in a hundred changed."""
+    listed, stat'ed and read, and one in a hundred is changed."""
     count = t.pick(50_000, 1_000_000)
     t.remount("cache=64M")
     root = t.subdir("tree")
@@ -62,8 +62,8 @@ def memory(t):
 
 @case("growth", size=256 * MIB, only_on="cffs")
 def growth(t):
-    """`cffs-bench scale` at small sizes: every step of a tree and of a volume, until it is recovered from a
-    crash, is measured, and memory and images grow no faster than n log n."""
+    """`cffs-bench scale` at small sizes: all steps with a tree and a volume, including recovery from a crash,
+    are measured, and memory and images grow no faster than n log n."""
     bench = bench_binary()
     if not os.path.exists(bench):
         raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
@@ -85,8 +85,8 @@ def growth(t):
 
 @case("many-directories", size=(1 * GIB, 16 * GIB), inodes=(30_000, 1_100_000))
 def many_directories(t):
-    """Directories in directories: a million of them in the full size. The parent's link count is their
-    number, or 1 where the file system has given up counting."""
+    """Directories in directories: a million of them in the full size. The parent's link count is their number
+    plus 2, or 1 if the file system does not count beyond its limit."""
     outer = inner = t.pick(100, 1000)
     for first in range(outer):
         parent = t.path(f"{first}")
@@ -104,8 +104,8 @@ def many_directories(t):
 
 @case("big-directory", size=(1 * GIB, 8 * GIB), inodes=(60_000, 1_200_000))
 def big_directory(t):
-    """One directory with very many names: each is found, none twice, none that was removed; names of
-    removed ones can be used again; renames within it work."""
+    """One directory with very many names: each is found once, removed names are not found and can be used
+    again, and renames within the directory work."""
     count = t.pick(20_000, 1_000_000)
     root = t.subdir("big")
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -128,7 +128,7 @@ def big_directory(t):
     for number in random.Random(6).sample(range(0, count, 2), 2000):
         try:
             os.stat(f"entry-{number:08}", dir_fd=fd)
-            raise AssertionError(f"entry-{number:08} was removed, and is found")
+            raise AssertionError(f"entry-{number:08} was removed, but is found")
         except FileNotFoundError:
             pass
         os.close(os.open(f"entry-{number:08}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=fd))
@@ -139,8 +139,8 @@ def big_directory(t):
 
 @case("hard-links", size=1 * GIB)
 def hard_links(t):
-    """65,000 names of one file (the limit of ext4), in many directories; the count is right at each
-    stage, and the last name keeps the contents."""
+    """65,000 names of one file (the limit of ext4), in many directories; the count is correct at each stage,
+    and the contents exist until the last name is removed."""
     count = t.pick(2_000, 65_000)
     first = t.path("first")
     with open(first, "wb") as file:
@@ -165,7 +165,7 @@ def hard_links(t):
     assert (status.st_ino, status.st_nlink) == (inode, 1), status
     with open(last, "rb") as file:
         assert file.read() == b"shared"
-    # One name is left, so the inode may move back to its directory: it must stay a file like any other.
+    # Only one name is left, so the inode may move back to its directory; the file must still work normally.
     os.rename(last, first)
     os.link(first, last)
     t.remount()
@@ -174,8 +174,8 @@ def hard_links(t):
 
 @case("sparse-16TiB", size=1 * GIB)
 def sparse_16_tib(t):
-    """A file that ends at 16 TiB (one block before, on ext4) with islands at the start, the middle and
-    the end: takes the space of its islands, reads as zeroes between them, and ends where it ends."""
+    """A file that ends at 16 TiB (one block before, on ext4) with islands at the start, the middle and the
+    end: takes the space of its islands, reads as zeros between them, and has the right end."""
     end = t.volume.file_bytes_max
     islands = {0: b"first", (1 << 32) - 3: b"across 4 GiB", (1 << 41) + 1: b"middle", end - 4: b"last"}
     path = t.path("sparse")
@@ -197,14 +197,14 @@ def sparse_16_tib(t):
     assert os.pread(fd, 100, end) == b""
     os.ftruncate(fd, 1 << 41)
     os.ftruncate(fd, end)
-    assert os.pread(fd, 6, (1 << 41) + 1) == bytes(6), "what was cut off came back"
+    assert os.pread(fd, 6, (1 << 41) + 1) == bytes(6), "truncated contents came back"
     os.close(fd)
     os.unlink(path)
 
 
 @case("deep-directories", size=512 * MIB)
 def deep_directories(t):
-    """Deeper than PATH_MAX reaches: made, walked down and up again, and removed by rm -rf."""
+    """Directories deeper than PATH_MAX: created, walked down and up again, and removed by rm -rf."""
     depth = t.pick(300, 5_000)
     os.chdir(t.dir)
     identities = []
@@ -226,8 +226,8 @@ def deep_directories(t):
 
 @case("names", size=512 * MIB)
 def names(t):
-    """255 bytes fit, 256 do not; any byte but / and NUL may stand in a name; a path of 4095 bytes opens,
-    one more does not; . and .. are what they are."""
+    """255 bytes fit, 256 do not; a name may contain any byte except / and NUL; a path of 4095 bytes opens, a
+    longer one does not; . and .. have their usual meaning."""
     base = os.fsencode(t.subdir("names"))
     expected = set()
     for byte in range(1, 256):

@@ -1,4 +1,4 @@
-"""A full volume: refuses politely, loses nothing, and can be emptied and filled again."""
+"""A full volume: refuses writes with ENOSPC, loses nothing, and can be emptied and filled again."""
 
 import errno
 import hashlib
@@ -14,14 +14,14 @@ ALLOWANCE = 0.02
 
 
 def fill(root, rng_seed):
-    """Writes and fsyncs files of several sizes until the volume is full. Returns the digest of each
-    file that fsync said is safe."""
+    """Writes and fsyncs files of several sizes until the volume is full. Returns the digest of each file
+    whose fsync succeeded."""
     sizes = (1 << 20, 200, 7_000, 65_536, 100, 300_001, 4_096, 1_000)
     safe = {}
     number = 0
     full = False
     for round in range(len(sizes)):
-        # Each round leaves out the larger sizes, so that in the end the last hundred bytes are tried.
+        # Each round omits the larger sizes, so that the last hundred bytes are filled at the end.
         usable = sorted(sizes)[:len(sizes) - round]
         while True:
             path = os.path.join(root, f"d{number // 200}", f"file{number}")
@@ -57,13 +57,13 @@ def fill(root, rng_seed):
 def verify(safe):
     for path, digest in safe.items():
         with open(path, "rb") as file:
-            assert hashlib.sha256(file.read()).digest() == digest, f"{path} was acknowledged, and is damaged"
+            assert hashlib.sha256(file.read()).digest() == digest, f"{path} was acknowledged, but is damaged"
 
 
 @case("no-space", size=(96 * MIB, 1024 * MIB), inodes=(30_000, 300_000), timeout=240)
 def no_space(t):
-    """Fill to ENOSPC, remount, compare the acknowledged files, delete all, and again: df must come back
-    to where it was, and the second fill must hold as much as the first."""
+    """Fill to ENOSPC, remount, compare the acknowledged files, delete all, and repeat: df must return to its
+    former value, and the second fill must hold as much as the first."""
     at_start = used_bytes(t.dir)
     size = os.statvfs(t.dir).f_blocks * os.statvfs(t.dir).f_frsize
     first = t.subdir("first")
@@ -72,10 +72,10 @@ def no_space(t):
     status = os.statvfs(t.dir)
     print(f"note: {len(safe)} files, {held >> 20} MiB on {size >> 20} MiB;"
           f" df says {status.f_bavail * status.f_frsize >> 10} KiB are left")
-    assert held > 0.6 * (size - at_start), "full long before it is full"
-    assert status.f_bavail * status.f_frsize < 0.08 * size, "df shows room on a full volume"
+    assert held > 0.6 * (size - at_start), "ENOSPC long before the volume is full"
+    assert status.f_bavail * status.f_frsize < 0.08 * size, "df shows free space on a full volume"
     verify(safe)
-    # What needs no space still works, and something can be changed in place.
+    # Operations that need no space still work, and data can be changed in place.
     changed = next(path for path in safe if os.stat(path).st_size > 60_000)
     with open(changed, "r+b") as file:
         file.write(b"x" * 4096)
@@ -89,7 +89,7 @@ def no_space(t):
     t.volume.sync()
     t.remount()
     kept = used_bytes(t.dir) - at_start
-    assert kept <= ALLOWANCE * size, f"{kept >> 10} KiB were not given back"
+    assert kept <= ALLOWANCE * size, f"{kept >> 10} KiB were not freed"
     again = fill(t.subdir("second"), 2)
     held_again = sum(os.stat(path).st_size for path in again)
     assert held_again > 0.95 * held, f"held {held}, and after emptying only {held_again}"
@@ -99,13 +99,13 @@ def no_space(t):
 
 @case("no-space-large-file", size=(128 * MIB, 1024 * MIB))
 def no_space_large_file(t):
-    """One file over the end: write stops short or says ENOSPC, the file holds what write accepted, and
-    fallocate of more than there is changes nothing and reserves nothing."""
+    """One file larger than the volume: write is short or returns ENOSPC, the file holds the bytes that write
+    accepted, and a fallocate beyond the free space changes and reserves nothing."""
     free = os.statvfs(t.dir).f_bavail * os.statvfs(t.dir).f_frsize
     fd = os.open(t.path("reserved"), os.O_RDWR | os.O_CREAT)
     try:
         os.posix_fallocate(fd, 0, free * 2)
-        raise AssertionError("reserved twice what there is")
+        raise AssertionError("reserved twice the available space")
     except OSError as error:
         assert error.errno == errno.ENOSPC, error
     os.close(fd)
@@ -118,7 +118,7 @@ def no_space_large_file(t):
             count = os.write(fd, block)
             os.fsync(fd)
             written += count
-            assert written < 2 * free, "more fits than there is"
+            assert written < 2 * free, "more was written than there is space"
             if count < len(block):
                 break
     except OSError as error:
@@ -137,8 +137,8 @@ def no_space_large_file(t):
 @case("no-space-threads", size=512 * MIB)
 def no_space_threads(t):
     """Many threads append to files of their own and fsync each piece, until the volume is full: each gets
-    ENOSPC, and what fsync said is safe is there. A buffer that is not aligned to a page reaches the server
-    in pieces that end within a block, so the end of a file is written, placed, and written again."""
+    ENOSPC, and all fsynced data exists. A buffer that is not aligned to a page reaches the server in pieces
+    that end within a block, so the end of a file is written, placed, and written again."""
     size, threads = 1 << 20, 64
     t.remount({"cffs": "cache=32M,dirty=16M"}.get(t.volume.name))
     pieces = memoryview(os.urandom(2 * size))
@@ -170,4 +170,4 @@ def no_space_threads(t):
     for path, (number, steps) in safe.items():
         with open(path, "rb") as file:
             for step in range(steps):
-                assert file.read(size) == piece(number, step), f"{path} was acknowledged, and is damaged"
+                assert file.read(size) == piece(number, step), f"{path} was acknowledged, but is damaged"

@@ -1,4 +1,5 @@
-"""Many processes at once, all operations, the least memory and an epoch every few milliseconds."""
+"""Many processes at the same time, with all operations, minimal memory and an epoch every few
+milliseconds."""
 
 import contextlib
 import os
@@ -9,17 +10,17 @@ from ..case import GIB, Skip, case
 from ..volume import Ext4WithLargeAttributes, cffs_binary
 from . import killing, network
 
-# The caches are so small that every list of attributes and every block is dropped and read again while
-# epochs are under way.
+# The caches are so small that all attribute lists and blocks are dropped and read again while epochs are
+# written.
 OPTIONS = "cache=4M,dirty=2M,commit=0.005"
 WORKERS = 4
-# What the server says in its log about damage that it meets.
+# The log message of the server about damage.
 DAMAGE = ("damage", "EUCLEAN", "contradict", "panicked")
 
 
 @contextlib.contextmanager
 def reference(t):
-    """An ext4 that is there during the case, and can hold large attributes."""
+    """An ext4 for the duration of the case, with space for large attributes."""
     t.program("mkfs.ext4", "apt-get install e2fsprogs")
     model = Ext4WithLargeAttributes(t.outside())
     model.make(GIB, 50_000)
@@ -57,7 +58,7 @@ def rounds(t, count, seconds, options, kills):
 
 
 def check_log(log):
-    """Fails if the server met damage, which the check of the image may not show."""
+    """Fails if the server found damage, which the check of the image may not show."""
     if os.path.exists(log):
         with open(log, encoding="utf-8", errors="replace") as lines:
             found = [line for line in lines if any(word in line for word in DAMAGE)]
@@ -71,18 +72,18 @@ def setting(name, default):
 
 @case("stress", size=4 * GIB, timeout=300)
 def stress(t):
-    """Four processes in lock step with ext4, and in one directory together. STRESS_ROUNDS and STRESS_SECONDS
-    change how often and how long, SEED repeats the operations."""
+    """Four processes, each in lock step with ext4, and in a shared directory. STRESS_ROUNDS and
+    STRESS_SECONDS change how often and how long, SEED repeats the operations."""
     if not t.volume.name.startswith("cffs"):
         # After such a round on ext4 with large attributes, e2fsck 1.47 fails in most runs.
-        raise Skip("ext4 is the reference, and others have no attributes of this size")
+        raise Skip("ext4 is the reference, and other file systems have no attributes of this size")
     count, seconds = setting("STRESS_ROUNDS", t.pick(2, 60)), setting("STRESS_SECONDS", t.pick(5, 30))
     rounds(t, int(count), seconds, OPTIONS, kills=t.full)
 
 
 @case("nfs-stress", size=4 * GIB, only_on="cffs", timeout=300)
 def nfs_stress(t):
-    """Two such processes on a mount, and two clients of NFS on the same volume, in one directory together."""
+    """Two such processes on a mount, and two NFS clients on the same volume, in a shared directory."""
     rng = killing.seeded()
     log = t.outside("server.log")
     if t.volume.is_mounted():
