@@ -50,10 +50,15 @@ impl Extent {
 /// The extents of a file, in file order; adjacent ones are joined. With `sync`, contents without blocks are
 /// written back first.
 pub fn of(file: &File, sync: bool) -> io::Result<Vec<Extent>> {
+    from(file, 0, sync)
+}
+
+/// The extents of a file from an offset on; the first one may begin before it.
+pub fn from(file: &File, offset: u64, sync: bool) -> io::Result<Vec<Extent>> {
     let mut extents: Vec<Extent> = Vec::new();
-    let mut start = 0;
+    let mut start = offset;
     loop {
-        let batch = sys::fiemap(file, start, sync && start == 0)?;
+        let batch = sys::fiemap(file, start, sync && start == offset)?;
         for raw in &batch {
             add(
                 &mut extents,

@@ -35,6 +35,8 @@ const LEAD_BYTES: u64 = 64 << 10;
 const LEADS_MAX: usize = 16;
 /// The longest piece to allocate at once.
 const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// The same on XFS.
+const XFS_PIECE_BYTES_MAX: u64 = 1 << 30;
 /// The shortest: ext4 places shorter ones where the processor has space at hand.
 const PIECE_BLOCKS_MIN: u64 = 32;
 
@@ -55,8 +57,8 @@ pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<
         if extend(shadow.groups(), &file, group, bytes, size)? >= bytes {
             return Ok(file);
         }
-        let is_full = free_bytes(shadow, group).is_some_and(|free| free < bytes);
-        if is_full || shadow.groups().unit == Unit::AllocationGroup {
+        file.set_len(0).context("free the space")?;
+        if free_bytes(shadow, group).is_some_and(|free| free < bytes) {
             break;
         }
     }
@@ -68,7 +70,10 @@ pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<
 pub fn largest(shadow: &Shadow, group: u64) -> Result<u64> {
     let _all = shadow.search_from_goal();
     let file = led(shadow, group)?;
-    extend(shadow.groups(), &file, group, u64::MAX, Size::Grows)
+    let largest = extend(shadow.groups(), &file, group, u64::MAX, Size::Grows)?;
+    // At once: XFS frees what a closed file had in the background.
+    file.set_len(0).context("free the space")?;
+    Ok(largest)
 }
 
 fn free_bytes(shadow: &Shadow, group: u64) -> Option<u64> {
@@ -95,12 +100,15 @@ fn short(shadow: &Shadow, group: u64, bytes: u64) -> Full {
 /// Allocates pieces as long as they lie in the group, and returns how much that was.
 fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> Result<u64> {
     let block = groups.block_bytes;
-    // The kernel finds powers of two fast, in the group where it begins; up to a block of blocks.
     let least = block * PIECE_BLOCKS_MIN;
-    let mut piece = PIECE_BYTES_MAX.min(block * block).max(least);
-    let mut at = 0;
+    let most = match groups.unit {
+        // The kernel finds powers of two fast, in the group where it begins; up to a block of blocks.
+        Unit::BlockGroup | Unit::FlexGroup(_) => PIECE_BYTES_MAX.min(block * block).max(least),
+        Unit::AllocationGroup => XFS_PIECE_BYTES_MAX,
+    };
+    let (mut piece, mut at) = (most, 0);
     while at < bytes && piece >= least {
-        let left = (bytes - at).min(PIECE_BYTES_MAX).next_power_of_two();
+        let left = (bytes - at).min(most).next_power_of_two();
         let length = piece.min(left).max(least);
         let flags = match size {
             Size::Grows => FallocateFlags::empty(),
@@ -125,9 +133,8 @@ fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> R
 
 /// Whether a file from an offset on lies in a group.
 fn is_inside(groups: &Groups, file: &File, from: u64, group: u64) -> io::Result<bool> {
-    let extents = extents::of(file, false)?;
-    let mut after = extents.iter().filter(|extent| extent.logical + extent.length > from);
-    Ok(after.all(|extent| {
+    let extents = extents::from(file, from, false)?;
+    Ok(extents.iter().all(|extent| {
         let skipped = from.saturating_sub(extent.logical);
         let ends = [extent.physical + skipped, extent.physical_end() - 1];
         ends.into_iter().all(|place| groups.of_place(place) == group)

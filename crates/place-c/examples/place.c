@@ -1,5 +1,6 @@
 /*
- * Makes a directory in the emptiest group below a directory, and copies a file into it.
+ * Makes a directory in the emptiest group below a directory, copies a file into it, makes a file that has room
+ * for later writes, and gives all of it another name.
  *
  *     cc example.c -lplace -o example && ./example DIRECTORY FILE
  */
@@ -33,13 +34,23 @@ int main(int argc, char **argv)
             emptiest = group;
     free(free_bytes);
 
-    char directory[4096], file[4200];
-    snprintf(directory, sizeof directory, "%s/placed", argv[1]);
+    if (place_largest(tree, (uint64_t)emptiest) < 1 << 20)
+        return fail("place_largest");
+
+    char directory[4096], file[4200], journal[4200], named[4096];
+    snprintf(directory, sizeof directory, "%s/unfinished", argv[1]);
+    snprintf(journal, sizeof journal, "%s/journal", directory);
+    snprintf(named, sizeof named, "%s/placed", argv[1]);
     snprintf(file, sizeof file, "%s/copy", directory);
     if (place_create_dir(tree, directory, 0755, (uint64_t)emptiest) != 0)
         return fail("place_create_dir");
     if (place_copy_file(tree, argv[2], file, (uint64_t)emptiest) != 0)
         return fail("place_copy_file");
+    if (place_create_file_with_room(tree, journal, 0644, (uint64_t)emptiest | PLACE_NEARBY, 1 << 20) != 0)
+        return fail("place_create_file_with_room");
+    if (place_move(tree, directory, named, (uint64_t)emptiest | PLACE_NEARBY) != 0)
+        return fail("place_move");
+    snprintf(file, sizeof file, "%s/copy", named);
     int64_t group = place_group_of(tree, file);
     printf("%s is in group %lld of %lld, as asked for: %s\n", file, (long long)group,
            (long long)groups, group == emptiest ? "yes" : "no");

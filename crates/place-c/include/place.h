@@ -40,14 +40,28 @@ int64_t place_group_of(const place_tree *tree, const char *path);
 /* The free bytes of each group into free_bytes, which has room for `count`; returns the number of groups. */
 int64_t place_free_bytes(const place_tree *tree, uint64_t *free_bytes, size_t count);
 
+/* The size of the largest file that can be placed in a group now. Allocates it for a moment. */
+int64_t place_largest(const place_tree *tree, uint64_t group);
+
+/* Together with the number of a group: if it is full, the nearest group that is not. place_group_of tells which
+ * one that was. */
+#define PLACE_NEARBY ((uint64_t)1 << 63)
+
 /* Makes a directory in a group. */
 int place_create_dir(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
 
-/* Makes an empty file in a group. On ext4 use place_copy_file for one with contents. */
+/* Makes an empty file in a group. On ext4 its later contents need room to be there as well. */
 int place_create_file(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
 
-/* Copies a file into a group, with its contents. */
+/* The same, and allocates space in the group for this many bytes that will be written. */
+int place_create_file_with_room(const place_tree *tree, const char *path, mode_t mode, uint64_t group,
+                                uint64_t room);
+
+/* Copies a file or a tree into a group, with its contents. */
 int place_copy_file(const place_tree *tree, const char *from, const char *to, uint64_t group);
+
+/* The same, and removes the original. */
+int place_move(const place_tree *tree, const char *from, const char *to, uint64_t group);
 
 /* Why the last call of this thread failed; valid until the next call. */
 const char *place_error(void);

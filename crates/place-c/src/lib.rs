@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use cffs_place::controlled;
+use cffs_place::room;
 use cffs_place::shadow::Shadow;
 use cffs_place::trees;
 
@@ -147,6 +148,18 @@ pub unsafe extern "C" fn place_free_bytes(
 /// See place.h.
 ///
 /// # Safety
+/// `tree` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn place_largest(tree: *const Tree, group: u64) -> i64 {
+    // SAFETY: the caller's promise.
+    let tree = unsafe { opened(tree) };
+    let largest = tree.and_then(|tree| room::largest(&tree.shadow, group));
+    reported(largest).map_or(-1, |bytes| bytes.try_into().unwrap_or(i64::MAX))
+}
+
+/// See place.h.
+///
+/// # Safety
 /// `tree` is null or open, `at` null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn place_create_dir(
@@ -157,11 +170,9 @@ pub unsafe extern "C" fn place_create_dir(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(at)?))) };
-    status(
-        given.and_then(|(tree, at)| {
-            controlled::make_directory(&tree.shadow, at, mode, group).map(drop)
-        }),
-    )
+    status(given.and_then(|(Tree { shadow, .. }, at)| {
+        placed(shadow, group, |group| controlled::make_directory(shadow, at, mode, group).map(drop))
+    }))
 }
 
 /// See place.h.
@@ -175,9 +186,27 @@ pub unsafe extern "C" fn place_create_file(
     mode: u32,
     group: u64,
 ) -> c_int {
+    // SAFETY: the caller's promise, which is the same.
+    unsafe { place_create_file_with_room(tree, at, mode, group, 0) }
+}
+
+/// See place.h.
+///
+/// # Safety
+/// `tree` is null or open, `at` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn place_create_file_with_room(
+    tree: *const Tree,
+    at: *const c_char,
+    mode: u32,
+    group: u64,
+    room: u64,
+) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(at)?))) };
-    status(given.and_then(|(tree, at)| controlled::create_file(&tree.shadow, at, mode, group, 0)))
+    status(given.and_then(|(Tree { shadow, .. }, at)| {
+        placed(shadow, group, |group| controlled::create_file(shadow, at, mode, group, room))
+    }))
 }
 
 /// See place.h.
@@ -193,7 +222,38 @@ pub unsafe extern "C" fn place_copy_file(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(from)?, path(to)?))) };
-    status(given.and_then(|(tree, from, to)| trees::copy(&tree.shadow, from, to, group).map(drop)))
+    status(given.and_then(|(Tree { shadow, .. }, from, to)| {
+        placed(shadow, group, |group| trees::copy(shadow, from, to, group).map(drop))
+    }))
+}
+
+/// See place.h.
+///
+/// # Safety
+/// `tree` is null or open, `from` and `to` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn place_move(
+    tree: *const Tree,
+    from: *const c_char,
+    to: *const c_char,
+    group: u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(from)?, path(to)?))) };
+    status(given.and_then(|(Tree { shadow, .. }, from, to)| {
+        placed(shadow, group, |group| trees::relocate(shadow, from, to, group))
+    }))
+}
+
+/// `PLACE_NEARBY` of place.h, a bit of the number of a group.
+const NEARBY: u64 = 1 << 63;
+
+/// Calls a function for a group, or also for those near it.
+fn placed(shadow: &Shadow, group: u64, work: impl Fn(u64) -> Result<()>) -> Result<()> {
+    match group & NEARBY {
+        0 => work(group),
+        _ => controlled::nearby(shadow, group & !NEARBY, work).map(|((), _)| ()),
+    }
 }
 
 /// See place.h.

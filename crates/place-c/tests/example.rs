@@ -50,6 +50,8 @@ fn the_example_places_a_file_by_either_library() {
         assert!(said.ends_with("of 4, as asked for: yes\n"), "{said}");
         let copy = std::fs::read(directory.join("placed/copy")).expect("the copy");
         assert!(copy == std::fs::read("/etc/passwd").expect("the original"));
+        assert!(!directory.join("unfinished").exists());
+        assert!(directory.join("placed/journal").exists());
     }
     drop(mounted);
 }

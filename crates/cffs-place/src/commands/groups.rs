@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::output::{self, say};
 use cffs_place::groups::{Groups, Unit};
+use cffs_place::room;
 use cffs_place::shadow::Shadow;
 
 /// Show the groups of a volume, and which is the emptiest
@@ -21,6 +22,10 @@ pub struct ShowGroups {
     /// A directory on the volume.
     #[arg(default_value = ".")]
     directory: PathBuf,
+    /// Also find the largest file that could be placed in each group now, by allocating it for a moment.
+    /// Needs place init.
+    #[arg(long)]
+    largest: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -29,6 +34,7 @@ pub struct ShowGroups {
 const EXAMPLES: &str = "\
 Examples:
   place groups /srv
+  place groups --largest /srv
   place groups --json /srv | jq .emptiest";
 
 #[derive(Serialize)]
@@ -44,6 +50,9 @@ struct Each {
     group: u64,
     free_bytes: u64,
     can_be_placed_in: bool,
+    /// The size of the largest file, if this was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    largest_bytes: Option<u64>,
 }
 
 impl ShowGroups {
@@ -51,14 +60,20 @@ impl ShowGroups {
     pub fn run(self) -> Result<ExitCode> {
         let groups = Groups::of(&self.directory)?;
         let free = groups.free_bytes(&self.directory)?;
-        let inside = self.directory.join("any");
-        let reached = Shadow::find(&inside).map(|shadow| shadow.reached()).unwrap_or_default();
-        let each = (0..groups.count).zip(&free).map(|(group, &free_bytes)| Each {
-            group,
-            free_bytes,
-            can_be_placed_in: reached.contains(&group),
-        });
-        let each: Vec<Each> = each.collect();
+        let shadow = match (Shadow::find(&self.directory.join("any")), self.largest) {
+            (Err(error), true) => return Err(error),
+            (shadow, _) => shadow.ok(),
+        };
+        let mut each = Vec::new();
+        for (group, &free_bytes) in (0..groups.count).zip(&free) {
+            let reached = shadow.as_ref().filter(|shadow| shadow.directory(group).is_ok());
+            let largest_bytes = match (reached, self.largest) {
+                (Some(shadow), true) => Some(room::largest(shadow, group)?),
+                _ => None,
+            };
+            let can_be_placed_in = reached.is_some();
+            each.push(Each { group, free_bytes, can_be_placed_in, largest_bytes });
+        }
         let emptiest = each.iter().rev().max_by_key(|each| each.free_bytes);
         let shown = Shown { emptiest: emptiest.map_or(0, |each| each.group), groups, each };
         match self.json {
@@ -71,19 +86,26 @@ impl ShowGroups {
 
 fn print(shown: &Shown) -> Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["group", "free MiB", "used", "place init"]);
-    for column in table.column_iter_mut().take(3) {
-        column.set_cell_alignment(CellAlignment::Right);
+    let with_largest = shown.each.iter().any(|each| each.largest_bytes.is_some());
+    let mut header = vec!["group", "free MiB", "used", "place init"];
+    header.extend(with_largest.then_some("largest MiB"));
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        if number != 3 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     for each in &shown.each {
         let used =
             100 - each.free_bytes.min(shown.groups.group_bytes) * 100 / shown.groups.group_bytes;
-        table.add_row([
+        let mut row = vec![
             each.group.to_string(),
             (each.free_bytes >> 20).to_string(),
             format!("{used}%"),
             String::from(if each.can_be_placed_in { "reached" } else { "" }),
-        ]);
+        ];
+        row.extend(each.largest_bytes.map(|bytes| (bytes >> 20).to_string()));
+        table.add_row(row);
     }
     say!("{table}")?;
     let unit = match shown.groups.unit {

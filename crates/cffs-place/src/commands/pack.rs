@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use cffs_place::pack::{Group, Options, Packed, pack};
+use cffs_place::shadow::Shadow;
 use cffs_place::tree::{self, FileEntry, Unseen};
 use cffs_place::volume::Volume;
 
@@ -24,6 +25,9 @@ use crate::output::{self, note, say};
 /// If it is interrupted, at any moment, nothing is left behind. Files that others keep writing to are named
 /// at the end, and the exit status is 1.
 ///
+/// With --group, the contents go to that group of the volume, also from files that are side by side
+/// elsewhere. The inodes stay where they are.
+///
 /// On XFS and btrfs, files that share blocks with clones or snapshots stay where they are, since moving them
 /// would take the space twice. XFS needs reflink=1, the default of mkfs.xfs.
 #[derive(Debug, Args)]
@@ -38,6 +42,9 @@ pub struct Pack {
     /// The paths of the list end with a zero byte.
     #[arg(short = '0', long, requires = "trace")]
     null: bool,
+    /// Move the contents to this group (place groups). Needs place init.
+    #[arg(long, value_name = "N")]
+    group: Option<u64>,
     /// Only print what would be moved.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -56,6 +63,7 @@ const EXAMPLES: &str = "\
 Examples:
   place pack --dry-run /srv/tree
   place pack /srv/tree
+  place pack --group 3 /srv/logs
   place trace -o t -- ./start && place pack --trace t";
 
 impl Pack {
@@ -64,7 +72,12 @@ impl Pack {
         let (volume, groups, unseen) = self.groups()?;
         let files = groups.iter().map(|group| group.len() as u64).sum();
         let progress = bar(files, if self.dry_run { "looking" } else { "packing" });
-        let options = Options { file_bytes_max: self.max_size, dry_run: self.dry_run };
+        let shadow = self.shadow(&groups)?;
+        let options = Options {
+            file_bytes_max: self.max_size,
+            dry_run: self.dry_run,
+            group: shadow.as_ref().zip(self.group),
+        };
         let seen = || progress.inc(1);
         let packed = pack(&volume, groups, &options, &seen, &|| interrupt.is_set())?;
         progress.finish_and_clear();
@@ -78,6 +91,16 @@ impl Pack {
             () if is_unseen || !packed.busy.is_empty() => ExitCode::FAILURE,
             () => ExitCode::SUCCESS,
         })
+    }
+
+    /// The tree of the group to move to, if one was given.
+    fn shadow(&self, groups: &[Group]) -> Result<Option<Shadow>> {
+        let Some(group) = self.group else { return Ok(None) };
+        let first = groups.iter().flatten().next().map(|file| file.path.clone());
+        let at = self.directory.as_ref().map(|directory| directory.join("any")).or(first);
+        let shadow = Shadow::find(&at.context("no files")?)?;
+        shadow.directory(group)?;
+        Ok(Some(shadow))
     }
 
     /// The files to make contiguous, by group.

@@ -3,13 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use rustix::fs::OFlags;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use super::{Outcome, PAUSE, TRIES, nameless, outcome_of, set_aside};
+use super::{Outcome, PAUSE, TRIES, nameless, outcome_of};
 use crate::extents::{self, Extent};
-use crate::sys;
+use crate::sys::{self, PAGE_BYTES};
 use crate::tree::FileEntry;
 use crate::volume::Volume;
 
@@ -20,15 +21,17 @@ mod tests;
 pub fn pack(
     volume: &Volume,
     files: &[FileEntry],
+    space: &dyn Fn(u64) -> Result<File>,
     done: &mut dyn FnMut(&FileEntry, Outcome),
     stop: &dyn Fn() -> bool,
 ) -> Result<bool> {
     let block_bytes = volume.block_bytes;
+    refuse_clusters(&files[0].path, block_bytes)?;
     let blocks: Vec<u64> = files.iter().map(|file| file.bytes.div_ceil(block_bytes)).collect();
-    let donor = nameless(&files[0].path)?;
-    set_aside(&donor, blocks.iter().sum::<u64>() * block_bytes)?;
+    let donor = space(blocks.iter().sum::<u64>() * block_bytes)?;
     let space = extents::of(&donor, false).context("look where there is space")?;
-    let slots = slots(&joined(&space), &blocks, block_bytes);
+    let mut slots = slots(&joined(&space), &blocks, block_bytes);
+    align(&donor, &mut slots, block_bytes).context("align the donor")?;
     let mut waiting = Vec::with_capacity(files.len());
     for ((file, count), slot) in files.iter().zip(&blocks).zip(slots) {
         match slot {
@@ -57,6 +60,40 @@ pub fn pack(
     // Before the donor is freed, and with it the blocks that it got in exchange.
     rustix::fs::syncfs(&donor).context("syncfs")?;
     Ok(true)
+}
+
+/// Refuses a volume with bigalloc, whose blocks the kernel does not exchange. A block takes a cluster there.
+fn refuse_clusters(near: &Path, block_bytes: u64) -> Result<()> {
+    let file = nameless(near)?;
+    fallocate(&file, FallocateFlags::empty(), 0, block_bytes).context("allocate a block")?;
+    // One block may have extended attributes.
+    if file.metadata().context("look at a file")?.blocks() * 512 > 2 * block_bytes {
+        bail!(
+            "the kernel exchanges no blocks on ext4 with bigalloc; place cp and place mv put \
+             copies into a group there"
+        );
+    }
+    Ok(())
+}
+
+/// Moves each slot to an offset in the donor that is a multiple of a page, without moving it on the device,
+/// where blocks are smaller than pages: the kernel exchanges only blocks at the same offset in their pages.
+fn align(donor: &File, slots: &mut [Option<u64>], block_bytes: u64) -> io::Result<()> {
+    let blocks_per_page = (PAGE_BYTES / block_bytes).max(1);
+    let mut shift = 0;
+    let mut holes = Vec::new();
+    for slot in slots.iter_mut().flatten() {
+        let aligned = (*slot + shift).next_multiple_of(blocks_per_page);
+        holes.push((*slot, aligned - *slot - shift));
+        shift = aligned - *slot;
+        *slot = aligned;
+    }
+    // From the last on, so that the offsets of the others stay.
+    for (before, blocks) in holes.into_iter().rev().filter(|(_, blocks)| *blocks > 0) {
+        let (offset, length) = (before * block_bytes, blocks * block_bytes);
+        fallocate(donor, FallocateFlags::INSERT_RANGE, offset, length)?;
+    }
+    Ok(())
 }
 
 /// A file that is being moved into the donor's space; counts are in blocks.

@@ -30,21 +30,25 @@ use serde::Serialize;
 
 use crate::extents::Kind as Keeping;
 use crate::predict::Layout;
+use crate::room::{self, Size};
+use crate::shadow::Shadow;
 use crate::tree::FileEntry;
 use crate::volume::{Kind, Volume};
 
-/// The files to pack, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
+/// How to pack.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
     /// Larger files stay where they are: they take many requests anyway.
     pub file_bytes_max: u64,
     /// Only report what would be moved.
     pub dry_run: bool,
+    /// The group to move the contents to, instead of where the kernel finds space.
+    pub group: Option<(&'a Shadow, u64)>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { file_bytes_max: 1 << 20, dry_run: false }
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options { file_bytes_max: 1 << 20, dry_run: false, group: None }
     }
 }
 
@@ -88,10 +92,13 @@ const BATCH_FILES: usize = 2048;
 pub fn pack(
     volume: &Volume,
     groups: Vec<Group>,
-    options: &Options,
+    options: &Options<'_>,
     seen: &dyn Fn(),
     stop: &dyn Fn() -> bool,
 ) -> Result<Packed> {
+    if let (Some(_), Kind::Btrfs) = (options.group, volume.kind) {
+        bail!("btrfs has no groups");
+    }
     let mut packed = Packed::default();
     let mut known = HashSet::new();
     let mut files = Vec::new();
@@ -114,9 +121,10 @@ pub fn pack(
             packed.note(file, outcome);
             seen();
         };
+        let space = |bytes| donor(options, &batch[0].path, bytes);
         let whole = match volume.kind {
-            Kind::Ext4 => ext4::pack(volume, batch, &mut done, stop),
-            Kind::Xfs => sharing::pack_by_one(volume, batch, &mut done, stop),
+            Kind::Ext4 => ext4::pack(volume, batch, &space, &mut done, stop),
+            Kind::Xfs => sharing::pack_by_one(volume, batch, &space, &mut done, stop),
             Kind::Btrfs => sharing::pack_by_many(volume, batch, &mut done, stop),
         }
         .with_context(|| format!("pack {at} and what follows it"))?;
@@ -142,7 +150,7 @@ impl Packed {
 fn chosen(
     volume: &Volume,
     group: Group,
-    options: &Options,
+    options: &Options<'_>,
     known: &mut HashSet<u64>,
     packed: &mut Packed,
     seen: &dyn Fn(),
@@ -163,7 +171,12 @@ fn chosen(
         }
     }
     let layout = Layout::of(movable.iter());
-    if layout.adjacent + 1 + layout.placed / LOOSE_OF >= layout.placed
+    let is_in_group = options.group.is_none_or(|(shadow, group)| {
+        let mut extents = movable.iter().flat_map(|file| &file.extents);
+        extents.all(|extent| shadow.groups().of_place(extent.physical) == group)
+    });
+    if is_in_group
+        && layout.adjacent + 1 + layout.placed / LOOSE_OF >= layout.placed
         && layout.extents <= layout.placed + layout.placed / LOOSE_OF
     {
         packed.in_place += movable.len() as u64;
@@ -177,7 +190,7 @@ fn chosen(
 const LOOSE_OF: u64 = 50;
 
 /// Why a file cannot or need not be moved.
-fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'static str> {
+fn obstacle(volume: &Volume, file: &FileEntry, options: &Options<'_>) -> Option<&'static str> {
     if file.bytes == 0 {
         return Some("empty");
     }
@@ -251,11 +264,16 @@ fn outcome_of(error: &io::Error) -> Outcome {
     }
 }
 
-/// Allocates space for a donor, as contiguous as the volume has it.
-fn set_aside(donor: &File, bytes: u64) -> Result<()> {
+/// A donor with this much space, as contiguous as the volume or the group has it. A donor that is in no
+/// chosen group is made in the directory of `near`.
+fn donor(options: &Options<'_>, near: &Path, bytes: u64) -> Result<File> {
+    if let Some((shadow, group)) = options.group {
+        return room::set_aside(shadow, group, bytes, Size::Grows);
+    }
+    let donor = nameless(near)?;
     let flags = rustix::fs::FallocateFlags::empty();
-    match rustix::fs::fallocate(donor, flags, 0, bytes) {
-        Ok(()) => Ok(()),
+    match rustix::fs::fallocate(&donor, flags, 0, bytes) {
+        Ok(()) => Ok(donor),
         Err(rustix::io::Errno::NOSPC) => bail!("{bytes} bytes of free space are needed"),
         Err(error) => Err(error).context("set space aside"),
     }

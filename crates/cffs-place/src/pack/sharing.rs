@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
 
-use super::{Outcome, TRIES, nameless, outcome_of, set_aside};
+use super::{Outcome, TRIES, nameless, outcome_of};
 use crate::extents;
 use crate::predict::Layout;
 use crate::sys::{self, Dedupe};
@@ -22,12 +22,12 @@ use crate::warm::open_files_max;
 pub fn pack_by_one(
     volume: &Volume,
     files: &[FileEntry],
+    space: &dyn Fn(u64) -> Result<File>,
     done: &mut dyn FnMut(&FileEntry, Outcome),
     stop: &dyn Fn() -> bool,
 ) -> Result<bool> {
-    let donor = nameless(&files[0].path)?;
     let spaces = files.iter().map(|file| file.bytes.next_multiple_of(volume.block_bytes));
-    set_aside(&donor, spaces.clone().sum())?;
+    let donor = space(spaces.clone().sum())?;
     let mut filled = Vec::with_capacity(files.len());
     let mut offset = 0;
     for (file, space) in files.iter().zip(spaces) {

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use cffs_place::extents;
 use cffs_place::shadow::Shadow;
 
-use crate::volume::{Kind, Volume, text};
+use crate::volume::{Kind, Volume, place, text};
 use crate::{ALL, Home, NOBODY};
 
 #[test]
@@ -50,4 +51,53 @@ fn an_empty_volume_is_shown_as_nearly_empty() {
         let size = groups.count * groups.group_bytes;
         assert!(free * 100 > size * 75, "{kind:?}: {free} of {size}");
     }
+}
+
+#[test]
+fn the_largest_file_is_placed_and_none_that_is_larger_by_a_piece() {
+    for kind in [Kind::Ext4WithoutFlex, Kind::Ext4SmallBlocks, Kind::Xfs] {
+        let Some(volume) = Volume::make(kind) else { return };
+        let at = |name: &str| volume.root().join(name).to_str().expect("UTF-8").to_owned();
+        assert!(place(&["init", &at("")]).status.success());
+        let output = place(&["groups", "--largest", "--json", &at("")]);
+        assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = |name: &str| shown["each"][3][name].as_u64().expect("a number");
+        let (largest, free) = (of("largest_bytes"), of("free_bytes"));
+        println!("{kind:?}: {} of {} MiB", largest >> 20, free >> 20);
+        assert!(largest <= free && largest * 10 >= free * 9, "{kind:?}: {largest} of {free}");
+        // All of it is free again.
+        volume.settle();
+        for (bytes, fits) in [(largest + (16 << 20), false), (largest, true)] {
+            fs::File::create(at("from")).and_then(|file| file.set_len(bytes)).expect("a hole");
+            let output = place(&["cp", "--group", "3", &at("from"), &at("to")]);
+            assert_eq!(output.status.success(), fits, "{kind:?}: {}", text(&output.stderr));
+        }
+    }
+}
+
+/// Blocks are smaller than pages, and the kernel exchanges only blocks at the same offset in them.
+#[test]
+fn files_of_small_blocks_are_packed_into_one_run() {
+    let Some(volume) = Volume::make(Kind::Ext4SmallBlocks) else { return };
+    let at = volume.root().join("tree");
+    fs::create_dir(&at).expect("a directory");
+    let contents = |number: usize| vec![number as u8; 1 + number * 977 % 20_000];
+    for number in (0..200).rev() {
+        fs::write(at.join(format!("f{number:03}")), contents(number)).expect("write");
+    }
+    volume.settle();
+    let output = place(&["pack", at.to_str().expect("UTF-8")]);
+    assert!(text(&output.stdout).starts_with("200 files moved"), "{}", text(&output.stdout));
+    let mut end = None;
+    for number in 0..200 {
+        let open = fs::File::open(at.join(format!("f{number:03}"))).expect("open");
+        let found = extents::of(&open, true).expect("extents");
+        assert_eq!(found.len(), 1, "f{number:03}: {found:?}");
+        assert!(end.is_none_or(|end| end == found[0].physical), "f{number:03}: {found:?}");
+        end = Some(found[0].physical_end());
+        let read = fs::read(at.join(format!("f{number:03}"))).expect("read");
+        assert!(read == contents(number), "f{number:03}");
+    }
+    volume.check();
 }

@@ -60,9 +60,24 @@ fn later_writes_land_in_the_group_if_they_have_room_or_the_volume_is_xfs() {
             all += 1;
             with_room += u64::from(is_in(&groups, Path::new(&room), group));
         }
+        let mut packed = 0;
+        for (group, number, bytes) in each() {
+            let directory = at(&format!("d{group}-{bytes}"));
+            let output = place(&["pack", "--group", &number, "--max-size", "4M", &directory]);
+            let file = format!("{directory}/f");
+            if kind == Kind::Ext4Bigalloc && !is_in(&groups, Path::new(&file), group) {
+                assert!(text(&output.stderr).contains("bigalloc"), "{}", text(&output.stderr));
+                continue;
+            }
+            assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
+            packed += u64::from(is_in(&groups, Path::new(&file), group));
+            assert!(fs::read(&file).expect("read") == vec![7; bytes], "{kind:?}");
+        }
         println!(
-            "{kind:?}: of {all}: {with_room} with room, {without} without, {inside} in a directory"
+            "{kind:?}: of {all}: {with_room} with room, {without} without, {inside} in a directory, \
+             {packed} after pack"
         );
+        assert_eq!(packed, if kind == Kind::Ext4Bigalloc { inside } else { all }, "{kind:?}");
         assert_eq!(with_room, all, "{kind:?}");
         if kind == Kind::Xfs {
             assert_eq!((without, inside), (all, all), "{kind:?}");
