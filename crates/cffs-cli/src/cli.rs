@@ -42,8 +42,8 @@ First steps:
   cffs mkfs --size 4G tree.cffs        make an image (it takes space only as it fills)
   mkdir mnt && cffs mount tree.cffs mnt
   cp -a ~/src mnt/                     use it as any other file system
-  cffs stats mnt                       what it cost
-  cffs umount mnt                      returns when the image is complete
+  cffs stats mnt                       its costs in requests and bytes
+  cffs umount mnt                      returns when the image is fully written and closed
 
 Without mounting:
   cffs import tree.cffs ~/src /src     copy a tree in, at the library's speed

@@ -42,9 +42,9 @@ const PROBLEMS_LEFT: u8 = 4;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cffs fsck tree.cffs          pass over a volume that was left clean, otherwise look
+  cffs fsck tree.cffs          skip a volume that was left clean, otherwise check it
   cffs fsck -n tree.cffs       check all of it, change nothing
-  cffs fsck -p tree.cffs       repair what a crash leaves behind; pass over a clean volume
+  cffs fsck -p tree.cffs       repair the effects of a crash; skip a clean volume
   cffs fsck -y tree.cffs       check all of it, repair everything
   cffs fsck --online mnt       check a volume that is mounted and in use
   cffs fsck --salvage -n DEV   the last resort: list what a search of the whole device finds")]
@@ -56,7 +56,7 @@ pub struct Fsck {
     /// Check the whole volume and change nothing.
     #[arg(short, group = "repair")]
     no: bool,
-    /// Repair what a crash leaves behind; if there is other damage, change nothing.
+    /// Repair the effects of a crash; if there is other damage, change nothing.
     #[arg(short, visible_short_alias = 'a', group = "repair")]
     preen: bool,
     /// Check the whole volume and repair everything.
@@ -92,7 +92,7 @@ pub struct Fsck {
     /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
     #[arg(long)]
     progress: bool,
-    /// Accepted, for fsck(8): progress shows by itself.
+    /// Accepted, for fsck(8): progress is always shown on a terminal.
     #[arg(short = 'C', value_name = "FD", hide = true)]
     progress_to: Option<i32>,
     /// The number of threads that read.

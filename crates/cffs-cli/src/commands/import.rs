@@ -27,7 +27,7 @@ Examples:
   cffs import tree.cffs ~/src              into the root
   cffs import tree.cffs ~/src /home/src
   cffs import tree.cffs notes.txt /home    one file into a directory
-  cffs import --dry-run tree.cffs ~/src    see first what it would do, and whether it fits")]
+  cffs import --dry-run tree.cffs ~/src    show what it would do, and whether it fits")]
 pub struct Import {
     /// The image or the device, or the URL of a volume in an object store.
     #[arg(value_name = "IMAGE|DEVICE|URL")]

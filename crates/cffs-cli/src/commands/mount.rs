@@ -39,7 +39,7 @@ mod store;
 const AFTER_OPTIONS: &str = "\
 Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
-A mount by root enables io_uring for FUSE, unless it has transport=dev:
+A mount by root enables FUSE over io_uring, unless it has transport=dev:
   /sys/module/fuse/parameters/enable_uring
 
 Examples:
@@ -48,9 +48,9 @@ Examples:
   cffs mount s3://bucket/tree@monday mnt
                          a version (cffs snapshot), read-only
   cffs mount -o follow s3://bucket/tree mnt
-                         what another machine writes, read-only, a few seconds later
+                         shows the changes of another machine, read-only, after a few seconds
   cffs mount --cache /var/cache/tree=20G s3://bucket/tree mnt
-                         data read from the store stays on a local disk, also for later mounts
+                         keeps data read from the store on a local disk, also for later mounts
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
   cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:

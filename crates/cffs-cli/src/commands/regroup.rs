@@ -47,10 +47,10 @@ const FILES_AT_ONCE: usize = 3000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cffs regroup --dry-run mnt              what would be moved, and what it is worth
+  cffs regroup --dry-run mnt              what would be moved, and the gain
   cffs regroup mnt/src                    a part of a mounted volume
   cffs regroup tree.cffs                  an image that is not mounted
-  cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those of a boot")]
+  cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those opened at boot")]
 pub struct Regroup {
     /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by any of its
     /// names.

@@ -32,9 +32,9 @@ const PROBLEMS: u8 = 4;
 #[command(after_help = "\
 Examples:
   cffs scrub mnt                   verify a mounted volume at 50 MiB per second
-  cffs scrub --rate 5M mnt         more gently
+  cffs scrub --rate 5M mnt         with less load
   cffs scrub --stop mnt            end it
-  cffs scrub --rate 0 tree.cffs    verify an image as fast as it can be read")]
+  cffs scrub --rate 0 tree.cffs    verify an image at full speed")]
 pub struct Scrub {
     /// A directory of a mounted volume, an image, a device, or the URL of a volume in an object store.
     #[arg(value_name = "DIR|IMAGE|DEVICE|URL")]

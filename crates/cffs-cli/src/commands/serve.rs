@@ -35,13 +35,13 @@ use crate::{image, mounts, names, privileges, service_manager, udev};
 
 const EXPORT_OPTIONS: &str = "\
 Options of --export, after the path and a colon, comma-separated; as in exports(5):
-  ro, rw                 without or with changes (rw)
+  ro, rw                 read-only or read-write (rw)
   root_squash, no_root_squash, all_squash
-                         whose requests are those of the anonymous user: root's, none, or
-                         everybody's (root_squash)
+                         users whose requests are made as the anonymous user: root, none,
+                         or all (root_squash)
   anonuid=N, anongid=N   the anonymous user and group (65534)
   secure, insecure       whether clients must call from a port below 1024 (secure)
-  ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
+  ADDRESS[/BITS]         clients with access; several may be given (only this machine)
 ";
 
 const EXAMPLES: &str = "\
@@ -49,8 +49,8 @@ Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
-  cffs stats tree.cffs     what it cost so far; sync, scrub and trace record take the image, too
-  cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
+  cffs stats tree.cffs     its costs so far; sync, scrub and trace record also take the image
+  cffs serve --export-add /srv:ro tree.cffs     while it is served; also --export-remove /srv
   cffs serve --web 127.0.0.1:8080 tree.cffs
   cffs serve --stop tree.cffs";
 

@@ -27,7 +27,7 @@ The memory of the server is shown by kind, with the limit that follows from the 
   blocks                 cached data: cache=SIZE
   inodes, attributes, extents
                          metadata of files: together a quarter of cache=SIZE, and twice dirty=SIZE
-                         for files that are changed or being written
+                         for files that have changed or are being written
   pages, in flight       changed data, and data being written: dirty=SIZE, twice that
   names                  recently found names
   references             inodes that the kernel remembers: a few bytes each
@@ -37,21 +37,21 @@ The memory of the server is shown by kind, with the limit that follows from the 
 
 For a volume with a journal (mkfs --journal):
   state                  on; off with -o journal=off, or if it could not be written and the volume
-                         goes on without it; failed if a flush failed: nothing is written then
+                         continues without it; failed if a flush failed: then nothing is written
   records, flushes       a record makes changes durable, with one write and one flush
   commit_us_p50, _p99    the time within which half of the records, and 99 in a hundred, were
                          durable, in microseconds; at most a quarter too high
-  superseded_percent     blocks that a newer record superseded, so that they were written to their
-                         places once for several records
+  superseded_percent     the share of blocks that a newer record superseded, so that they were
+                         written to their places once for several records
   drains                 how often its blocks were written to their places: because it was full,
-                         because of a write past it (overlap), or at a clean point
+                         because of a write that bypassed it (overlap), or at a clean point
   drain_us               the total time of these, in microseconds
   stalled_us             how long writers waited for the first two kinds, in microseconds
 
 For a volume with compressed contents (mkfs --compress):
   clusters_written, compressed
                          clusters written since the mount, and the contents in them
-  compressed_to, ratio   the space that these take, and the contents for each byte of it
+  compressed_to, ratio   the space that these take, and the bytes of contents per byte of it
   clusters               clusters on the volume; unknown until the headers of all groups are
                          read, of which each call reads at most 128
 
@@ -62,19 +62,19 @@ charges for them: each try, and each page of a listing. cache_hits and cache_mis
 to 256 KiB each, that a cache on a local disk had or did not have (cffs mount --cache);
 cache_read_bytes and cache_written_bytes count bytes read from it and added to it. usd is the price
 of the requests. The file of prices has dollars per 1,000 requests of a kind, and per 10^9 bytes;
-for what it leaves out, the prices of Amazon S3 Standard in us-east-1 are used, within the region,
-from public pages of November 2026 (Amazon's list decides):
+missing prices are those of Amazon S3 Standard in us-east-1, within the region, from public pages of
+November 2026 (Amazon's price list is authoritative):
   {\"puts\": 0.005, \"gets\": 0.0004, \"heads\": 0.0004, \"lists\": 0.005, \"deletes\": 0,
    \"sent_gb\": 0, \"received_gb\": 0}
 
 Syncs that wait on a local disk until they are in the store (cffs mount --staging) are shown under
-staging, with their present number (one record per sync) and bytes. If these do not fall to 0 while
-and no sync is pending, the records cannot be sent, and the log says why.
+staging, with their present number (one record per sync) and bytes. If these do not fall to 0
+although no sync is pending, the records cannot be sent, and the log gives the reason.
 
 Examples:
   cffs stats mnt
-  cffs stats tree.cffs            of an image that is served without a mount
-  cffs stats --watch mnt          what happens each second, a line for each
+  cffs stats tree.cffs            an image that is served without a mount
+  cffs stats --watch mnt          a line per second
   cffs stats --json mnt | jq .
 For Prometheus, from cron, where its node exporter collects text files:
   cd /var/lib/prometheus/node-exporter && cffs stats --prometheus /srv/tree > tree.new

@@ -30,7 +30,7 @@ Examples:
   cffs trim mnt                  the same while it is mounted
   cffs trim s3://bucket/tree     a volume in an object store that is not mounted
   cffs trim --minimum 1M /dev/sdb1
-                                 leave shorter runs alone: fewer requests")]
+                                 skip shorter runs: fewer requests")]
 pub struct Trim {
     /// An image, a device, the URL of a volume in an object store, or a directory on a mounted volume.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]

@@ -43,7 +43,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 #[command(after_help = "\
 Examples:
   cffs umount mnt
-  cffs umount tree.cffs   by the name of its image
+  cffs umount tree.cffs   given its image
   cffs umount -l mnt      detach it now, even if it is in use; the image is complete when the last
                           file is closed")]
 pub struct Umount {

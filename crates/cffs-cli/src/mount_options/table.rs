@@ -259,7 +259,7 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["suid", "nosuid", "dev", "nodev", "exec", "noexec", "symfollow", "nosymfollow"],
         term: "[no]suid, [no]dev, [no]exec, [no]symfollow",
-        help: "as for mount(8); suid, dev and nosymfollow are for root",
+        help: "as for mount(8); suid, dev and nosymfollow only for root",
         for_serve: false,
         effect: Effect::Flag(|flags, name| {
             let (flag, is_on) = name.strip_prefix("no").map_or((name, true), |flag| (flag, false));
@@ -302,7 +302,7 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["remount"],
         term: "remount",
         help: "change ro, rw, suid, dev, exec and symfollow of an existing mount (root); a new value of any \
-               other option is refused by name",
+               other option is refused, naming it",
         for_serve: false,
         effect: Effect::Remount,
     },
@@ -394,8 +394,8 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["transport"],
         term: "transport=auto|rings|dev",
-        help: "how requests arrive: by io_uring if the kernel supports it, always by io_uring, or always by \
-               /dev/fuse (auto; for a volume in an object store that is /dev/fuse, where programs that wait \
+        help: "how requests reach the server: by io_uring if the kernel supports it, always by io_uring, or \
+               by /dev/fuse (auto; for a volume in an object store that is /dev/fuse, where programs that wait \
                for the store can be killed)",
         for_serve: false,
         effect: Effect::Kept {

@@ -29,11 +29,11 @@ mod tests;
 Examples:
   cffs trace record -o make.json mnt -- make -C mnt/src    while a command runs
   cffs trace record -o all.json mnt                        until it is interrupted
-  cffs trace record -o nfs.json tree.cffs                  of a volume that cffs serve has
+  cffs trace record -o nfs.json tree.cffs                  a volume that cffs serve serves
   cffs trace record --listen 10.0.0.1:7070 mnt             on the machine that is measured
-  cffs trace fetch -o far.json 10.0.0.1:7070               on another one
+  cffs trace fetch -o far.json 10.0.0.1:7070               on another machine
 
-Requests of the device by operation, of which each operation has its share:
+Requests of the device by operation, with the share of each operation:
   jq -r '.[] | select(.cat == \"request\") | .name as $r | .args.shares | to_entries[] |
   \"\\(.key) \\($r) \\(.value)\"' make.json |
   awk '{ s[$1 \" \" $3] += $4 } END { for (k in s) print s[k], k }' | sort -rn")]
