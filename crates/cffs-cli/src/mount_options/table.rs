@@ -395,8 +395,8 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["transport"],
         term: "transport=auto|rings|dev",
         help: "how requests reach the server: by io_uring if the kernel supports it, always by io_uring, or \
-               by /dev/fuse (auto; for a volume in an object store that is /dev/fuse, where programs that wait \
-               for the store can be killed)",
+               by /dev/fuse (auto; for a volume in an object store that is /dev/fuse, where programs that \
+               wait for the store can be killed)",
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| given.one_of(&TRANSPORT).map(|it| options.transport = it),
