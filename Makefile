@@ -64,7 +64,7 @@ SOAK_ROUNDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-disk questions
+.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-disk questions figures
 .PHONY: page-pictures page-cost
 .PHONY: bench bench-quick bench-journal bench-nfs
 .PHONY: bench-objects bench-python deny clean
@@ -231,9 +231,13 @@ web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs ro
 place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
 	CFFS_PLACE_DISK_RUNS=10 $(CARGO) test --release --locked -p cffs-bench --test place accuracy:: -- --nocapture
 
-questions: ## Measure the papers' open questions, and check docs/questions.md (some of it needs root; minutes)
+questions: ## Measure the papers' open questions (some of it needs root; minutes)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	$(TARGET)/release/cffs-bench questions --check docs/questions.md
+	$(TARGET)/release/cffs-bench questions
+
+figures: ## Measure the tables in virtual time that README and docs quote, and compare them (two minutes)
+	$(CARGO) build --release --locked -p cffs-bench
+	$(TARGET)/release/cffs-bench figures
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh

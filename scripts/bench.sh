@@ -33,11 +33,8 @@ measure() { # ARGUMENTS: one report; after an interrupt, none is begun
     "$bench" "$@"
 }
 
-for profile in st31200 atlas-ii; do
-    output=docs/performance
-    [[ -z ${1-} ]] || output=$(mktemp -d)
-    measure library --profile "$profile" "${virtual[@]}" --output "$output"
-done
+measure library --profile st31200 "${virtual[@]}"
+measure library --profile atlas-ii "${virtual[@]}"
 measure compare --profile none "${quick[@]}"
 measure compare --profile none --transport dev --peers cffs,null "${quick[@]}"
 measure compare --profile hdd7200 "${quick[@]}"

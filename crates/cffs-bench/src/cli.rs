@@ -35,10 +35,12 @@ pub struct Arguments {
     command: Command,
 }
 
+mod figures;
 mod questions;
 mod scale;
 mod web;
 
+use figures::FiguresArguments;
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
 use web::WebArguments;
@@ -77,6 +79,8 @@ enum Command {
     ///
     /// Most of it runs in virtual time, without a mount, so the same program always gives the same figures.
     Questions(QuestionsArguments),
+    /// Measure the tables in virtual time that README and docs quote, and compare them.
+    Figures(FiguresArguments),
     /// Measure how costs grow: clients, names in a directory, files in a tree, volumes. Needs root.
     ///
     /// All parts together take 13 GB on the disk. The part `directory` does not need root.
@@ -224,9 +228,6 @@ struct LibraryArguments {
     /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The directory for the report; if it is not given, the report is only printed.
-    #[arg(long)]
-    output: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -270,6 +271,7 @@ impl Arguments {
             }
             Command::Nfs(arguments) => arguments.run(),
             Command::Questions(arguments) => arguments.run(),
+            Command::Figures(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
             Command::Web(arguments) => arguments.run(),
             Command::StoreProxy(arguments) => arguments.run(),
@@ -359,11 +361,12 @@ impl LibraryArguments {
             files: self.files,
             large_bytes: 64 << 20,
             journal_bytes: 0,
+            each_durable: false,
             seed: self.seed,
         };
         let report = Report::of_library(&library, &library.run()?);
         println!("{}", table::text(&report));
-        self.output.map_or(Ok(()), |directory| report.write(&directory))
+        Ok(())
     }
 }
 

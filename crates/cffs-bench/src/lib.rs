@@ -15,6 +15,7 @@
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
 //! - [`questions`]: the questions that the papers left open, and the tables of their answers;
+//! - [`figures`]: the tables in virtual time that README and docs quote;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, for several layouts of its files and sizes of memory;
 //! - [`store_proxy`]: a proxy in front of an object store, with the delays of a distant one;
@@ -25,6 +26,7 @@
 
 pub mod compare;
 pub mod disk;
+pub mod figures;
 pub mod instructions;
 pub mod library;
 pub mod nfs;

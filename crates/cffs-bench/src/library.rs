@@ -54,6 +54,8 @@ pub struct LibraryPlan {
     pub large_bytes: u64,
     /// Bytes of the journal; 0 for none.
     pub journal_bytes: u64,
+    /// Whether the small-file benchmark makes each change durable by itself.
+    pub each_durable: bool,
     /// The seed of all random choices.
     pub seed: u64,
 }
@@ -103,6 +105,7 @@ impl LibraryPlan {
                 let file = make(volume, dir, name, NewKind::Regular)?;
                 volume.write(&Caller::ROOT, file, 0, contents.of(i as u64, size))?;
                 volume.release(file, 1);
+                self.settle(volume)?;
             }
             Ok(())
         })?);
@@ -122,6 +125,7 @@ impl LibraryPlan {
                 let file = find(volume, path)?;
                 volume.write(&Caller::ROOT, file, 0, contents.of(i as u64 + 1, size))?;
                 volume.release(file, 1);
+                self.settle(volume)?;
             }
             Ok(())
         })?);
@@ -130,10 +134,19 @@ impl LibraryPlan {
                 let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
                 volume.unlink(&Caller::ROOT, dir, name.as_bytes())?;
                 volume.release(dir, 1);
+                self.settle(volume)?;
             }
             Ok(())
         })?);
         Ok(phases)
+    }
+
+    /// Makes the last change durable, if the plan says so.
+    fn settle(&self, volume: &Volume) -> Result<()> {
+        if self.each_durable {
+            volume.sync()?;
+        }
+        Ok(())
     }
 
     /// The large-file benchmark: write, read, overwrite.

@@ -15,6 +15,7 @@ fn plan(files: u64) -> LibraryPlan {
         files,
         large_bytes: 8 << 20,
         journal_bytes: 0,
+        each_durable: false,
         seed: 1,
     }
 }

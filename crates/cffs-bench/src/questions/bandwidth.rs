@@ -39,6 +39,9 @@ pub fn by_size(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table.grouped()])
 }
 
+/// The phases of the small-file benchmark that the papers have.
+const PHASES: [&str; 4] = ["create", "read", "overwrite", "remove"];
+
 /// Files per second in the four phases of the thesis's table 4.2: create, read, overwrite, remove.
 const TABLE_4_2: [[f64; 4]; 3] =
     [[65.2, 480.0, 251.0, 76.0], [403.0, 629.0, 282.0, 115.0], [392.0, 680.0, 301.0, 116.0]];
@@ -54,14 +57,58 @@ pub fn small_files(plan: &Plan) -> Result<Vec<Table>> {
         let (disk, _) = library.grown(peer, churned, plan.pick(100, 20))?;
         let on_new = library.small_file(peer, plan.pick(1000, 200), 4096)?;
         let on_used = library.small_file_on(&disk, plan.pick(1000, 200), 4096)?;
-        let names = ["create", "read", "overwrite", "remove"];
-        for (name, thesis) in names.into_iter().zip(of_the_thesis) {
+        for (name, thesis) in PHASES.into_iter().zip(of_the_thesis) {
             let [phase, variant, seconds, requests, rate] = cells(peer, find(&on_new, name)?);
             fresh.row([phase, variant, seconds, requests, rate, figure(thesis)]);
             aged.row(cells(peer, find(&on_used, name)?));
         }
     }
     Ok(vec![fresh.grouped(), aged.grouped()])
+}
+
+/// The small-file benchmark, with every change made durable by itself.
+pub fn each_durable(plan: &Plan) -> Result<Vec<Table>> {
+    let header = ["phase", "", "files/s", "requests per 1000 files"];
+    let mut table = Table::new(header, 2);
+    let mut library = plan.library(Profile::St31200, plan.pick(512 << 20, 64 << 20));
+    library.each_durable = true;
+    for peer in [Peer::Cffs, Peer::CffsNoEmbed, Peer::CffsNoGroups, Peer::CffsPlain] {
+        let phases = library.small_file(peer, plan.pick(10_000, 200), 1024)?;
+        for name in PHASES {
+            let phase = find(&phases, name)?;
+            table.row([
+                name.to_owned(),
+                called(peer),
+                figure(phase.files_per_sec()),
+                figure(phase.requests_per_file().unwrap_or_default() * 1000.0),
+            ]);
+        }
+    }
+    Ok(vec![table.grouped()])
+}
+
+/// The small-file benchmark on a new volume and after 100,000 creates and deletes.
+pub fn small_files_aged(plan: &Plan) -> Result<Vec<Table>> {
+    let header = ["phase", "", "new: files/s", "50% full", "70% full", "90% full"];
+    let mut table = Table::new(header, 2);
+    let library = plan.library(Profile::St31200, plan.pick(512 << 20, 64 << 20));
+    let files = plan.pick(10_000, 200);
+    for peer in [Peer::CffsPlain, Peer::Cffs] {
+        let mut columns = vec![library.small_file(peer, files, 1024)?];
+        for full in [0.5, 0.7, 0.9] {
+            let churned = Tree::Aged { full, operations: plan.pick(100_000, 500) };
+            let (disk, _) = library.grown(peer, churned, 100)?;
+            columns.push(library.small_file_on(&disk, files, 1024)?);
+        }
+        for name in PHASES {
+            let mut row = vec![name.to_owned(), called(peer)];
+            for phases in &columns {
+                row.push(figure(find(phases, name)?.files_per_sec()));
+            }
+            table.rows.push(row);
+        }
+    }
+    Ok(vec![table.grouped()])
 }
 
 /// MB/s in the three phases of the thesis's table 4.1: write, read, overwrite.

@@ -8,16 +8,18 @@
 //! - [`grouping`]: whether files are stored together, after years of use and on other file systems;
 //! - [`keys`]: keys other than the directory by which files can be stored together;
 //! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
+//! - [`requests`]: the cost of a request by its size, and of bytes that it reads for nothing;
 //! - [`sizes`]: sizes of files;
 //! - [`tiny`]: files that fit into an inode.
 //!
 //! Tables of the library on the disk in virtual time repeat exactly as long as the cache holds everything
-//! that is read. `cffs-bench questions --check` compares these with the document.
+//! that is read. [`crate::figures`] compares these with the document.
 
 pub mod bandwidth;
 pub mod grouping;
 pub mod keys;
 pub mod programs;
+pub mod requests;
 pub mod sizes;
 pub mod tiny;
 
@@ -32,7 +34,7 @@ use clap::ValueEnum;
 
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
-use crate::peer::Peer;
+use crate::peer::{Peer, find_cffs};
 use crate::report::table::markdown_table;
 use crate::workload::Phase;
 use crate::workload::catalog::Scale;
@@ -66,6 +68,14 @@ pub enum Question {
     GroupsAged,
     /// Does grouping improve bandwidth on small files? Thesis, 5.3, question 6; table 4.2.
     SmallFileBandwidth,
+    /// Does a larger request take much longer? USENIX'97, 2.1, figure 2.
+    ServiceTime,
+    /// How large may holes in a group be? USENIX'97, 6.
+    Holes,
+    /// Do the techniques gain anything if every change is durable at once? USENIX'97, 4.2, figure 5.
+    EachDurable,
+    /// How fast are small files on an aged volume? USENIX'97, 4.3, figure 7.
+    SmallFilesAged,
     /// Does grouping make applications faster? Thesis, 5.3, question 7; table 4.3.
     Applications,
     /// Does grouping harm large files? Thesis, 5.3, question 8; table 4.1.
@@ -97,6 +107,10 @@ impl Question {
             Question::GroupedToday => grouping::today(plan),
             Question::GroupsAged => grouping::aged(plan),
             Question::SmallFileBandwidth => bandwidth::small_files(plan),
+            Question::ServiceTime => requests::service_time(plan),
+            Question::Holes => requests::holes(plan),
+            Question::EachDurable => bandwidth::each_durable(plan),
+            Question::SmallFilesAged => bandwidth::small_files_aged(plan),
             Question::Applications => programs::developers(plan),
             Question::LargeFileBandwidth => bandwidth::large_file(plan),
             Question::Hints => keys::hints(plan),
@@ -137,7 +151,7 @@ impl Table {
     }
 
     /// Moves rows with the same first cell together, and keeps that cell in the first of them only.
-    fn grouped(mut self) -> Table {
+    pub fn grouped(mut self) -> Table {
         let firsts: Vec<String> = self.rows.iter().map(|row| row[0].clone()).collect();
         let place = |first: &String| firsts.iter().position(|other| other == first);
         self.rows.sort_by_key(|row| place(&row[0]));
@@ -154,6 +168,19 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
         f.write_str(&markdown_table(&header, self.rows.iter().cloned(), self.numbers))
+    }
+}
+
+impl Default for Plan {
+    /// Asks in full, about the files of this machine.
+    fn default() -> Plan {
+        Plan {
+            scale: Scale::Full,
+            seed: 1,
+            trees: vec![PathBuf::from("/usr"), PathBuf::from("/etc")],
+            configuration: PathBuf::from("/etc"),
+            cffs: find_cffs(),
+        }
     }
 }
 
@@ -178,7 +205,7 @@ impl Plan {
     }
 
     /// The library on a volume of this size on a disk in virtual time.
-    fn library(&self, profile: Profile, size: u64) -> LibraryPlan {
+    pub(crate) fn library(&self, profile: Profile, size: u64) -> LibraryPlan {
         LibraryPlan {
             profile,
             stroke: Stroke::Whole,
@@ -186,6 +213,7 @@ impl Plan {
             files: 0,
             large_bytes: 64 << 20,
             journal_bytes: 0,
+            each_durable: false,
             seed: self.seed,
         }
     }

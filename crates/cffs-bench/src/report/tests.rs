@@ -165,6 +165,7 @@ fn the_head_tells_the_longest_request() {
         files: 1,
         large_bytes: 1,
         journal_bytes: 0,
+        each_durable: false,
         seed: 1,
     };
     let head = |request_kib| {

@@ -1,0 +1,74 @@
+//! The cost of a request by its size, and of bytes that it reads for nothing.
+
+use anyhow::Result;
+
+use super::{Plan, Table, in_words};
+use crate::disk::{Emulator, Nanos, Profile, Request, Run, SECTOR_SIZE, Stroke};
+use crate::report::table::figure;
+use crate::workload::random::Random;
+
+const DISKS: [Profile; 4] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200, Profile::Nvme];
+
+/// Bytes of the emulated volume.
+const SIZE: u64 = 1 << 30;
+
+/// Reads at random, by size: figure 2.
+pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
+    let mut table = disks("request", |name| format!("{name}: ms"));
+    let count = plan.pick(2_000, 100);
+    for size in (9..=20).map(|shift| 1_u64 << shift) {
+        let mut row = vec![in_words(size)];
+        for profile in DISKS {
+            let mut random = Random::new(plan.seed);
+            let mut place = || random.below((SIZE - size) / SECTOR_SIZE) * SECTOR_SIZE;
+            let reads: Vec<_> = (0..count).map(|_| (place(), size)).collect();
+            row.push(figure(read(profile, &reads).as_ms() / count as f64));
+        }
+        table.rows.push(row);
+    }
+    Ok(vec![table])
+}
+
+/// Files of a group with bytes of others between them: read one by one, over the time for reading all in one
+/// request.
+pub fn holes(plan: &Plan) -> Result<Vec<Table>> {
+    const FILE: u64 = 4 << 10;
+    const FILES: u64 = 16;
+    let groups = plan.pick(100, 10);
+    let mut table = disks("hole", |name| name.to_owned());
+    for hole in (12..=23).map(|shift| 1_u64 << shift) {
+        let mut row = vec![in_words(hole)];
+        for profile in DISKS {
+            let mut random = Random::new(plan.seed);
+            let length = FILES * FILE + (FILES - 1) * hole;
+            let mut place = || random.below((SIZE - length) / SECTOR_SIZE) * SECTOR_SIZE;
+            let places: Vec<u64> = (0..groups).map(|_| place()).collect();
+            let files = |place: &u64| {
+                let place = *place;
+                (0..FILES).map(move |i| (place + i * (FILE + hole), FILE))
+            };
+            let apart: Vec<_> = places.iter().flat_map(files).collect();
+            let through: Vec<_> = places.iter().map(|place| (*place, length)).collect();
+            row.push(figure(read(profile, &apart).as_ms() / read(profile, &through).as_ms()));
+        }
+        table.rows.push(row);
+    }
+    Ok(vec![table])
+}
+
+/// A table with a column for each disk.
+fn disks(first: &str, column: impl Fn(&str) -> String) -> Table {
+    let [a, b, c, d] = DISKS.map(|disk| column(&disk.name()));
+    Table::new([first, &a, &b, &c, &d], 1)
+}
+
+/// Reads bytes at offsets one after the other on a disk at rest; returns the time that they take.
+fn read(profile: Profile, reads: &[(u64, u64)]) -> Nanos {
+    let mut disk = Emulator::new(profile, SIZE, Stroke::Whole);
+    for &(offset, len) in reads {
+        let id = disk.submit(Request::Read(Run::of_bytes(offset, len)), disk.now());
+        let done = disk.complete(id);
+        disk.advance(done);
+    }
+    disk.now()
+}
