@@ -1,6 +1,7 @@
 //! A document with tables after marked lines.
 
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -46,9 +47,9 @@ impl Document {
 
     /// The number of the line where the quoted table begins, if it differs from `table`.
     pub fn differs(&self, name: &str, table: &str) -> Option<usize> {
-        let lines = self.place(name)?;
-        let differs = !self.lines[lines.clone()].iter().map(String::as_str).eq(table.lines());
-        differs.then_some(lines.start + 1)
+        let place = self.place(name)?;
+        let quoted = self.lines[place.clone()].iter().map(String::as_str);
+        (!quoted.eq(quotation(table))).then_some(place.start + 2)
     }
 
     /// Replaces the quoted table by `table`.
@@ -56,10 +57,9 @@ impl Document {
         if self.differs(name, table).is_none() {
             return;
         }
-        if let Some(lines) = self.place(name) {
+        if let Some(place) = self.place(name) {
             self.is_changed = true;
-            let blank = lines.is_empty().then(String::new);
-            self.lines.splice(lines, table.lines().map(String::from).chain(blank));
+            self.lines.splice(place, quotation(table).map(String::from));
         }
     }
 
@@ -75,11 +75,17 @@ impl Document {
         self.lines.join("\n") + "\n"
     }
 
-    /// The lines of the table of this name.
-    fn place(&self, name: &str) -> Option<std::ops::Range<usize>> {
-        let marker = self.lines.iter().position(|line| *line == marker(name))?;
-        let first = (marker + 2).min(self.lines.len());
-        let len = self.lines[first..].iter().take_while(|line| line.starts_with('|')).count();
-        Some(first..first + len)
+    /// The lines after the marker of this name: empty ones, and those of a table.
+    fn place(&self, name: &str) -> Option<Range<usize>> {
+        let first = self.lines.iter().position(|line| *line == marker(name))? + 1;
+        let after = &self.lines[first..];
+        let empty = after.iter().take_while(|line| line.is_empty()).count();
+        let table = after[empty..].iter().take_while(|line| line.starts_with('|')).count();
+        Some(first..first + empty + table)
     }
+}
+
+/// The lines after a marker. Without the empty one, Markdown takes the table for a part of the comment.
+fn quotation(table: &str) -> impl Iterator<Item = &str> {
+    std::iter::once("").chain(table.lines())
 }

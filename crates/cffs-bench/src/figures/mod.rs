@@ -31,7 +31,7 @@ use document::Document;
 /// The disks whose library benchmark is published.
 const LIBRARY: [Profile; 3] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200];
 
-/// What prints tables.
+/// A program part that prints tables.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Question(Question),
