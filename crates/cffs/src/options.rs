@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::format::superblock::ErrorsPolicy;
 use crate::host::Host;
 use crate::trace::Recorder;
-use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES};
+use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES, LARGE_DIR_BYTES};
 use crate::waiter::{InPlace, Waiter};
 
 /// When a read sets the access time.
@@ -60,6 +60,8 @@ pub struct OpenOptions {
     /// An fsync of one file leaves the new contents of other files in memory for the next epoch, if they have
     /// more bytes than this; [`u64::MAX`] for never.
     pub fsync_leaves_bytes: u64,
+    /// A directory with more bytes of sectors gets an index, and the intent log lists its changes by block.
+    pub large_dir_bytes: u64,
     /// Bytes that the device streams in the time of a seek: the sizes of reads, places and writes are
     /// multiples of it ([`Tuning`](crate::tuning::Tuning)).
     pub break_even_bytes: u64,
@@ -103,6 +105,7 @@ impl Default for OpenOptions {
             dirty_bytes_max: 64 << 20,
             early_bytes: EARLY_BYTES,
             fsync_leaves_bytes: FSYNC_LEAVES_BYTES,
+            large_dir_bytes: LARGE_DIR_BYTES,
             break_even_bytes: BREAK_EVEN_BYTES,
             epoch_interval: Duration::from_secs(5),
             clean_after: Duration::from_secs(10),

@@ -28,6 +28,10 @@ pub const EARLY_BYTES: u64 = 4 * BREAK_EVEN_BYTES;
 /// The new contents of a file that an fsync of another file still writes: this costs about a seek (002).
 pub const FSYNC_LEAVES_BYTES: u64 = BREAK_EVEN_BYTES;
 
+/// The bytes of sectors up to which a directory is scanned and recovered as a whole: what a disk streams in
+/// a fraction of a seek (judged).
+pub const LARGE_DIR_BYTES: u64 = 64 << 10;
+
 /// The most concurrent requests of one stream, on a device that answers several at once (013).
 const STREAM_REQUESTS_MAX: u64 = 4;
 
@@ -217,6 +221,9 @@ pub struct Writing {
     pub reads_part: u64,
     /// The most changed pages of derived state that stay in memory; the rest is written (judged).
     pub derived_bytes_max: u64,
+    /// Directories with more bytes of sectors have an index, and the intent log lists their changes by block
+    /// (judged).
+    pub large_dir_bytes: u64,
     /// The longest time for which the leader of a group commit waits for others, as in ext4's journal (002).
     pub group_commit_wait_max: Duration,
     /// How long a thread waits for the background before it writes the epoch itself (judged).
@@ -360,6 +367,7 @@ impl Writing {
             turns_part: 4,
             reads_part: 2,
             derived_bytes_max: 16 * access,
+            large_dir_bytes: LARGE_DIR_BYTES,
             group_commit_wait_max: Duration::from_millis(15),
             background_wait_max: Duration::from_secs(10),
         }

@@ -39,7 +39,7 @@ const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// Sectors of the directory change.
+    /// Sectors of the directory change, or its index as a whole does.
     Directory(InodeNo),
     /// Sectors in a block of the external table change.
     Table {
@@ -95,8 +95,40 @@ pub enum Record {
         /// How many of its extents referred to the cluster at the clean point.
         extents: u8,
     },
-    /// Derived state is being written for the next clean point: a listed bitmap or block of the
-    /// locator table may be part old and part new.
+    /// Only the blocks of a large directory that [`Record::DirectoryBlock`] names change, and the buckets of
+    /// its index that [`Record::Bucket`] names, unless [`Record::Directory`] names it too.
+    LargeDirectory {
+        /// The directory.
+        dir: InodeNo,
+        /// The names in it at the clean point.
+        entries: u32,
+        /// The directories among them.
+        subdirectories: u32,
+        /// The buckets of its index at the clean point.
+        buckets: u32,
+    },
+    /// Sectors in a block of a large directory change.
+    DirectoryBlock {
+        /// The directory.
+        dir: InodeNo,
+        /// The block of the directory.
+        position: u32,
+        /// The names in it at the clean point.
+        names: u16,
+        /// The directories among them.
+        subdirectories: u16,
+    },
+    /// A bucket of the index of a large directory changes.
+    Bucket {
+        /// The directory.
+        dir: InodeNo,
+        /// The bucket.
+        bucket: u32,
+    },
+    /// The entry of an inode without a name in the locator table is void.
+    Nameless(InodeNo),
+    /// Derived state is being written for the next clean point: a listed bitmap, block of the locator
+    /// table or bucket may be part old and part new.
     Settling,
     /// The end of the records of one epoch: records that none follows are of an epoch that changed
     /// nothing yet.
@@ -104,75 +136,102 @@ pub enum Record {
 }
 
 impl Record {
-    pub(super) fn encoded_bytes(&self) -> usize {
+    /// The bytes of the record in a sector.
+    pub fn encoded_bytes(&self) -> usize {
         1 + match self {
-            Record::Directory(_) => 8,
+            Record::Directory(_) | Record::Nameless(_) => 8,
             Record::Table { .. } => 4,
             Record::Group { .. } => 8,
-            Record::External { .. } | Record::Freed(_) => 12,
+            Record::External { .. } | Record::Freed(_) | Record::Bucket { .. } => 12,
             Record::Cluster { .. } => 13,
+            Record::DirectoryBlock { .. } => 16,
             Record::Referrer { .. } => 17,
-            Record::Reference { .. } => 20,
+            Record::Reference { .. } | Record::LargeDirectory { .. } => 20,
             Record::Locator { .. } => 10,
             Record::Settling | Record::End => 0,
         }
     }
 
     fn encode(&self, out: &mut [u8]) {
-        let (kind, fields) = out.split_at_mut(1);
-        let put = |fields: &mut [u8], at: usize, bytes: &[u8]| {
-            fields[at..at + bytes.len()].copy_from_slice(bytes);
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            out[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
         };
-        kind[0] = match self {
-            Record::Directory(ino) => {
-                put(fields, 0, &ino.0.to_le_bytes());
-                1
-            }
-            Record::Table { position } => {
-                put(fields, 0, &position.to_le_bytes());
-                2
-            }
+        put(&[self.kind()]);
+        match self {
+            Record::Directory(ino) | Record::Nameless(ino) => put(&ino.0.to_le_bytes()),
+            Record::Table { position } => put(&position.to_le_bytes()),
             Record::External { ino, names } => {
-                put(fields, 0, &ino.0.to_le_bytes());
-                put(fields, 8, &names.to_le_bytes());
-                3
+                put(&ino.0.to_le_bytes());
+                put(&names.to_le_bytes());
             }
             Record::Reference { dir, position, ino } => {
-                put(fields, 0, &dir.0.to_le_bytes());
-                put(fields, 8, &position.to_le_bytes());
-                put(fields, 12, &ino.0.to_le_bytes());
-                4
+                put(&dir.0.to_le_bytes());
+                put(&position.to_le_bytes());
+                put(&ino.0.to_le_bytes());
             }
             Record::Locator { position, used } => {
-                put(fields, 0, &position.to_le_bytes());
-                put(fields, 8, &used.to_le_bytes());
-                5
+                put(&position.to_le_bytes());
+                put(&used.to_le_bytes());
             }
             Record::Group { cg, free } => {
-                put(fields, 0, &cg.0.to_le_bytes());
-                put(fields, 4, &free.to_le_bytes());
-                6
+                put(&cg.0.to_le_bytes());
+                put(&free.to_le_bytes());
             }
             Record::Freed(run) => {
-                put(fields, 0, &run.start.0.to_le_bytes());
-                put(fields, 8, &run.len.to_le_bytes());
-                7
+                put(&run.start.0.to_le_bytes());
+                put(&run.len.to_le_bytes());
             }
-            Record::Settling => 8,
-            Record::End => 9,
+            Record::Settling | Record::End => {}
             Record::Cluster { run, references } => {
-                put(fields, 0, &run.start.0.to_le_bytes());
-                put(fields, 8, &run.len.to_le_bytes());
-                fields[12] = *references;
-                10
+                put(&run.start.0.to_le_bytes());
+                put(&run.len.to_le_bytes());
+                put(&[*references]);
             }
             Record::Referrer { start, ino, extents } => {
-                put(fields, 0, &start.0.to_le_bytes());
-                put(fields, 8, &ino.0.to_le_bytes());
-                fields[16] = *extents;
-                11
+                put(&start.0.to_le_bytes());
+                put(&ino.0.to_le_bytes());
+                put(&[*extents]);
             }
-        };
+            Record::LargeDirectory { dir, entries, subdirectories, buckets } => {
+                put(&dir.0.to_le_bytes());
+                for count in [entries, subdirectories, buckets] {
+                    put(&count.to_le_bytes());
+                }
+            }
+            Record::DirectoryBlock { dir, position, names, subdirectories } => {
+                put(&dir.0.to_le_bytes());
+                put(&position.to_le_bytes());
+                put(&names.to_le_bytes());
+                put(&subdirectories.to_le_bytes());
+            }
+            Record::Bucket { dir, bucket } => {
+                put(&dir.0.to_le_bytes());
+                put(&bucket.to_le_bytes());
+            }
+        }
+        debug_assert_eq!(at, self.encoded_bytes(), "{self:?}");
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Record::Directory(_) => 1,
+            Record::Table { .. } => 2,
+            Record::External { .. } => 3,
+            Record::Reference { .. } => 4,
+            Record::Locator { .. } => 5,
+            Record::Group { .. } => 6,
+            Record::Freed(_) => 7,
+            Record::Settling => 8,
+            Record::End => 9,
+            Record::Cluster { .. } => 10,
+            Record::Referrer { .. } => 11,
+            Record::LargeDirectory { .. } => 12,
+            Record::DirectoryBlock { .. } => 13,
+            Record::Bucket { .. } => 14,
+            Record::Nameless(_) => 15,
+        }
     }
 
     /// The first record in `bytes`, and what comes after it.
@@ -204,6 +263,20 @@ impl Record {
                 ino: InodeNo(u64_at(8)?),
                 extents: *fields.get(16)?,
             },
+            12 => Record::LargeDirectory {
+                dir: InodeNo(u64_at(0)?),
+                entries: u32_at(8)?,
+                subdirectories: u32_at(12)?,
+                buckets: u32_at(16)?,
+            },
+            13 => Record::DirectoryBlock {
+                dir: InodeNo(u64_at(0)?),
+                position: u32_at(8)?,
+                names: u16_at(12)?,
+                subdirectories: u16_at(14)?,
+            },
+            14 => Record::Bucket { dir: InodeNo(u64_at(0)?), bucket: u32_at(8)? },
+            15 => Record::Nameless(InodeNo(u64_at(0)?)),
             _ => return None,
         };
         bytes.get(record.encoded_bytes()..).map(|rest| (record, rest))

@@ -87,7 +87,7 @@ impl Editor<'_, '_> {
         });
     }
 
-    fn drop_index(&mut self, dir: InodeNo) {
+    pub(super) fn drop_index(&mut self, dir: InodeNo) {
         let base = INDEX_OFFSET_BYTES / u64::from(self.walk.meta.layout.fragment_bytes);
         let Some(file) = self.walk.meta.inventory.containers.get(&dir) else { return };
         let (index, data): (Vec<Extent>, Vec<Extent>) =

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Code;
 use super::cluster_counts::ClusterCounts;
 use super::findings::Findings;
+use super::mend_index::IndexMending;
 use super::pass3::{Derived, LocatorTable};
 use super::report::FastReport;
 use super::walk::Walk;
@@ -46,6 +47,8 @@ impl<'c> FastRecovery<'_, 'c> {
 impl FastRecovery<'_, '_> {
     /// Writes the recovered state; returns false if a doubt was raised before anything was written.
     pub fn run(mut self) -> Result<bool> {
+        let mut derived = Derived::new();
+        IndexMending { walk: self.walk }.run(&mut derived);
         self.complete_locator()?;
         // A table that grew has left the blocks of its extent tree.
         self.released.append(&mut self.walk.space.used.take_released());
@@ -53,7 +56,6 @@ impl FastRecovery<'_, '_> {
         let groups = self.read_groups();
         let before = |group: &Group| (group.header.cg, group.header.free_fragments);
         let before: Vec<(CgIndex, u32)> = groups.values().map(before).collect();
-        let mut derived = Derived::new();
         let inodes = self.recover_locator(&mut derived);
         let free = self.recover_bitmaps(groups, &clusters, &mut derived);
         if self.walk.meta.disk.is_changed() || !derived.is_empty() {
@@ -159,13 +161,15 @@ impl FastRecovery<'_, '_> {
         for position in 0..per_block {
             let ino = InodeNo(block * per_block + position);
             let old = locator::get(bytes, position as usize);
-            let is_listed =
-                |place| self.walk.scope.as_ref().is_some_and(|scope| scope.is_listed(place));
+            let is_void = |place| {
+                let scope = self.walk.scope.as_ref();
+                scope.is_some_and(|s| s.is_listed(place) || s.nameless.contains(&ino))
+            };
             let new = match self.walk.meta.inventory.get(ino).filter(|_| !ino.is_system()) {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }
                 }
-                None if old.container.is_some_and(is_listed) => {
+                None if old.container.is_some_and(is_void) => {
                     Entry { container: None, generation: old.generation }
                 }
                 None => old,

@@ -24,12 +24,8 @@ impl ListedWalk<'_, '_> {
         self.walk.enqueue(queue, InodeNo::ROOT);
         loop {
             let Some(scope) = &self.walk.scope else { return };
-            let rest: Vec<InodeNo> = scope
-                .directories
-                .iter()
-                .filter(|ino| !scope.entered.contains(ino))
-                .copied()
-                .collect();
+            let rest: Vec<InodeNo> =
+                scope.directories.iter().filter(|ino| !scope.entered.contains(ino)).collect();
             for ino in rest {
                 self.find_directory(queue, ino);
             }
@@ -80,7 +76,7 @@ impl ListedWalk<'_, '_> {
             return false;
         }
         let is_listed =
-            self.walk.scope.as_ref().is_some_and(|scope| scope.directories.contains(&ino));
+            self.walk.scope.as_ref().is_some_and(|scope| scope.directories.contains(ino));
         if is_listed {
             self.walk.register(record, place, entry.slot, sector.epoch().0);
             self.walk.enqueue(queue, ino);

@@ -97,18 +97,21 @@ impl Walk<'_> {
         let per_block = layout.block_sectors();
         let step = JOB_BYTES / layout.sector_bytes;
         let whole = (0..container.sectors).step_by(step as usize).map(|first| (first, step));
+        let block = |block: &u32| (block.saturating_mul(per_block), per_block);
+        let there = |range: &(u32, u32)| range.0 < container.sectors;
         let ranges: Vec<(u32, u32)> = match &mut self.scope {
             None => whole.collect(),
             Some(scope) if file == InodeNo::EXTERNAL => {
-                let block = |block: &u32| (block.saturating_mul(per_block), per_block);
-                let there = |range: &(u32, u32)| range.0 < container.sectors;
                 scope.table.iter().map(block).filter(there).collect()
             }
             Some(scope) => {
-                if !scope.directories.contains(&file) || !scope.entered.insert(file) {
+                if !scope.directories.contains(file) || !scope.entered.insert(file) {
                     return;
                 }
-                whole.collect()
+                match scope.directories.parts_of(file) {
+                    Some(parts) => parts.blocks.keys().map(block).filter(there).collect(),
+                    None => whole.collect(),
+                }
             }
         };
         let mut jobs = Vec::new();
@@ -131,10 +134,14 @@ impl Walk<'_> {
         queue.insert(file, jobs);
     }
 
-    /// All sectors of a directory were read; `names` are hash, sector and slot of each entry.
+    /// All sectors of a directory were read that are to be; `names` are hash, sector and slot of each entry.
     fn close_directory(&mut self, dir: InodeNo, mut names: Vec<NameEntry>) {
         names.sort_unstable();
+        // Of two entries of one name, a crash leaves both only in blocks that changed.
         Duplicates { walk: self }.find_namesakes(dir, &names);
+        if self.is_in_parts(dir) {
+            return;
+        }
         Index { meta: &mut self.meta, findings: &mut self.findings, fixes: &mut self.round.fixes }
             .check_index(dir, names);
     }
@@ -238,7 +245,9 @@ impl Walk<'_> {
             return false;
         }
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
-        if is_directory && !is_external {
+        // The counts of a directory begin with what is in blocks that are not read.
+        let is_read = self.scope.as_ref().is_none_or(|scope| scope.is_listed(container));
+        if is_directory && !is_external && is_read {
             self.meta.inventory.count_entry(container.file, 0, 1);
         }
         for tag in record.link_tags() {
@@ -336,7 +345,11 @@ impl Walk<'_> {
     ) -> ContainerFile {
         let inode = record.inode;
         let size = self.check_container_size(inode.number(), inode.size.get(), &check);
+        let unread = self.scope.as_ref().map(|scope| scope.unread(inode.number()));
+        let (entries, subdirectories) = unread.unwrap_or_default();
         ContainerFile {
+            entries,
+            subdirectories,
             generation: inode.generation.get(),
             sectors: (size / u64::from(self.meta.layout.sector_bytes)) as u32,
             map: check.extents,

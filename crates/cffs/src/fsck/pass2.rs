@@ -162,7 +162,7 @@ impl Walk<'_> {
             self.findings.counted(Code::Parent, ino, message);
             patch.parent = Some(file.parent);
         }
-        if file.indexed && file.names_changed {
+        if file.indexed && file.names_changed && !self.is_in_parts(ino) {
             self.round.fixes.push(Fix::DropIndex(ino));
         }
         self.push_patch(ino, patch);

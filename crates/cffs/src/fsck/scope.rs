@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::disk::Disk;
 use super::inventory::Found;
 use super::lost_writes;
+use super::parts::{ListedDirectories, Parts};
 use crate::format::intent_log::{self, Position, Record};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::units::{Container, FragNo, FragRun, InodeNo};
@@ -18,7 +19,9 @@ const STEP_BYTES: u32 = 64 << 10;
 /// Everything that may have changed since the last clean point.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    pub directories: BTreeSet<InodeNo>,
+    pub directories: ListedDirectories,
+    /// Inodes without a name that the locator table has.
+    pub nameless: HashSet<InodeNo>,
     /// Blocks of the external table.
     pub table: BTreeSet<u32>,
     /// Blocks of the locator table, with the entries that were in use.
@@ -55,8 +58,16 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Reads the log of a volume in use; an error says why it is incomplete.
+    /// Reads the log of a volume in use; an error says why it cannot be used.
     pub fn read(disk: &mut Disk<'_>, superblock: &Superblock) -> Result<Scope, &'static str> {
+        let scope = Scope::read_records(disk, superblock)?;
+        match scope.directories.is_consistent() {
+            true => Ok(scope),
+            false => Err("the records of a directory in the intent log contradict each other"),
+        }
+    }
+
+    fn read_records(disk: &mut Disk<'_>, superblock: &Superblock) -> Result<Scope, &'static str> {
         let layout = Layout::new(superblock);
         let mut scope = Scope {
             epoch: superblock.epoch,
@@ -105,8 +116,12 @@ impl Scope {
 
     fn add(&mut self, record: Record) {
         match record {
-            Record::Directory(ino) => {
-                self.directories.insert(ino);
+            Record::Directory(_)
+            | Record::LargeDirectory { .. }
+            | Record::DirectoryBlock { .. }
+            | Record::Bucket { .. } => self.directories.add(&record),
+            Record::Nameless(ino) => {
+                self.nameless.insert(ino);
             }
             Record::Table { position } => {
                 self.table.insert(position);
@@ -138,11 +153,18 @@ impl Scope {
 
     /// Whether inodes in the container may have been added or removed.
     pub fn is_listed(&self, place: Container) -> bool {
+        let block = place.sector.0 / self.block_sectors;
         match place.file {
             InodeNo::SYSTEM => true,
-            InodeNo::EXTERNAL => self.table.contains(&(place.sector.0 / self.block_sectors)),
-            dir => self.directories.contains(&dir),
+            InodeNo::EXTERNAL => self.table.contains(&block),
+            dir => self.directories.contains_block(dir, block),
         }
+    }
+
+    /// The names of a directory, and the directories among them, in blocks that did not change and are not
+    /// read. None of a directory that is read as a whole.
+    pub fn unread(&self, dir: InodeNo) -> (u32, u32) {
+        self.directories.parts_of(dir).and_then(Parts::unchanged).unwrap_or_default()
     }
 
     /// The names of an external inode that are not in changed blocks: those that it had, without

@@ -82,7 +82,8 @@ impl<'c> Walk<'c> {
         self.meta.inventory.check();
         self.space.check();
         let entered = self.scope.iter().flat_map(|scope| &scope.entered);
-        let is_listed = |ino| self.scope.as_ref().is_some_and(|s| s.directories.contains(ino));
+        let is_listed =
+            |ino: &InodeNo| self.scope.as_ref().is_some_and(|s| s.directories.contains(*ino));
         assert!(entered.into_iter().all(is_listed), "a fast check reads listed directories only");
         assert_eq!(
             self.scope.is_some(),
@@ -110,6 +111,11 @@ impl Walk<'_> {
         self.scope.is_some()
     }
 
+    /// Whether only parts of the directory are read: then its index is recovered after the walk.
+    pub(super) fn is_in_parts(&self, dir: InodeNo) -> bool {
+        self.scope.as_ref().is_some_and(|scope| scope.directories.parts_of(dir).is_some())
+    }
+
     /// Whether repairs were recorded that the walk's inventory cannot reflect.
     pub(super) fn has_late_fixes(&self) -> bool {
         self.round.fixes.iter().any(Fix::needs_round)
@@ -121,6 +127,10 @@ impl Walk<'_> {
         self.round.gone.insert((container, slot));
         if container.file == InodeNo::EXTERNAL {
             return;
+        }
+        if self.scope.as_ref().is_some_and(|scope| !scope.is_listed(container)) {
+            // Neither the counts nor the index of its directory would be corrected.
+            self.findings.doubt(format!("a name in {container}, which did not change, is wrong"));
         }
         self.findings.touched.insert(container.file);
         self.round.names = self.round.names.saturating_sub(1);

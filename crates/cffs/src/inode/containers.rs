@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Inode, InodeCache, VnodeGuard, VnodeState};
+use super::{Holder, Inode, InodeCache, VnodeGuard, VnodeState};
 use crate::cache::Block;
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
@@ -84,14 +84,15 @@ impl<'a> Containers<'a> {
     ) -> Result<&'f mut [u8]> {
         let per_block = self.layout.block_sectors();
         let position = FileBlock(u64::from(index.0 / per_block));
-        let holder = file.inode.ino;
+        let holder = Holder::of(file);
         self.inodes.queue(file.vnode);
         let (block, made_dirty) =
             self.inodes.dirty_page_or(file, position, |inode| self.clean_block(inode, position))?;
         // After a clean point no page is dirty, so the first change of each passes here.
         if made_dirty {
-            self.inodes.intent_log.container(holder, position, Some(block));
+            self.inodes.intent_log.container(&holder, position, Some(block));
         }
+        debug_assert!(self.inodes.intent_log.has_block(&holder, position), "its block is noted");
         let len = self.layout.sector_bytes as usize;
         let at = (index.0 % per_block) as usize * len;
         Ok(&mut block[at..at + len])
@@ -100,7 +101,7 @@ impl<'a> Containers<'a> {
     /// Notes a block of a container in the intent log, before it changes.
     pub(super) fn note(&self, file: &VnodeState, position: FileBlock) -> Result<()> {
         let block = self.block(file, position)?;
-        self.inodes.intent_log.container(file.inode.ino, position, Some(&block));
+        self.inodes.intent_log.container(&Holder::of(file), position, Some(&block));
         Ok(())
     }
 
@@ -157,7 +158,7 @@ impl<'a> Containers<'a> {
         let position = self.layout.file_block(file.inode.size);
         let block = self.empty_block(file, position);
         block.trust_as(file.inode.ino);
-        self.inodes.intent_log.container(file.inode.ino, position, None);
+        self.inodes.intent_log.container(&Holder::of(file), position, None);
         self.inodes.count_dirty(file, |file| {
             file.pages.insert(position, Arc::new(block));
         });

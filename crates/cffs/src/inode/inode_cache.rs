@@ -81,6 +81,7 @@ impl InodeCache {
         memory: Arc<Memory>,
     ) -> Result<InodeCache> {
         let layout = cache.layout().clone();
+        let large_dir_bytes = cache.tuning().writing.large_dir_bytes;
         let inline = superblock.incompat.contains(Incompat::INLINE);
         let contents_max = body_bytes_max(&layout).saturating_sub(DISK_INODE_BYTES);
         let inodes = InodeCache {
@@ -101,7 +102,12 @@ impl InodeCache {
             cache,
             clock,
             locator: Locator::new(superblock),
-            intent_log: IntentLog::new(*layout, superblock.checksum(), superblock.generation),
+            intent_log: IntentLog::new(
+                *layout,
+                superblock.checksum(),
+                superblock.generation,
+                large_dir_bytes,
+            ),
             vnodes: VnodeTable::new(memory.clone(), EpochNo(superblock.epoch)),
             system: Default::default(),
             memory,

@@ -12,22 +12,29 @@ use foldhash::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod parts;
+
+pub use parts::Holder;
+use parts::Noted;
+
 use super::{ExtentMap, Vnode, VnodeState};
 use crate::alloc::{ChangedCluster, Changes, NamelessSpace};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::format::extent::Extent;
 use crate::format::inode::FileType;
 use crate::format::intent_log::{self, Position, Record};
-use crate::format::sector::{Body, Sector};
+use crate::format::sector::{Body, Entry, Sector};
 use crate::format::{Checksum, Layout, locator};
 use crate::lock::{Mutex, Rank};
 use crate::units::{BlockNo, FileBlock, FragNo, FragRun, InodeNo};
 
 #[derive(Default)]
 struct State {
-    directories: HashSet<InodeNo>,
-    /// Blocks of directories and of the external table.
+    directories: HashMap<InodeNo, Noted>,
+    /// Blocks of directories and of the external table, and of indexes of large directories.
     blocks: HashSet<(InodeNo, FileBlock)>,
+    /// The bytes of records of parts of directories.
+    parts_bytes: u32,
     locator: HashSet<u64>,
     /// Space of files that lost their last name, and may be in use.
     nameless: Vec<FragRun>,
@@ -85,6 +92,8 @@ pub struct IntentLog {
     layout: Layout,
     checksum: Checksum,
     state: Mutex<State>,
+    /// Directories with more bytes of sectors are noted in parts.
+    large_dir_bytes: u64,
     /// Changes of references to clusters since the volume was opened.
     reference_changes: AtomicU64,
 }
@@ -111,10 +120,16 @@ impl Fill {
 
 impl IntentLog {
     /// The log of a volume that is clean, or was recovered.
-    pub fn new(layout: Layout, checksum: Checksum, generation: u64) -> IntentLog {
+    pub fn new(
+        layout: Layout,
+        checksum: Checksum,
+        generation: u64,
+        large_dir_bytes: u64,
+    ) -> IntentLog {
         let intent_log = IntentLog {
             layout,
             checksum,
+            large_dir_bytes,
             state: Mutex::new(Rank::Leaf, State::default()),
             reference_changes: AtomicU64::new(0),
         };
@@ -158,31 +173,36 @@ impl IntentLog {
 
     /// Notes that a block of a container is about to change; `block` is its contents, `None` if it
     /// is new.
-    pub fn container(&self, holder: InodeNo, position: FileBlock, block: Option<&[u8]>) {
+    pub fn container(&self, holder: &Holder, position: FileBlock, block: Option<&[u8]>) {
         let mut state = self.state.lock();
-        let is_noted = holder != InodeNo::SYSTEM && state.takes_notes();
-        if !is_noted || !state.blocks.insert((holder, position)) {
+        let is_noted = holder.ino != InodeNo::SYSTEM && state.takes_notes();
+        if !is_noted || !state.blocks.insert((holder.ino, position)) {
             return;
         }
-        let position = position.0 as u32;
-        if holder == InodeNo::EXTERNAL {
-            state.pending.push(Record::Table { position });
-        } else if state.directories.insert(holder) {
-            state.pending.push(Record::Directory(holder));
-        }
+        let (dir, position) = (holder.ino, position.0 as u32);
         let sectors = block.into_iter().flat_map(|block| {
             block.chunks_exact(self.layout.sector_bytes as usize).map(Sector::new)
         });
-        for entry in sectors.flat_map(|sector| sector.entries().collect::<Vec<_>>()) {
+        let entries: Vec<_> =
+            sectors.flat_map(|sector| sector.entries().collect::<Vec<_>>()).collect();
+        if dir == InodeNo::EXTERNAL {
+            state.pending.push(Record::Table { position });
+        } else if self.is_in_parts(&mut state, holder) {
+            let is_dir = |entry: &&Entry<'_>| entry.file_type == FileType::Directory;
+            let subdirectories = entries.iter().filter(is_dir).count() as u16;
+            let names = entries.len() as u16;
+            state.push_part(Record::DirectoryBlock { dir, position, names, subdirectories });
+        }
+        for entry in entries {
             match entry.body {
-                Body::Embedded(record) if holder == InodeNo::EXTERNAL => {
+                Body::Embedded(record) if dir == InodeNo::EXTERNAL => {
                     let is_dir = entry.file_type == FileType::Directory;
                     let names = if is_dir { 1 } else { record.inode.nlink.get() };
                     let ino = record.inode.number();
                     state.pending.push(Record::External { ino, names });
                 }
                 Body::Reference { ino, .. } => {
-                    state.pending.push(Record::Reference { dir: holder, position, ino });
+                    state.pending.push(Record::Reference { dir, position, ino });
                 }
                 Body::Embedded(_) => {}
             }
@@ -269,15 +289,6 @@ impl IntentLog {
         state.pending.extend(freed.into_iter().map(Record::Freed));
     }
 
-    /// Notes that the index of a directory changes, or the locator entries of its inodes.
-    pub fn directory(&self, ino: InodeNo) {
-        let mut state = self.state.lock();
-        let is_directory = !ino.is_system() || ino == InodeNo::ROOT;
-        if is_directory && state.takes_notes() && state.directories.insert(ino) {
-            state.pending.push(Record::Directory(ino));
-        }
-    }
-
     /// Notes that derived state is about to be written for the next clean point.
     pub fn settling(&self) {
         let state = &mut *self.state.lock();
@@ -317,9 +328,10 @@ impl IntentLog {
         assert!(state.pending.is_empty(), "the notes are written");
         assert!(!state.overflown || state.incomplete, "a log that lacks notes says so");
         let is_listed = |(holder, _): &(InodeNo, FileBlock)| {
-            *holder == InodeNo::EXTERNAL || state.directories.contains(holder)
+            *holder == InodeNo::EXTERNAL || state.directories.contains_key(holder)
         };
         assert!(state.blocks.iter().all(is_listed), "the directory of a noted block is noted");
+        self.check_parts(state);
         assert!(state.nameless.iter().all(|run| run.len > 0), "an empty run is to become free");
         let remains = |(start, _): &(FragNo, InodeNo)| state.clusters.contains_key(start);
         assert!(state.referrers.iter().all(remains), "the cluster of a noted file is noted");

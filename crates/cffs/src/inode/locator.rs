@@ -167,13 +167,13 @@ impl<'a> LocatorTable<'a> {
         let (index, position) = locator::position(ino, self.layout.block_bytes);
         self.inodes.intent_log.locator(index, &page);
         let Some(place) = locator::get(&page, position).container else { return Ok(()) };
+        let block = FileBlock(u64::from(place.sector.0 / self.layout.block_sectors()));
         if place.file != InodeNo::EXTERNAL {
-            self.inodes.intent_log.directory(place.file);
+            self.inodes.intent_log.nameless_entry(ino, place.file, block);
             return Ok(());
         }
         let table = self.inodes.system(InodeNo::EXTERNAL)?.state.read();
-        let block = u64::from(place.sector.0 / self.layout.block_sectors());
-        self.inodes.containers().note(&table, FileBlock(block))
+        self.inodes.containers().note(&table, block)
     }
 
     /// Records the place of an inode.

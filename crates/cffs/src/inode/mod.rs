@@ -47,7 +47,7 @@ pub use change::PageWriter;
 pub use clusters::{Cluster, ClusterPart, MovedPart};
 pub use containers::{Containers, body_bytes_max};
 pub use inode_cache::{Features, InodeCache};
-pub use intent_log::{Fill, IntentLog, nameless_space};
+pub use intent_log::{Fill, Holder, IntentLog, nameless_space};
 pub use locator::{Locator, LocatorTable};
 pub use map::{ExtentMap, Mapping, Removed};
 pub use read::{Contents, into_slice};

@@ -123,6 +123,8 @@ impl Namespace {
         index: SectorIndex,
     ) -> Result<()> {
         if dir.inode.is_dir() {
+            // The intent log has the count of the clean point, so the sector comes first.
+            debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             let count = dir.inode.entry_count.saturating_add(1);
             dir.inode.entry_count = count;
             self.index().insert(dir, hash, index)?;
@@ -171,6 +173,7 @@ impl Namespace {
         }
         dir.entries.room_from = dir.entries.room_from.min(index.0);
         if dir.inode.is_dir() {
+            debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             let count = dir.inode.entry_count.saturating_sub(1);
             dir.inode.entry_count = count;
             self.inodes.mark_changed(dir, DirtyLevel::Times);

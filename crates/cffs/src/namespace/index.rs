@@ -1,19 +1,16 @@
 //! The hash index of a large directory: derived state in the directory's own file.
 //!
-//! A directory gets an index when it outgrows [`UNINDEXED_BYTES_MAX`]. The index is a linear hash table and
-//! grows by one bucket at a time, so that no single insertion pays for all. If the index fails (a bad block,
-//! no space), the directory is scanned without one.
+//! A directory gets an index when it outgrows [`large_dir_bytes`](crate::tuning::Writing::large_dir_bytes).
+//! The index is a linear hash table and grows by one bucket at a time, so that no single insertion pays for
+//! all. If the index fails (a bad block, no space), the directory is scanned without one.
 
 use std::sync::Arc;
 
 use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::index;
-use crate::inode::{Inode, InodeCache, VnodeGuard, VnodeState};
+use crate::inode::{Holder, Inode, InodeCache, VnodeGuard, VnodeState};
 use crate::units::{FileBlock, FileFrag, SectorIndex};
-
-/// Up to this many bytes of sectors a directory is scanned.
-const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 
 /// The average fill of the buckets. Those that wait for their split have up to twice the share of the others,
 /// and hashes vary around that: with 508 entries per block, this leaves eight standard deviations before a
@@ -67,13 +64,13 @@ impl DirIndex<'_> {
     fn bucket_mut<'a>(&self, dir: &'a mut VnodeGuard<'_>, bucket: u32) -> Result<&'a mut Block> {
         let base = index::index_base(self.inodes.layout.block_bytes);
         let position = FileBlock(base + u64::from(bucket));
-        let ino = dir.inode.ino;
+        let holder = Holder::of(dir);
         self.inodes.queue(dir.vnode);
         let (block, made_dirty) = self
             .inodes
             .dirty_page_or(dir, position, |dir| self.clean_bucket(dir, bucket, position))?;
         if made_dirty {
-            self.inodes.intent_log.directory(ino);
+            self.inodes.intent_log.bucket(&holder, bucket);
         }
         Ok(block)
     }
@@ -83,6 +80,7 @@ impl DirIndex<'_> {
         let mut block = Block::zeroed(self.inodes.layout.block_bytes as usize);
         index::init(&mut block, dir.inode.ino, dir.inode.generation, bucket);
         block.trust_as(dir.inode.ino);
+        self.inodes.intent_log.bucket(&Holder::of(dir), bucket);
         let base = index::index_base(self.inodes.layout.block_bytes);
         let position = FileBlock(base + u64::from(bucket));
         self.inodes.count_dirty(dir, |dir| {
@@ -101,7 +99,7 @@ impl DirIndex<'_> {
         sector: SectorIndex,
     ) -> Result<()> {
         if dir.inode.bucket_count == 0 {
-            let large = dir.inode.size > UNINDEXED_BYTES_MAX;
+            let large = dir.inode.size > self.inodes.cache.tuning().writing.large_dir_bytes;
             return if large && self.inodes.features.dir_index {
                 self.without_index_on_failure(dir, DirIndex::build)
             } else {
@@ -139,6 +137,7 @@ impl DirIndex<'_> {
     }
 
     fn build(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
+        self.inodes.intent_log.index(dir.inode.ino);
         self.add_bucket(dir, 0)?;
         for sector in (0..self.inodes.containers().sector_count(dir)).map(SectorIndex) {
             let image = self.inodes.containers().sector(dir, sector)?;
@@ -201,6 +200,7 @@ impl DirIndex<'_> {
 
     /// Drops the index; the next insertion makes a new one.
     fn drop_all(&self, dir: &mut VnodeGuard<'_>) -> Result<()> {
+        self.inodes.intent_log.index(dir.inode.ino);
         let layout = &self.inodes.layout;
         let base = FileBlock(index::index_base(layout.block_bytes));
         self.inodes.writer().drop_blocks(dir, base..FileBlock::END);

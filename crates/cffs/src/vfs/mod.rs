@@ -159,12 +159,13 @@ impl Volume {
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
         let hints = device.hints();
         options.discard |= hints.wants_discards;
-        let tuning = Tuning::new(tuning::Device {
+        let mut tuning = Tuning::new(tuning::Device {
             break_even_bytes: options.break_even_bytes,
             request_bytes_max: hints.request_bytes_max,
             parallel: hints.parallel,
             cache_bytes: options.cache_bytes,
         });
+        tuning.writing.large_dir_bytes = options.large_dir_bytes;
         let groups = superblock.policy.groups();
         let cache =
             Arc::new(BufferCache::new(device, layout, tuning, groups, options.waiter.clone()));

@@ -7,7 +7,7 @@ use cffs::device::BlockDevice;
 use cffs::format::superblock::{Compression, State};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::tuning::BREAK_EVEN_BYTES;
+use cffs::tuning::{BREAK_EVEN_BYTES, LARGE_DIR_BYTES};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
 
@@ -47,6 +47,11 @@ pub const FULL: u64 = 512;
 pub const STOPPED: u64 = 1024;
 /// Added to a kind: contents are compressed.
 pub const COMPRESSED: u64 = 2048;
+/// Added to a kind: each directory with a block counts as large, so it has an index, and the intent log lists
+/// its changes by block and bucket. `d` has several blocks.
+pub const LARGE: u64 = 4096;
+/// The files that make `d` large: with five names more, its index has another bucket.
+const LARGE_FILES: usize = 170;
 /// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
 /// The blocks that a full volume has left: less than some of the calls take.
@@ -139,6 +144,9 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
             op.apply(&volume, 99);
         }
     }
+    if kind & LARGE != 0 {
+        Op::Fill("d", LARGE_FILES, 0).apply(&volume, 99);
+    }
     volume.close().expect("close");
 }
 
@@ -210,6 +218,10 @@ pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
         break_even_bytes: match kind & SCATTERED {
             0 => BREAK_EVEN_BYTES,
             _ => BREAK_EVEN_SCATTERED_BYTES,
+        },
+        large_dir_bytes: match kind & LARGE {
+            0 => LARGE_DIR_BYTES,
+            _ => 0,
         },
         discard: true,
         journal: match kind & STOPPED {

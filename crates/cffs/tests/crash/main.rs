@@ -23,6 +23,7 @@
 mod case;
 mod disks;
 mod explorer;
+mod large;
 mod matrix;
 mod mutants;
 mod ops;

@@ -68,6 +68,10 @@ pub enum Kind {
     Referrer,
     Settling,
     End,
+    LargeDirectory,
+    DirectoryBlock,
+    Bucket,
+    Nameless,
 }
 
 impl Kind {
@@ -84,6 +88,10 @@ impl Kind {
             Record::Referrer { .. } => Kind::Referrer,
             Record::Settling => Kind::Settling,
             Record::End => Kind::End,
+            Record::LargeDirectory { .. } => Kind::LargeDirectory,
+            Record::DirectoryBlock { .. } => Kind::DirectoryBlock,
+            Record::Bucket { .. } => Kind::Bucket,
+            Record::Nameless(_) => Kind::Nameless,
         }
     }
 }
@@ -154,6 +162,16 @@ pub const OF_CLUSTERS: [Mutant; 8] = [
 /// Mutants that break recovery's counts of references, on which copies that share clusters depend.
 pub const OF_SHARING: [Mutant; 3] =
     [Mutant::NoRecord(Kind::Cluster), Mutant::NoRecord(Kind::Referrer), Mutant::LowCount];
+
+/// Mutants that break recovery of large directories: it reads and corrects nothing but the listed parts.
+pub const OF_LARGE_DIRECTORIES: [Mutant; 6] = [
+    Mutant::NoRecord(Kind::LargeDirectory),
+    Mutant::NoRecord(Kind::DirectoryBlock),
+    Mutant::NoRecord(Kind::Bucket),
+    Mutant::NoRecord(Kind::Nameless),
+    Mutant::NoRecord(Kind::Settling),
+    Mutant::LateLog,
+];
 
 impl Mutant {
     /// Changes what a request writes. `chain` has the checksum that a sector of the intent log has now,

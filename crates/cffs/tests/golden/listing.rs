@@ -108,11 +108,23 @@ pub fn decoded(image: &Image) -> String {
 
 /// Runs the independent decoder; returns its exit status, its listing, and the problems found.
 pub fn decode(image: &Image) -> (Option<i32>, String, String) {
+    run("cffs_decode.py", &["--listing"], image)
+}
+
+/// The records of the intent log, as the independent decoder reads them: the kind and the fields of each.
+pub fn decoded_log(image: &Image) -> String {
+    let (status, log, problems) = run("cffs_intent_log.py", &[], image);
+    assert!(status == Some(0) && problems.is_empty(), "the decoder found problems:\n{problems}");
+    log
+}
+
+/// Runs a script of the decoder.
+fn run(script: &str, options: &[&str], image: &Image) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("image");
     image.save(&path).expect("the image is saved");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/cffs_decode.py");
-    let output = Command::new("python3").arg(script).arg("--listing").arg(path).output();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python").join(script);
+    let output = Command::new("python3").arg(script).args(options).arg(path).output();
     let output = output.expect("python3 runs");
     let text = |bytes| String::from_utf8(bytes).expect("the decoder prints UTF-8");
     (output.status.code(), text(output.stdout), text(output.stderr))

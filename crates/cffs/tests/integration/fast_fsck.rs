@@ -18,13 +18,13 @@ use crate::setup::{DIRECTORY, FILE, Random, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-fn preen(device: &dyn BlockDevice) -> Report {
+pub fn preen(device: &dyn BlockDevice) -> Report {
     let options = CheckOptions { repair: Repair::Preen, threads: 1, ..CheckOptions::default() };
     fsck::check(device, &options, &()).expect("recovered")
 }
 
 /// After recovery, a full check of the volume finds no problem.
-fn assert_sound(device: &dyn BlockDevice, context: &str) {
+pub fn assert_sound(device: &dyn BlockDevice, context: &str) {
     let options =
         CheckOptions { force: true, contents: true, threads: 1, ..CheckOptions::default() };
     let report = fsck::check(device, &options, &()).expect("checked");
@@ -32,8 +32,13 @@ fn assert_sound(device: &dyn BlockDevice, context: &str) {
     assert!(report.recovered.is_empty(), "{context}: {:?}", report.recovered);
 }
 
+/// One of the names of a workload.
+pub fn name(number: u64) -> Vec<u8> {
+    format!("name {number}").into_bytes()
+}
+
 /// Recovers a volume for which the intent log must be enough.
-fn recover(image: Image, context: &str) -> Image {
+pub fn recover(image: Image, context: &str) -> Image {
     let device = MemoryDevice::from_image(image);
     let report = preen(&device);
     assert_eq!(report.full_because, None, "{context}");
@@ -43,16 +48,18 @@ fn recover(image: Image, context: &str) -> Image {
 }
 
 /// Changes of all kinds in a few directories, including files that lose their names while in use.
-struct Workload {
-    volume: Volume,
-    random: Random,
-    dirs: Vec<InodeNo>,
-    orphans: Vec<InodeNo>,
+pub struct Workload {
+    pub volume: Volume,
+    pub random: Random,
+    pub dirs: Vec<InodeNo>,
+    pub orphans: Vec<InodeNo>,
+    /// How many names are used.
+    pub names: u64,
 }
 
 impl Workload {
     fn name(&mut self) -> Vec<u8> {
-        format!("name {}", self.random.below(40)).into_bytes()
+        name(self.random.below(self.names))
     }
 
     fn dir(&mut self) -> InodeNo {
@@ -60,7 +67,8 @@ impl Workload {
         self.dirs[index as usize]
     }
 
-    fn step(&mut self) {
+    /// Makes one change, which may fail.
+    pub fn step(&mut self) {
         match self.change() {
             Ok(())
             | Err(
@@ -166,7 +174,8 @@ fn crashes(embed: bool, seed: u64) -> u64 {
     mkfs::make(&blank, &options).expect("made");
     let device = Arc::new(CrashingDevice::new(blank.snapshot(), 1, seed));
     let volume = open(device.clone(), small_cache());
-    let mut work = Workload { volume, random: Random(seed), dirs: vec![ROOT], orphans: Vec::new() };
+    let (random, dirs, orphans, names) = (Random(seed), vec![ROOT], Vec::new(), 40);
+    let mut work = Workload { volume, random, dirs, orphans, names };
     let mut states = 0;
     for step in 0..300 {
         work.step();

@@ -25,6 +25,7 @@ mod golden;
 mod grow;
 mod in_flight;
 mod journal;
+mod large_dirs;
 mod limits;
 mod listing;
 mod locks;

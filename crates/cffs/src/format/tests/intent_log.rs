@@ -22,6 +22,27 @@ fn records() -> impl Strategy<Value = Record> {
         (any::<u32>(), any::<u32>()).prop_map(|(cg, free)| Record::Group { cg: CgIndex(cg), free }),
         (any::<u64>(), any::<u32>())
             .prop_map(|(start, len)| Record::Freed(FragRun::new(FragNo(start), len))),
+        (any::<u64>(), any::<u32>(), any::<u8>()).prop_map(|(start, len, references)| {
+            Record::Cluster { run: FragRun::new(FragNo(start), len), references }
+        }),
+        (any::<u64>(), ino(), any::<u8>()).prop_map(|(start, ino, extents)| Record::Referrer {
+            start: FragNo(start),
+            ino,
+            extents
+        }),
+        (ino(), any::<[u32; 3]>()).prop_map(|(dir, [entries, subdirectories, buckets])| {
+            Record::LargeDirectory { dir, entries, subdirectories, buckets }
+        }),
+        (ino(), any::<u32>(), any::<[u16; 2]>()).prop_map(
+            |(dir, position, [names, subdirectories])| Record::DirectoryBlock {
+                dir,
+                position,
+                names,
+                subdirectories
+            }
+        ),
+        (ino(), any::<u32>()).prop_map(|(dir, bucket)| Record::Bucket { dir, bucket }),
+        ino().prop_map(Record::Nameless),
         Just(Record::Settling),
         Just(Record::End),
     ]
