@@ -2,6 +2,7 @@
 
 use cffs::format::superblock::{Compression, Policy};
 use cffs::mkfs::MkfsOptions;
+use cffs::tuning::LARGE_DIR_BYTES;
 use cffs::vfs::OpenOptions;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -66,13 +67,17 @@ fn open_options() -> impl Strategy<Value = OpenOptions> {
     let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
     let leaves = prop_oneof![Just(0u64), Just(1 << 20)];
     let early = prop_oneof![Just(0u64), Just(1), Just(100 << 10)];
-    let all = (cache, dirty, leaves, early);
-    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes, early_bytes)| OpenOptions {
-        cache_bytes,
-        dirty_bytes_max,
-        fsync_leaves_bytes,
-        early_bytes,
-        ..OpenOptions::default()
+    let large = prop_oneof![Just(0u64), Just(LARGE_DIR_BYTES)];
+    let all = (cache, dirty, leaves, early, large);
+    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes, early_bytes, large)| {
+        OpenOptions {
+            cache_bytes,
+            dirty_bytes_max,
+            fsync_leaves_bytes,
+            early_bytes,
+            large_dir_bytes: large,
+            ..OpenOptions::default()
+        }
     })
 }
 

@@ -26,6 +26,7 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::lock::Rule;
 use cffs::lock::schedule::{self, Body, Ran};
 use cffs::mkfs::{self, MkfsOptions};
+use cffs::tuning::LARGE_DIR_BYTES;
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewKind, OpenOptions, Volume};
 
@@ -78,7 +79,7 @@ fn starts() -> &'static [Start] {
 fn start(options: &MkfsOptions) -> Start {
     let device = Arc::new(SlowDevice(MemoryDevice::new(DEVICE_BYTES)));
     mkfs::make(&*device, options).expect("mkfs");
-    let volume = open(&device, 64 << 10);
+    let volume = open(&device, 64 << 10, LARGE_DIR_BYTES);
     let make = |name: String| {
         let new = work::new(NewKind::Directory);
         volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino
@@ -89,9 +90,10 @@ fn start(options: &MkfsOptions) -> Start {
     Start { image: device.0.snapshot(), shared, own }
 }
 
-fn open(device: &Arc<SlowDevice>, cache_bytes: u64) -> Volume {
+fn open(device: &Arc<SlowDevice>, cache_bytes: u64, large_dir_bytes: u64) -> Volume {
     let options = OpenOptions {
         cache_bytes,
+        large_dir_bytes,
         dirty_bytes_max: 64 << 10,
         early_bytes: 8 << 10,
         epoch_interval: std::time::Duration::ZERO,
@@ -109,7 +111,10 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
     // With very little memory, nearly everything evictable is evicted at once; with a little more, some of it
     // stays.
-    let volume = open(&device, if seed / kinds / 2 % 2 == 1 { 1 << 20 } else { 64 << 10 });
+    let cache_bytes = if seed / kinds / 2 % 2 == 1 { 1 << 20 } else { 64 << 10 };
+    // In half of the schedules, each directory has an index, and is noted in the intent log by block.
+    let large_dir_bytes = if seed / kinds / 4 % 2 == 1 { 0 } else { LARGE_DIR_BYTES };
+    let volume = open(&device, cache_bytes, large_dir_bytes);
     let known: Vec<Mutex<Files>> = start.own.iter().map(|_| Mutex::default()).collect();
     let with_prefetch = seed / kinds % 2 == 1;
     let mut bodies: Vec<Body<'_>> = Vec::new();
@@ -144,7 +149,7 @@ fn check(device: &Arc<SlowDevice>, start: &Start, known: &[Mutex<Files>]) {
     let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
     let report = fsck::check(&**device, &options, &()).expect("the check runs");
     assert_eq!(report.problems, [], "fsck finds problems");
-    let volume = open(device, 64 << 10);
+    let volume = open(device, 64 << 10, LARGE_DIR_BYTES);
     for (dir, files) in start.own.iter().zip(known) {
         let found = Files::of(&volume, *dir);
         assert!(found == *files.lock().expect("no other thread"), "not as its thread left it");
