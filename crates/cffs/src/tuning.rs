@@ -167,6 +167,8 @@ pub struct Placing {
     pub reserved_eighths: u64,
     /// The most reservations, and the most keys with known home extents (judged).
     pub reservations_max: usize,
+    /// The most keys of files' own whose sizes are known (judged).
+    pub key_sizes_max: usize,
     /// The most home extents that are remembered per key (judged).
     pub home_runs_max: usize,
 
@@ -333,6 +335,7 @@ impl Placing {
             reservation_growth: 16,
             reserved_eighths: 7,
             reservations_max: 2048,
+            key_sizes_max: 16 << 10,
             home_runs_max: 64,
 
             sectors_bytes_max: access,

@@ -57,6 +57,13 @@ number! {
     Key(u64)
 }
 
+impl Key {
+    /// Whether this is a key of files' own, and not their directory, whose key is its number.
+    pub fn is_own(self) -> bool {
+        self.0 >> 63 == 1
+    }
+}
+
 number! {
     /// A block of a file, counted from the file's start.
     FileBlock(u64)

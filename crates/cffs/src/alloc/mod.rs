@@ -16,6 +16,9 @@
 //!    if they replace as many fragments and the key has no reservation;
 //! 4. anywhere: reservations are halved again and again, and files may come in pieces.
 //!
+//! A directory has grown once files of it were placed in an earlier epoch. A key of files' own has grown once
+//! its files fill a segment, and its runs are in proportion to them (module `own_keys`).
+//!
 //! Holes come first, although they scatter files that are made together: a reader of the directory reads all
 //! home extents in device order (`readahead`), and denser extents take fewer requests.
 //!
@@ -39,6 +42,7 @@ mod group;
 mod grow;
 mod home;
 mod moving;
+mod own_keys;
 mod owner;
 mod place;
 mod promise;
@@ -65,7 +69,7 @@ use crate::format::superblock::Policy;
 use crate::format::{LiveLayout, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::tuning::Placing;
-use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
+use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun, Key};
 
 /// A run that is reserved for an owner and used from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,6 +117,8 @@ struct State {
     compaction_run: FragRun,
     reservations: HashMap<(Owner, Class), Reservation>,
     homes: HashMap<Owner, HomeExtents>,
+    /// Of each key of files' own, the fragments that its files got since the volume was opened.
+    key_sizes: HashMap<Key, u32>,
     /// Blocks reserved for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
@@ -176,6 +182,7 @@ impl Allocator {
                     compaction_run: FragRun::default(),
                     reservations: HashMap::default(),
                     homes: HashMap::default(),
+                    key_sizes: HashMap::default(),
                     pool: Vec::new(),
                     hot: CgIndex(superblock.cg_rotor),
                     zones_open: false,

@@ -45,6 +45,9 @@ impl Allocator {
     pub fn forget(&self, owner: Owner) -> Result<()> {
         let state = &mut *self.lock();
         state.homes.remove(&owner);
+        if let Owner::Key(key) = owner {
+            state.key_sizes.remove(&key);
+        }
         match state.reservations.remove(&(owner, Class::Files)) {
             Some(reservation) => self.release_reservation(state, &reservation),
             None => Ok(()),

@@ -204,9 +204,11 @@ impl Allocator {
         let most = self.segments(self.placing.reservation_bytes_max);
         let longest = (fair / segment).clamp(1, most) * segment;
         let first = self.segments(self.placing.reservation_bytes_first) * segment;
-        let longer = previous.map_or(first, |reservation| {
-            reservation.made.saturating_mul(self.placing.reservation_growth)
-        });
+        let longer = match (self.size_of_key(state, owner.0), previous) {
+            (Some(size), _) => size.min(longest).next_multiple_of(segment),
+            (None, Some(last)) => last.made.saturating_mul(self.placing.reservation_growth),
+            (None, None) => first,
+        };
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(reservation) = previous {
             self.release_reservation(state, &reservation)?;

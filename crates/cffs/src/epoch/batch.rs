@@ -1,8 +1,8 @@
-//! The vnodes of an epoch: the changed ones, in the order in which their files are to be placed.
+//! The vnodes of an epoch: the changed ones.
 
 use std::sync::Arc;
 
-use super::placing::Rank;
+use super::placing::{Rank, put_in_order};
 use crate::inode::Vnode;
 
 /// The vnodes of an epoch, each once.
@@ -10,8 +10,8 @@ use crate::inode::Vnode;
 pub(crate) struct Batch(Vec<(Rank, Arc<Vnode>)>);
 
 impl Batch {
-    /// Adds vnodes, some of which the batch may have. They mostly come in the final order, which makes this
-    /// sort cheap.
+    /// Adds vnodes, some of which the batch may have. They mostly come in the order of their ranks,
+    /// which makes this sort cheap.
     pub(crate) fn add(&mut self, more: Vec<(Rank, Arc<Vnode>)>) {
         if !more.is_empty() {
             self.0.extend(more);
@@ -20,7 +20,14 @@ impl Batch {
         }
     }
 
-    /// All of them.
+    /// All of them, in the order in which their files are to be placed.
+    pub(crate) fn in_order(&self) -> Vec<&Arc<Vnode>> {
+        let mut vnodes: Vec<&(Rank, Arc<Vnode>)> = self.0.iter().collect();
+        put_in_order(&mut vnodes, |(rank, vnode)| (*rank, vnode));
+        vnodes.into_iter().map(|(_, vnode)| vnode).collect()
+    }
+
+    /// All of them, by rank.
     pub(crate) fn vnodes(&self) -> impl Iterator<Item = &Arc<Vnode>> {
         self.0.iter().map(|(_, vnode)| vnode)
     }

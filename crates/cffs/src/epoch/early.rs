@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use super::EpochWriter;
 use super::chosen::Chosen;
 use super::packing::Packed;
-use super::placing::{Placer, rank, rewritten};
+use super::placing::{Placer, put_in_order, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
@@ -155,7 +155,7 @@ impl EpochWriter {
         }
         chosen.extend(ready(small, (piece / page_bytes) as usize, writing));
         chosen.retain(|file| !file.positions.is_empty());
-        chosen.sort_by_key(|file| file.rank);
+        put_in_order(&mut chosen, |file| (file.rank, &file.vnode));
         chosen
     }
 
@@ -177,7 +177,7 @@ impl EpochWriter {
         if pages * u64::from(inodes.layout.block_bytes) < least {
             chosen.clear();
         }
-        chosen.sort_by_key(|file| file.rank);
+        put_in_order(&mut chosen, |file| (file.rank, &file.vnode));
         chosen
     }
 }

@@ -147,9 +147,12 @@ impl Packer<'_> {
 
     fn is_new(&mut self, key: Key) -> bool {
         let inodes = self.inodes;
-        let has_no_place = || {
-            let dir = inodes.peek(InodeNo(key.0));
-            dir.is_some_and(|dir| dir.state.read().inode.hint.len == 0)
+        let has_no_place = || match key.is_own() {
+            true => !inodes.alloc.has_filled(key),
+            false => {
+                let dir = inodes.peek(InodeNo(key.0));
+                dir.is_some_and(|dir| dir.state.read().inode.hint.len == 0)
+            }
         };
         *self.new_keys.entry(key).or_insert_with(has_no_place)
     }

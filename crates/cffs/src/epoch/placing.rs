@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::alloc::Owner;
+use crate::alloc::{Kind, Owner};
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
 use crate::format::superblock::Policy;
-use crate::inode::{Cluster, InodeCache, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
+use crate::inode::{
+    Cluster, ExtentMap, InodeCache, Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack,
+};
 use crate::namespace::scan;
 use crate::units::{FileBlock, FragRun, InodeNo, Key};
 
@@ -29,6 +31,30 @@ pub(crate) type Rank = (u64, u8, InodeNo);
 /// The rank of a file.
 pub(crate) fn rank(file: &VnodeState) -> Rank {
     (file.inode.placement_key().0, u8::from(!file.inode.is_dir()), file.inode.ino)
+}
+
+/// Puts files into the order of their places; `of` gives the rank of an item, and its vnode.
+///
+/// That is the order of their ranks, except that files with keys of their own follow the other files of
+/// their directory, key by key, in the order in which the first file of each key was made. The keys are
+/// hashes: in their order, the files of a directory with many keys would lie in a random order.
+pub(crate) fn put_in_order<T>(files: &mut [T], of: impl Fn(&T) -> (Rank, &Arc<Vnode>)) {
+    let is_keyed = |rank: &Rank| Key(rank.0).is_own();
+    let mut leads: HashMap<u64, Rank> = HashMap::default();
+    for (rank, vnode) in files.iter().map(&of).filter(|(rank, _)| is_keyed(rank)) {
+        let state = vnode.state.read();
+        let dir = if state.inode.is_dir() { vnode.ino } else { state.inode.parent };
+        let lead = (dir.0, 2, vnode.ino);
+        leads.entry(rank.0).and_modify(|first| *first = lead.min(*first)).or_insert(lead);
+    }
+    let place = |file: &T| {
+        let (rank, _) = of(file);
+        (leads.get(&rank.0).copied().unwrap_or(rank), rank)
+    };
+    match leads.is_empty() {
+        true => files.sort_by_key(|file| of(file).0),
+        false => files.sort_by_cached_key(place),
+    }
 }
 
 /// Per key: fragments that the small files placed together will free.
@@ -72,7 +98,8 @@ impl KeyState {
         let policy = inodes.features.policy;
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
         let parent = if by_parent { inodes.get(parent).ok() } else { None };
-        let mut state = KeyState { grown: own.is_some(), parent, segments: OnceCell::new() };
+        let grown = own.is_some_and(|key| inodes.alloc.has_filled(key));
+        let mut state = KeyState { grown, parent, segments: OnceCell::new() };
         if let Some(parent) = &state.parent {
             let was_placed = parent.state.read().inode.hint.len > 0;
             let per_segment = u64::from(inodes.layout.segment_fragments());
@@ -143,9 +170,10 @@ impl<'a> Placer<'a> {
         }
         let neighbours = self.neighbours(vnode, urgent);
         let mut file = VnodeGuard::new(vnode);
+        let before = mapped(&file);
         let positions = write_back.place_file(&mut file, positions, neighbours)?;
         if !positions.is_empty() {
-            self.note_place(&file);
+            self.note_place(&file, before);
         }
         Ok(positions)
     }
@@ -178,8 +206,9 @@ impl<'a> Placer<'a> {
             // `note_place` needs the state of each key.
             self.neighbours(&part.vnode, false);
             let mut file = VnodeGuard::new(&part.vnode);
+            let before = mapped(&file);
             in_flight.push((part.vnode.clone(), write_back.place_part(&mut file, part, run)));
-            self.note_place(&file);
+            self.note_place(&file, before);
         }
         Ok(in_flight)
     }
@@ -211,8 +240,13 @@ impl<'a> Placer<'a> {
         Neighbours { owner, grown, asked: self.asked }
     }
 
-    /// Notes where the first file of a directory lies.
-    fn note_place(&mut self, file: &VnodeGuard<'_>) {
+    /// Notes where the first file of a directory lies, or what the files of another key take. The file took
+    /// `before` fragments until now.
+    fn note_place(&mut self, file: &VnodeGuard<'_>, before: u64) {
+        let is_large = self.inodes.space().kind_of(file.inode.size) == Kind::Large;
+        if let Some(key) = file.inode.key.filter(|_| !is_large) {
+            self.inodes.alloc.note_file(key, before, mapped(file));
+        }
         let known = self.keys.get(&file.inode.placement_key());
         if let Some(parent) = known.and_then(|known| known.parent.as_ref()) {
             let first = file.inode.map().and_then(|map| map.iter().next());
@@ -220,6 +254,11 @@ impl<'a> Placer<'a> {
             self.hints.entry(parent.ino).or_insert(run);
         }
     }
+}
+
+/// The fragments that the contents of a file take.
+fn mapped(file: &VnodeState) -> u64 {
+    file.inode.map().map_or(0, ExtentMap::mapped)
 }
 
 /// The segments in which the files of a directory lie, from the directory's own sectors.

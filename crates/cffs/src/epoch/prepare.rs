@@ -147,7 +147,7 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Takes the queue, except files that wait, in the order in which files are to be placed.
+    /// Takes the queue, except files that wait.
     fn collect(&mut self) {
         let mut taken = Vec::new();
         for vnode in self.inodes.take_queue() {
@@ -208,15 +208,15 @@ impl<'a> Preparation<'a> {
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
-    /// Compresses the first part of the new contents. The part is limited, because callers wait while the
+    /// Compresses the first part of the new contents of these files. The part is limited, because callers wait while the
     /// gate is closed.
-    fn pack(&self) -> Waiting {
+    fn pack(&self, files: &[&Arc<Vnode>]) -> Waiting {
         let Some(compression) = self.compression else { return Waiting::default() };
         let bytes_max = COMPRESSED_AT_GATE_MAX / compression.level() as u64;
         let pages_max = bytes_max / u64::from(self.inodes.layout.block_bytes);
         let mut chosen = Vec::new();
         let mut pages = 0;
-        for vnode in self.batch.vnodes() {
+        for vnode in files {
             let file = vnode.state.read();
             if has_new_contents(&file) && compression.applies_to(file.inode.flags) {
                 let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
@@ -225,7 +225,7 @@ impl<'a> Preparation<'a> {
                     continue;
                 }
                 pages += positions.len() as u64;
-                chosen.push(Chosen { rank: rank(&file), vnode: vnode.clone(), positions });
+                chosen.push(Chosen { rank: rank(&file), vnode: Arc::clone(vnode), positions });
             }
         }
         let packed = Packed::new(self.inodes, compression, &chosen);
@@ -238,8 +238,9 @@ impl<'a> Preparation<'a> {
         let rewritten = rewritten(self.inodes, self.batch.vnodes());
         let hints = std::mem::take(&mut self.hints);
         let mut placer = Placer::new(self.inodes, hints, rewritten).asked(self.choice.is_some());
-        let mut waiting = self.pack();
-        for vnode in self.batch.vnodes() {
+        let files = self.batch.in_order();
+        let mut waiting = self.pack(&files);
+        for vnode in files {
             for cluster in waiting.take(vnode.ino) {
                 self.in_flight.extend(placer.place_cluster(cluster, &mut self.write_back)?);
             }

@@ -32,7 +32,7 @@ impl<'a> SpacePlan<'a> {
     }
 
     /// The placement class of a file of this size.
-    pub(super) fn kind_of(&self, size: u64) -> Kind {
+    pub fn kind_of(&self, size: u64) -> Kind {
         Kind::of_file(size, self.layout, self.placing)
     }
 
