@@ -275,6 +275,47 @@ fn no_key_shares_what_is_set_aside_for_all_or_for_urgent_files() {
     assert!(allocator.place(&urgent).unwrap().start.0 < zone_end);
 }
 
+/// A key of files' own, and a request for a file of it.
+fn own_key(number: u64, len: u32) -> (Key, Request) {
+    let key = Key(number | 1 << 63);
+    (key, Request { owner: Owner::Key(key), ..small(0, len, true) })
+}
+
+#[test]
+fn a_key_fills_a_segment_by_files_that_stay() {
+    let (allocator, _) = volume(64 << 20);
+    let (key, _) = own_key(1, 4);
+    (0..100).for_each(|_| allocator.note_file(key, 63, 63));
+    allocator.note_file(key, 0, 63);
+    (0..100).for_each(|_| allocator.note_file(key, 63, 62));
+    allocator.note_file(key, 0, 63);
+    assert!(!allocator.has_filled(key));
+    allocator.note_file(key, 0, 1);
+    assert!(allocator.has_filled(key));
+    assert!(!allocator.has_filled(own_key(2, 4).0));
+}
+
+#[test]
+fn the_run_of_a_key_is_as_long_as_its_files() {
+    let (allocator, _) = volume(256 << 20);
+    for (number, size, run) in [(1, 0, 64), (2, 65, 128), (3, 640, 640), (4, 1 << 30, 8192)] {
+        let (key, request) = own_key(number, 4);
+        allocator.note_file(key, 0, size);
+        allocator.place(&request).unwrap();
+        let state = allocator.state.lock();
+        let made = state.reservations[&(Owner::Key(key), Class::Files)].made;
+        assert_eq!(made, run, "a key of {size} fragments");
+    }
+}
+
+#[test]
+fn the_sizes_of_a_bounded_number_of_keys_are_known() {
+    let (allocator, _) = volume(64 << 20);
+    let most = allocator.placing.key_sizes_max;
+    (0..3 * most as u64).for_each(|number| allocator.note_file(own_key(number, 4).0, 0, 64));
+    assert!((1..=most).contains(&allocator.state.lock().key_sizes.len()));
+}
+
 #[test]
 fn the_tail_of_a_large_file_leaves_reservations_alone() {
     let (allocator, _) = volume(64 << 20);

@@ -1,12 +1,13 @@
-//! The placement of rewritten files.
+//! The placement of rewritten files, and of files with keys of their own.
 
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
-use cffs::device::MemoryDevice;
+use cffs::device::{Counts, MemoryDevice, TraceDevice};
+use cffs::format::superblock::{Compression, Policy};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{FragRun, InodeNo};
-use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+use cffs::vfs::types::{AtimeMode, DirEntry, NewFile, NewKind, OpenOptions, XattrMode};
 use cffs::vfs::{Caller, Volume};
 
 const DIRECTORIES: usize = 12;
@@ -86,4 +87,116 @@ fn files_rewritten_by_an_fsync_are_adjacent_and_leave_their_holes_to_the_next() 
 
 fn run(volume: &Volume, file: InodeNo) -> FragRun {
     volume.admin().explain(file).expect("placed").pieces[0].run
+}
+
+type Traced = Arc<TraceDevice<MemoryDevice>>;
+
+/// Files that are made in one directory and read cold.
+#[derive(Clone, Copy)]
+struct Keyed {
+    keys: usize,
+    files_per_key: usize,
+    compression: Option<Compression>,
+}
+
+impl Keyed {
+    const FILE: [u8; 3000] = [7; 3000];
+
+    fn open(device: &Traced) -> Volume {
+        let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+        Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+    }
+
+    /// The requests and bytes of listing and reading the files, which were made key by key: the keys are
+    /// those of a policy.
+    fn cost(self, policy: Policy) -> Counts {
+        let device = Arc::new(TraceDevice::new(MemoryDevice::new(1 << 30)));
+        let Keyed { compression, .. } = self;
+        let options = MkfsOptions { policy, compression, ..MkfsOptions::default() };
+        mkfs::make(&*device, &options).expect("made");
+        let volume = Self::open(&device);
+        for key in 0..self.keys {
+            (0..self.files_per_key).for_each(|i| self.make(&volume, policy, key, i));
+            if key % (self.keys / 3) == 0 {
+                volume.writer().write_early().expect("written ahead");
+            }
+        }
+        volume.close().expect("closed");
+        Self::read_all(&device)
+    }
+
+    /// Makes a file, which is written in three pieces as compilers do.
+    fn make(self, volume: &Volume, policy: Policy, key: usize, i: usize) {
+        let (name, uid) = (format!("file {key:05} {i:03}"), 1000 + key as u32);
+        let caller = Caller { process: uid, ..Caller::ROOT };
+        let kind = NewKind::Regular;
+        let new = NewFile { kind, permissions: 0o644, uid, gid: 0, times: None };
+        let file = volume.make(&caller, InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino;
+        if policy == Policy::Hint {
+            let (hint, value) = (b"user.cffs.key", key.to_string());
+            volume
+                .set_xattr(&Caller::ROOT, file, hint, value.as_bytes(), XattrMode::Create)
+                .expect("hinted");
+        }
+        for (at, piece) in (0..).step_by(1000).zip(Self::FILE.chunks(1000)) {
+            volume.write(&caller, file, at, piece).expect("written");
+        }
+        volume.release(file, 1);
+    }
+
+    fn read_all(device: &Traced) -> Counts {
+        let volume = Self::open(device);
+        let before = device.counts();
+        let mut names = Vec::new();
+        let mut list = |entry: &DirEntry<'_>| {
+            names.extend((!entry.name.starts_with(b".")).then(|| entry.name.to_vec()));
+            true
+        };
+        volume.read_dir(InodeNo::ROOT, 0, false, &mut list).expect("listed");
+        names.sort();
+        for name in &names {
+            let file = volume.lookup(InodeNo::ROOT, name).expect("found").ino;
+            let mut contents = [0; Self::FILE.len()];
+            assert_eq!(volume.read(file, 0, &mut contents).expect("read"), contents.len());
+            assert_eq!(contents, Self::FILE);
+            volume.release(file, 1);
+        }
+        device.counts() - before
+    }
+
+    /// Asserts that a cold scan takes at most 1.2 times the requests and bytes that it takes by directory.
+    fn is_like_a_directory(self, policies: &[Policy]) {
+        let directory = self.cost(Policy::Directory);
+        for policy in policies {
+            let keyed = self.cost(*policy);
+            let Keyed { keys, files_per_key, .. } = self;
+            let what = format!("{keys} x {files_per_key}, {}: {keyed:?}", policy.name());
+            eprintln!("{what}; by directory: {directory:?}");
+            assert!(keyed.reads * 10 <= directory.reads * 12, "{what}; {directory:?}");
+            assert!(keyed.read_bytes * 10 <= directory.read_bytes * 12, "{what}; {directory:?}");
+        }
+    }
+}
+
+/// Two thousand runs of a key each would be a gibibyte apart, and a reader reads through short gaps.
+#[test]
+fn many_small_keys_lie_like_a_directory() {
+    let compression = None;
+    for (keys, files_per_key) in [(2000, 1), (500, 4), (200, 10), (40, 50)] {
+        let keyed = Keyed { keys, files_per_key, compression };
+        keyed.is_like_a_directory(&[Policy::Hint, Policy::Process, Policy::Owner]);
+    }
+}
+
+#[test]
+fn the_objects_of_a_build_lie_like_a_directory() {
+    let build = Keyed { keys: 150, files_per_key: 1, compression: None };
+    build.is_like_a_directory(&[Policy::Process]);
+}
+
+#[test]
+fn clusters_hold_files_of_several_new_keys() {
+    let compression = Some(Compression::Zstd(1));
+    let keyed = Keyed { keys: 600, files_per_key: 1, compression };
+    keyed.is_like_a_directory(&[Policy::Hint]);
 }
