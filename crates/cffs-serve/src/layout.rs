@@ -15,6 +15,9 @@ pub struct LayoutReport {
     pub requests: u64,
     /// The bytes of these requests.
     pub read_bytes: u64,
+    /// Those of them that the tree does not have, or that were read before.
+    #[serde(default)]
+    pub surplus_bytes: u64,
     /// The directories, each before its subdirectories.
     pub directories: Vec<DirectoryReport>,
     /// Pairs of files that are adjacent on the device.
@@ -58,6 +61,7 @@ impl From<&Layout> for LayoutReport {
             gap_bytes: layout.gap_bytes,
             requests: layout.requests(),
             read_bytes: layout.read_bytes(),
+            surplus_bytes: layout.surplus_bytes(),
             neighbours: layout.neighbours,
             of_one_key: layout.of_one_key,
             clusters: layout.clusters,

@@ -25,14 +25,16 @@ pub use picture::draw;
 
 /// Show where a tree is stored, and what a cold scan of it reads
 ///
-/// Prints for each directory in how many places its files are stored, how many of them are stored alone, and
-/// the requests and bytes of a scan that lists and reads everything below with nothing in memory. These are
-/// counted, not estimated: the code that plans all reads simulates the scan, without reading the contents.
-/// The sums agree with those of a scan by the library. Also prints how many pairs of neighbours (files that
-/// follow each other on the device) share their key (mkfs --policy). For compressed contents, prints their
-/// size, the size of their clusters, and how much in the clusters is dead or shared. Regrouping frees the
-/// dead contents of clusters of which an eighth or more is dead. The server of a mounted volume makes the
-/// report. It makes everything durable first, and calls that make changes durable wait meanwhile.
+/// Prints for each directory in how many places its files are stored, how many of them are stored alone (at
+/// least a segment away from the others), and the requests and bytes of a scan that lists and reads
+/// everything below with nothing in memory. These are counted, not estimated: the code that plans all reads
+/// simulates the scan, without reading the contents. The sums agree with those of a scan by the library. A
+/// scan also reads what is stored between files if that takes less time than skipping it; the unneeded bytes
+/// are printed if they are more than half. Also prints how many pairs of neighbours (files that follow each
+/// other on the device) share their key (mkfs --policy). For compressed contents, prints their size, the size
+/// of their clusters, and how much in the clusters is dead or shared. Regrouping frees the dead contents of
+/// clusters of which an eighth or more is dead. The server of a mounted volume makes the report. It makes
+/// everything durable first, and calls that make changes durable wait meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -123,15 +125,26 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
     let sum = |of: fn(&DirectoryReport) -> u64| -> u64 { report.directories.iter().map(of).sum() };
     let (files, alone) = (sum(|dir| dir.files), sum(|dir| dir.scattered_files));
     say!(
-        "\n{}, {} in {}, {alone} of them alone: a cold scan takes {} and reads {}",
+        "\n{}, {} in {}, {alone} of them alone: a cold scan takes {} and reads {}{}",
         counted(report.directories.len() as u64, "directory"),
         counted(files, "file"),
         counted(sum(|dir| dir.places), "place"),
         counted(report.requests, "request"),
-        size::show(report.read_bytes)
+        size::show(report.read_bytes),
+        surplus(report)
     )?;
     say!("{}", of_one_key(report.of_one_key, report.neighbours))?;
     compressed(&report.clusters).iter().try_for_each(|line| say!("{line}"))
+}
+
+/// How much of a scan is for nothing, as the end of a sentence; empty if that is less than half of it.
+fn surplus(report: &LayoutReport) -> String {
+    match report.surplus_bytes {
+        surplus if surplus * 2 > report.read_bytes => {
+            format!(", {} of that for nothing", size::show(surplus))
+        }
+        _ => String::new(),
+    }
 }
 
 /// The use of the clusters of a tree, as lines of text; none for a tree without clusters.

@@ -2,7 +2,7 @@
 
 use cffs_serve::layout::{DirectoryReport, LayoutReport};
 
-use super::{compressed, lines, of_one_key, picture};
+use super::{compressed, lines, of_one_key, picture, surplus};
 use cffs::files::layout::ClusterUse;
 
 fn report(directories: Vec<DirectoryReport>) -> LayoutReport {
@@ -106,4 +106,13 @@ fn the_use_of_clusters_is_printed_as_sentences() {
     ];
     assert_eq!(compressed(&used), told);
     assert_eq!(compressed(&ClusterUse { incomplete: 0, ..used }), told[..2]);
+}
+
+#[test]
+fn a_scan_that_is_mostly_for_nothing_is_reported() {
+    let of = |surplus_bytes| {
+        surplus(&LayoutReport { read_bytes: 100 << 20, surplus_bytes, ..LayoutReport::default() })
+    };
+    assert_eq!(of(50 << 20), "");
+    assert_eq!(of(99 << 20), ", 99 MiB of that for nothing");
 }

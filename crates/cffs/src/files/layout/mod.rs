@@ -58,7 +58,8 @@ pub struct DirectoryLayout {
     pub names: Vec<Range<u64>>,
     /// Places that are so far from each other that a reader goes to each.
     pub places: u64,
-    /// Files that lie alone, apart from all others of the directory.
+    /// Files that lie alone: at least a segment away from all others of the directory. A reader may still
+    /// read them with others, if it reads what lies between, too.
     pub scattered_files: u64,
     /// Read requests that a cold scan of the tree makes while it is in this directory.
     pub requests: u64,
@@ -75,6 +76,7 @@ pub struct DirectoryLayout {
 pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
     let volume = open(Arc::clone(&device))?;
     let gap_bytes = Tuning::for_cache(volume.writer().options.cache_bytes).reading.gap_bytes;
+    let segment_bytes = volume.writer().inodes.layout.segment_bytes.into();
     let mut found: Vec<Found> = Vec::new();
     let mut keys: Vec<(u64, Key)> = Vec::new();
     let mut clusters = clusters::Found::default();
@@ -104,7 +106,7 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
         clusters,
         volume_bytes: device.geometry().size_bytes,
         gap_bytes,
-        directories: found.into_iter().map(|dir| dir.finish(gap_bytes)).collect(),
+        directories: found.into_iter().map(|dir| dir.finish(gap_bytes, segment_bytes)).collect(),
     };
     rehearse(device, dir, &mut layout)?;
     Ok(layout)
@@ -213,6 +215,15 @@ impl Layout {
     pub fn read_bytes(&self) -> u64 {
         self.directories.iter().map(|dir| dir.read_bytes).sum()
     }
+
+    /// Bytes that a cold scan reads for nothing: they are not of the tree, or were read before. A scan reads
+    /// what lies between files if that takes less time than skipping it.
+    pub fn surplus_bytes(&self) -> u64 {
+        let dirs = self.directories.iter();
+        let tree = dirs.flat_map(|dir| dir.contents.iter().chain(&dir.names).cloned()).collect();
+        let tree_bytes: u64 = runs::merged(tree, 0).iter().map(|run| run.end - run.start).sum();
+        self.read_bytes().saturating_sub(tree_bytes)
+    }
 }
 
 /// A directory of which the files are being found.
@@ -239,28 +250,28 @@ impl Found {
         }
     }
 
-    fn finish(mut self, gap_bytes: u64) -> DirectoryLayout {
+    fn finish(mut self, gap_bytes: u64, segment_bytes: u64) -> DirectoryLayout {
         let contents = || self.files.iter().flatten().cloned().collect();
-        let places = runs::merged(contents(), gap_bytes);
-        let place_of = |run: &Range<u64>| places.partition_point(|place| place.end <= run.start);
-        let mut files_at = vec![0; places.len()];
+        let near = runs::merged(contents(), gap_bytes.min(segment_bytes));
+        let piece_of = |run: &Range<u64>| near.partition_point(|piece| piece.end <= run.start);
+        let mut files_at = vec![0; near.len()];
         let touched: Vec<Vec<usize>> = self
             .files
             .iter()
             .map(|runs| {
-                let mut touched: Vec<usize> = runs.iter().map(place_of).collect();
+                let mut touched: Vec<usize> = runs.iter().map(piece_of).collect();
                 touched.sort_unstable();
                 touched.dedup();
                 touched
             })
             .collect();
-        touched.iter().flatten().for_each(|place| files_at[*place] += 1);
-        let is_alone = |at: &&Vec<usize>| at.iter().all(|place| files_at[*place] == 1);
-        if places.len() > 1 {
+        touched.iter().flatten().for_each(|piece| files_at[*piece] += 1);
+        let is_alone = |at: &&Vec<usize>| at.iter().all(|piece| files_at[*piece] == 1);
+        if near.len() > 1 {
             self.layout.scattered_files = touched.iter().filter(is_alone).count() as u64;
         }
+        self.layout.places = runs::merged(contents(), gap_bytes).len() as u64;
         self.layout.contents = runs::merged(contents(), 0);
-        self.layout.places = places.len() as u64;
         self.layout
     }
 }

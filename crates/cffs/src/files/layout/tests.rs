@@ -214,3 +214,29 @@ fn neighbours_share_the_key_of_the_policy() {
         assert!(of_one_key * 10 >= neighbours * 9, "{name}: {of_one_key} of {neighbours}");
     }
 }
+
+/// Files that lie a mebibyte apart: what lay between them is removed.
+#[test]
+fn files_that_a_scan_reads_through_gaps_for_lie_alone() {
+    const FILES: u64 = 40;
+    const FILE_BYTES: u64 = 4096;
+    const SPACE_BYTES: usize = 1000 << 10;
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let files = open(&device, false);
+    for file in 0..FILES {
+        files.write(format!("/a{file:02}"), &[1; FILE_BYTES as usize]).expect("written");
+        files.write(format!("/b{file:02}"), &[2; SPACE_BYTES]).expect("written");
+    }
+    files.volume().sync().expect("durable");
+    assert_eq!(look(&device).directories[0].scattered_files, 0);
+    (0..FILES).for_each(|file| files.remove_file(format!("/b{file:02}")).expect("removed"));
+    files.close().expect("durable");
+    let layout = look(&device);
+    let dir = &layout.directories[0];
+    assert_eq!((dir.files, dir.scattered_files), (FILES, FILES));
+    assert!(dir.places < 4, "{} places", dir.places);
+    let surplus = layout.read_bytes() - FILES * FILE_BYTES;
+    assert!(layout.read_bytes() > 10 * FILES * FILE_BYTES);
+    assert!(layout.surplus_bytes().abs_diff(surplus) * 20 < surplus, "{layout:?}");
+}
