@@ -24,6 +24,7 @@ mod mount_options;
 mod mounts;
 mod names;
 mod output;
+mod policies;
 mod privileges;
 mod progress;
 mod service_manager;

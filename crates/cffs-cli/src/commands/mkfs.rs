@@ -11,15 +11,15 @@ use cffs::device::file::{Access, FileDevice};
 use cffs::device::{BlockDevice, Geometry, PairedDevice};
 use cffs::error::Error;
 use cffs::format::Superblock;
-use cffs::format::superblock::{Compression, Incompat, Policy};
+use cffs::format::superblock::{Compression, Incompat};
 use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{mark, read_superblock};
 use cffs_object::{Location, LogDevice};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::tune::Errors;
 use crate::output::{self, say};
+use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
 use crate::{image, signatures, size};
 
@@ -114,25 +114,6 @@ pub struct Mkfs {
     /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// The policies by name.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PolicyName {
-    /// Files of one directory are stored together.
-    Directory,
-    /// Files with the same hint are stored together.
-    Hint,
-    /// Conventional allocation: each file is placed and read separately.
-    None,
-    /// Like none, but scattered as on an old volume, for comparison.
-    Scattered,
-    /// Files of one owner are stored together.
-    Owner,
-    /// Files that were created in the same minute are stored together.
-    Time,
-    /// Files that one process created are stored together.
-    Process,
 }
 
 /// A feature, on or off.
@@ -276,15 +257,7 @@ impl Mkfs {
             reserve_bytes: self.reserve.of(size_bytes),
             errors: self.errors.policy(),
             journal_bytes: self.journal.unwrap_or(0),
-            policy: match self.policy {
-                PolicyName::Directory => Policy::Directory,
-                PolicyName::Hint => Policy::Hint,
-                PolicyName::None => Policy::None,
-                PolicyName::Scattered => Policy::Scattered,
-                PolicyName::Owner => Policy::Owner,
-                PolicyName::Time => Policy::Time,
-                PolicyName::Process => Policy::Process,
-            },
+            policy: self.policy.policy(),
             now: SystemClock.now(),
             root_uid: rustix::process::geteuid().as_raw(),
             root_gid: rustix::process::getegid().as_raw(),

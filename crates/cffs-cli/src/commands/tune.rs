@@ -9,21 +9,22 @@ use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::PairedDevice;
 use cffs::device::file::Access;
-use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
+use cffs::format::superblock::{Compression, Reserve};
 use cffs::host::SystemHost;
 use cffs::vfs::types::{JournalMode, OpenOptions};
 use cffs::vfs::{SetVolume, mark, read_superblock};
 use cffs::{journal, mkfs};
 use cffs_serve::describe;
 use cffs_serve::served::control::{self, Question, Request};
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use serde_json::Value;
 
 use crate::names::{self, OnMount};
+use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
 use crate::{image, output, signatures, size};
 
-/// Change the label, the UUID, the error policy, the reserve and the journal of a volume
+/// Change the label, the UUID, the policies, the reserve and the journal of a volume
 ///
 /// Nothing else is touched, so the time does not depend on the size of the volume. A mounted volume is tuned
 /// by its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
@@ -31,7 +32,7 @@ use crate::{image, output, signatures, size};
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
     .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group",
-           "compress", "journal", "journal_device"]))]
+           "compress", "policy", "journal", "journal_device"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
@@ -65,15 +66,19 @@ pub struct Tune {
     /// they are. Only for volumes that were made with --compress.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
+    /// How files find their neighbours from now on. Files keep the key that they got when they were created,
+    /// and nothing moves. A volume cannot change to or from none and scattered.
+    #[arg(long, value_enum)]
+    policy: Option<PolicyName>,
     /// Add a journal of this size, or remove the journal (none). The journal is placed in free space after
     /// the head of a cylinder group; nothing is moved to make room for it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
-          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy"])]
     journal: Option<u64>,
     /// Add a journal on another device, or in a file, which is created if it does not exist. Its size is 64M,
     /// unless --journal gives another.
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
-          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress"])]
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy"])]
     journal_device: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]
@@ -81,28 +86,6 @@ pub struct Tune {
     /// Print the superblock as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// The error policies by name.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Errors {
-    /// The built-in default, which is to continue.
-    Default,
-    /// The call that met the damage fails, and all others continue.
-    Continue,
-    /// The volume refuses changes from then on.
-    RemountRo,
-}
-
-impl Errors {
-    /// The policy as encoded in the superblock.
-    pub fn policy(self) -> ErrorsPolicy {
-        match self {
-            Errors::Default => ErrorsPolicy::Default,
-            Errors::Continue => ErrorsPolicy::Continue,
-            Errors::RemountRo => ErrorsPolicy::RemountReadOnly,
-        }
-    }
 }
 
 fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
@@ -203,12 +186,13 @@ impl Tune {
                 gid: self.reserve_group.unwrap_or_else(|| old_id("gid")),
             }),
             compression: self.compress,
+            policy: self.policy.map(PolicyName::policy),
         })
     }
 
     /// Prints the current values of the tunable fields.
     fn print(&self, superblock: &Value) -> anyhow::Result<()> {
-        let shown = ["label", "uuid", "errors", "reserve", "compression", "journal"];
+        let shown = ["label", "uuid", "errors", "reserve", "compression", "policy", "journal"];
         let shown: serde_json::Map<String, Value> =
             shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();
         output::key_values(&Value::Object(shown))

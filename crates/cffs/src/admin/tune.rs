@@ -1,4 +1,4 @@
-//! Changing options of mkfs: name, identity, the policy after damage, the reserve, and the compression.
+//! Changing options of mkfs: name, identity, the policies, the reserve, and the compression.
 //!
 //! The copies of the superblock are written first, and block 0 when they are durable: a change is complete
 //! when block 0 has it. A new UUID does not affect metadata, since the seed of its checksums stays.
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::format::superblock::{Compression, ErrorsPolicy, Incompat, Reserve};
+use crate::format::superblock::{Compression, ErrorsPolicy, Incompat, Policy, Reserve};
 use crate::mkfs;
 
 /// Which properties of a volume to change; `None` leaves one unchanged.
@@ -25,6 +25,8 @@ pub struct SetVolume {
     /// How contents are compressed from now on. Only a volume that was made with a compression, or with
     /// [`Compression::Off`], can change it.
     pub compression: Option<Compression>,
+    /// How files find their neighbours from now on. Files keep the key that they have.
+    pub policy: Option<Policy>,
 }
 
 impl SetVolume {
@@ -51,6 +53,14 @@ impl SetVolume {
                 return Err(Error::Unsupported(why.into()));
             }
             superblock.compression = compression;
+        }
+        if let Some(policy) = self.policy {
+            if policy.groups() != superblock.policy.groups() {
+                let why = "policies without grouping are for comparison: only cffs mkfs can choose them, \
+                           and they cannot be changed";
+                return Err(Error::Unsupported(why.into()));
+            }
+            superblock.policy = policy;
         }
         superblock.check().map_err(Error::from)
     }

@@ -75,7 +75,7 @@ fn pack<'a>(
     level: i32,
     wanted: impl Iterator<Item = &'a Chosen>,
 ) -> Vec<Cluster> {
-    if !inodes.features.policy.groups() || !inodes.features.content_checksum {
+    if !inodes.features.groups || !inodes.features.content_checksum {
         return Vec::new();
     }
     let fragment_bytes = u64::from(inodes.layout.fragment_bytes);

@@ -95,7 +95,7 @@ impl KeyState {
     /// A directory counts as new if most of its files are rewritten: these go near the other files that are
     /// written now, and not near their old places.
     fn find(inodes: &InodeCache, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
-        let policy = inodes.features.policy;
+        let policy = inodes.policy();
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
         let parent = if by_parent { inodes.get(parent).ok() } else { None };
         let grown = own.is_some_and(|key| inodes.alloc.has_filled(key));

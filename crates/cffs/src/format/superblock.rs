@@ -4,6 +4,7 @@
 //! mkfs decided, and the state in which the volume was left. Nothing in it changes with each
 //! operation: the inodes that do (above all the root directory's) are in the system area after it.
 
+use serde::{Deserialize, Serialize};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -57,7 +58,8 @@ bitflags::bitflags! {
 }
 
 /// How a file finds its co-location key (DESIGN: placement at write-back).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Policy {
     /// The key is the parent directory; hints win.
@@ -106,7 +108,8 @@ impl Policy {
         !matches!(self, Policy::None | Policy::Scattered)
     }
 
-    fn from_byte(byte: u8) -> Option<Policy> {
+    /// The policy with this number.
+    pub fn from_byte(byte: u8) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| *policy as u8 == byte)
     }
 }

@@ -1,6 +1,6 @@
 //! The inode cache: all vnodes in use, the queue of those that the next epoch writes, and its number.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::decode::Decoder;
@@ -34,8 +34,8 @@ pub struct Features {
     pub content_checksum: bool,
     /// The longest inline contents, 0 if there are none.
     pub inline_bytes_max: usize,
-    /// The co-location policy.
-    pub policy: Policy,
+    /// Files of one key are placed together, and read together.
+    pub groups: bool,
     /// The seed of name hashes.
     pub hash_seed: [u8; 16],
 }
@@ -51,6 +51,8 @@ pub struct InodeCache {
     pub checksum: Checksum,
     /// The features that mkfs chose.
     pub features: Features,
+    /// The co-location policy, as the superblock has it.
+    policy: AtomicU8,
     /// The buffer cache.
     pub cache: Arc<BufferCache>,
     /// The allocator.
@@ -95,9 +97,10 @@ impl InodeCache {
                 } else {
                     0
                 },
-                policy: superblock.policy,
+                groups: superblock.policy.groups(),
                 hash_seed: superblock.hash_seed,
             },
+            policy: AtomicU8::new(superblock.policy as u8),
             alloc: Allocator::new(cache.clone(), superblock),
             cache,
             clock,
@@ -118,6 +121,16 @@ impl InodeCache {
         };
         inodes.open_system()?;
         Ok(inodes)
+    }
+
+    /// The co-location policy. It decides about the next new file.
+    pub fn policy(&self) -> Policy {
+        Policy::from_byte(self.policy.load(Ordering::Relaxed)).unwrap_or(Policy::Directory)
+    }
+
+    /// Sets the policy.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy as u8, Ordering::Relaxed);
     }
 
     fn open_system(&self) -> Result<()> {

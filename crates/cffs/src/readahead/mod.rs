@@ -62,7 +62,7 @@ impl ReadAhead {
     /// Before the first read of a file or directory: if it is not in memory, prefetches it with the next
     /// files of its directory, as far as that was useful so far. No locks may be held.
     pub fn before_read(&self, inodes: &InodeCache, vnode: &Arc<Vnode>) {
-        if !inodes.features.policy.groups() || !vnode.is_first_read() {
+        if !inodes.features.groups || !vnode.is_first_read() {
             return;
         }
         let survey = Survey::new(inodes);
@@ -131,7 +131,7 @@ impl ReadAhead {
 
     /// Before a directory is listed with attributes: prefetches the extent trees of the listed inodes.
     pub fn before_listing(&self, inodes: &InodeCache, dir: &VnodeState) {
-        if inodes.features.policy.groups() {
+        if inodes.features.groups {
             trees::prefetch(inodes, dir);
         }
     }

@@ -80,7 +80,7 @@ pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &Se
         }
     }
     if let Some(owner) = changes.uid {
-        keys::give_to(inodes.features.policy, inode, owner);
+        keys::give_to(inodes.policy(), inode, owner);
     }
     inode.gid = changes.gid.unwrap_or(inode.gid);
     let time = |set: SetTime| match set {

@@ -269,6 +269,7 @@ impl Volume {
         let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;
         self.inodes().alloc.set_reserve(next.reserve.fragments);
+        self.inodes().set_policy(next.policy);
         self.reserve.set(next.reserve);
         Ok(next)
     }

@@ -68,7 +68,7 @@ impl Making<'_> {
             }
         }
         if inode.key.is_none() {
-            inode.key = keys::policy_key(features.policy, &inode, caller.process);
+            inode.key = keys::policy_key(names.inodes.policy(), &inode, caller.process);
         }
         match new.kind {
             NewKind::Regular if features.inline_bytes_max > 0 => {

@@ -92,7 +92,7 @@ pub(super) fn remove(inodes: &InodeCache, file: &mut VnodeGuard<'_>, name: &[u8]
     inodes.space().take_xattr_space(file, bytes)?;
     file.inode.attributes_mut().remove(name);
     if name == HINT {
-        file.inode.key = keys::policy_key(inodes.features.policy, &file.inode, 0);
+        file.inode.key = keys::policy_key(inodes.policy(), &file.inode, 0);
     }
     attributes_changed(inodes, file);
     Ok(true)

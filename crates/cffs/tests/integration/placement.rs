@@ -198,5 +198,5 @@ fn the_objects_of_a_build_lie_like_a_directory() {
 fn clusters_hold_files_of_several_new_keys() {
     let compression = Some(Compression::Zstd(1));
     let keyed = Keyed { keys: 600, files_per_key: 1, compression };
-    keyed.is_like_a_directory(&[Policy::Hint]);
+    keyed.is_like_a_directory(&[Policy::Process]);
 }

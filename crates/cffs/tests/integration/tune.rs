@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cffs::clock::TestClock;
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{BlockDevice, CrashingDevice, FaultDevice, Image, MemoryDevice};
-use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
+use cffs::error::Error;
+use cffs::format::superblock::{Compression, ErrorsPolicy, Policy, Reserve};
 use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::units::InodeNo;
+use cffs::units::{InodeNo, Key};
 use cffs::vfs::{Caller, OpenOptions, SetVolume, Volume, read_superblock};
 
 use crate::setup::FILE;
@@ -44,6 +45,7 @@ fn changes() -> SetVolume {
         errors: Some(ErrorsPolicy::Continue),
         reserve: Some(Reserve { fragments: 100, uid: 1, gid: 2 }),
         compression: Some(Compression::Zstd(3)),
+        policy: Some(Policy::Owner),
     }
 }
 
@@ -53,6 +55,7 @@ fn is_new(superblock: &Superblock) -> bool {
     assert_eq!(superblock.errors_policy == ErrorsPolicy::Continue, is_new);
     assert_eq!(superblock.reserve.fragments == 100, is_new);
     assert_eq!(superblock.compression == Compression::Zstd(3), is_new);
+    assert_eq!(superblock.policy == Policy::Owner, is_new);
     is_new
 }
 
@@ -201,4 +204,44 @@ fn a_volume_in_use_gets_no_journal() {
     let _volume = open(device.clone());
     let error = mkfs::set_journal(&*device, Some(256 << 10)).expect_err("refused");
     assert!(error.to_string().contains("not left clean"), "{error}");
+}
+
+/// Two files of one user share a key if they were made after the change, on the volume in use and later.
+#[test]
+fn a_policy_decides_about_new_files_from_then_on() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_image(made()));
+    let make = |volume: &Volume, name: &str| {
+        volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &FILE).expect("made").ino
+    };
+    let tune = |volume: &Volume, policy| {
+        volume.tune(&SetVolume { policy: Some(policy), ..SetVolume::default() })
+    };
+    let key = |volume: &Volume, ino| volume.admin().placement_key(ino).expect("found");
+    let volume = open(device.clone());
+    let before = make(&volume, "before");
+    tune(&volume, Policy::Owner).expect("tuned");
+    let after = make(&volume, "after");
+    assert_eq!(key(&volume, before), Key(InodeNo::ROOT.0));
+    assert!(key(&volume, after).is_own());
+    volume.close().expect("closed");
+    let volume = open(device.clone());
+    assert_eq!(key(&volume, make(&volume, "later")), key(&volume, after));
+    assert_eq!(key(&volume, before), Key(InodeNo::ROOT.0));
+    tune(&volume, Policy::Directory).expect("tuned");
+    assert_eq!(key(&volume, make(&volume, "last")), Key(InodeNo::ROOT.0));
+    assert!(matches!(tune(&volume, Policy::Scattered), Err(Error::Unsupported(_))));
+    assert_eq!(volume.writer().superblock().policy, Policy::Directory);
+    volume.close().expect("closed");
+}
+
+#[test]
+fn a_volume_without_grouping_keeps_its_policy() {
+    let device = Arc::new(MemoryDevice::new(16 * MIB));
+    let options = MkfsOptions { policy: Policy::None, ..MkfsOptions::default() };
+    mkfs::make(&*device, &options).expect("mkfs");
+    let volume = open(device);
+    let policy = Some(Policy::Directory);
+    let tuned = volume.tune(&SetVolume { policy, ..SetVolume::default() });
+    assert!(matches!(tuned, Err(Error::Unsupported(_))));
+    volume.close().expect("closed");
 }

@@ -151,7 +151,7 @@ impl<'a> Regrouper<'a> {
         regroup: impl FnOnce(&mut Regrouping<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<RegroupProgress> {
         let _op = self.writer.enter_volume(OpKind::Regroup);
-        if !self.writer.inodes.features.policy.groups() {
+        if !self.writer.inodes.features.groups {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
         }
         if !options.dry_run {

@@ -1,6 +1,6 @@
 //! Changes of a volume, as the value of an attribute.
 
-use cffs::format::superblock::{Compression, ErrorsPolicy, Reserve};
+use cffs::format::superblock::{Compression, ErrorsPolicy, Policy, Reserve};
 
 use super::*;
 
@@ -12,6 +12,7 @@ fn changes_survive_encoding() {
         errors: Some(ErrorsPolicy::RemountReadOnly),
         reserve: Some(Reserve { fragments: 1 << 40, uid: 3, gid: 4 }),
         compression: Some(Compression::Zstd(19)),
+        policy: Some(Policy::Time),
     };
     for changes in [SetVolume::default(), all] {
         let request = Request::Tune(changes);
