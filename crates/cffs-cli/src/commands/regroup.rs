@@ -35,11 +35,13 @@ const FILES_AT_ONCE: usize = 3000;
 /// Move together what renames, deletions and years of use have scattered
 ///
 /// Files of one directory, and of directories that are read one after the other, are rewritten side by side
-/// if that makes reading them at least twice as cheap. Their contents, inode numbers, times and links stay
-/// the same, and a crash damages none of them. A second run moves nothing. A mounted volume is regrouped by
-/// its server and can be used meanwhile: other calls have priority, so this takes long on a busy disk.
-/// Interrupting this command does not end the regrouping, --stop does. Files of more than 2 MiB, immutable
-/// and append-only files, and files for which no free run of 1 to 4 MiB is available are not moved.
+/// if that makes reading them at least twice as cheap. So are files with the same key, if they have one other
+/// than their directory (the attribute user.cffs.key, and mkfs --policy). Their contents, inode numbers,
+/// times and links stay the same, and a crash damages none of them. A second run moves nothing. A mounted
+/// volume is regrouped by its server and can be used meanwhile: other calls have priority, so this takes long
+/// on a busy disk. Interrupting this command does not end the regrouping, --stop does. Files of more than 2
+/// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available are not
+/// moved.
 ///
 /// On a volume with compressed contents, regrouping also compacts clusters of which an eighth or more is dead
 /// contents of deleted and rewritten files. It compresses the contents in use into new clusters, and frees

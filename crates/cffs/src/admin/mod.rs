@@ -16,7 +16,7 @@ mod tune;
 pub(crate) use explain::Explain;
 pub use explain::{ClusterPlace, Piece, Placement};
 pub(crate) use grow::Grow;
-pub(crate) use regroup::{Pending, Regrouper};
+pub(crate) use regroup::{Pending, Regrouper, Walk};
 pub use regroup::{RegroupOptions, RegroupProgress, Scattered};
 pub(crate) use scrub::Scrub;
 pub use scrub::ScrubProgress;

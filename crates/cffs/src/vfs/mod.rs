@@ -279,7 +279,7 @@ impl Volume {
     /// it: a unit of which only some files were read stays as it is.
     ///
     /// Large files, which have long runs of their own, stay where they are, and so do files that are being
-    /// written, and those with a key other than their directory.
+    /// written. Files of a tree with keys of their own are moved with those of their key.
     ///
     /// # Errors
     ///

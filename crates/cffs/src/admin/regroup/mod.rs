@@ -19,11 +19,13 @@
 //! changes each inode as a whole. Contents, times, names and numbers stay as they are.
 
 mod cost;
+mod keyed;
 mod unit;
 
 use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
+pub(crate) use self::keyed::Walk;
 use self::unit::{Candidate, Unit};
 use super::compaction::Compactor;
 use crate::epoch::{EpochKind, EpochWriter, finish_writes};
@@ -129,19 +131,19 @@ impl<'a> Regrouper<'a> {
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
         match what {
-            Scattered::Tree(dir) => self.run_trees(&mut vec![Pending::tree(dir)], options, watch),
+            Scattered::Tree(dir) => self.run_trees(&mut Walk::over(dir), options, watch),
             Scattered::Files(files) => self.run_with(options, watch, |work| work.files(files)),
         }
     }
 
-    /// Regroups trees. The directories that remain when `watch` ends it stay in `pending`.
+    /// Regroups trees. What remains when `watch` ends it stays in `walk`.
     pub(crate) fn run_trees(
         &self,
-        pending: &mut Vec<Pending>,
+        walk: &mut Walk,
         options: &RegroupOptions,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
-        self.run_with(options, watch, |work| work.trees(pending))
+        self.run_with(options, watch, |work| work.trees(walk))
     }
 
     fn run_with(
@@ -347,19 +349,21 @@ struct Regrouping<'a> {
 }
 
 impl Regrouping<'_> {
-    /// Goes through trees. The directories that remain when `watch` ends it stay in `pending`.
-    fn trees(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
+    /// Goes through trees, then through the files with keys of their own. What remains when `watch` ends it
+    /// stays in `walk`.
+    fn trees(&mut self, walk: &mut Walk) -> Result<ControlFlow<()>> {
         if self.regrouper.has_clusters() && !self.options.dry_run {
             self.compactor = Some(Compactor::new(self.regrouper.writer, DEAD_PART));
         }
         let mut unit = Unit::new(&self.regrouper.writer.inodes);
         // The directories with files in the unit.
         let mut begun = Vec::new();
-        let put_back = |pending: &mut Vec<Pending>, begun: Vec<InodeNo>| {
-            pending.extend(begun.into_iter().rev().map(|dir| Pending { dir, is_listed: true }));
+        let put_back = |walk: &mut Walk, begun: Vec<InodeNo>| {
+            let begun = begun.into_iter().rev();
+            walk.pending.extend(begun.map(|dir| Pending { dir, is_listed: true }));
             Ok(ControlFlow::Break(()))
         };
-        while let Some(Pending { dir, is_listed }) = pending.pop() {
+        while let Some(Pending { dir, is_listed }) = walk.pending.pop() {
             let (files, mut directories) = match self.regrouper.list(dir) {
                 // It was removed meanwhile.
                 Err(Error::Stale) if self.progress.directories > 0 || is_listed => continue,
@@ -368,37 +372,57 @@ impl Regrouping<'_> {
             if !is_listed {
                 directories.reverse();
                 let found = directories.into_iter();
-                pending.extend(found.map(|dir| Pending { dir, is_listed: false }));
+                walk.pending.extend(found.map(|dir| Pending { dir, is_listed: false }));
             }
             begun.push(dir);
             self.progress.directories += 1;
-            let mut candidates = Vec::new();
-            for ino in files {
-                candidates.extend(self.candidate(ino, Some(Key(dir.0)))?);
-            }
+            let candidates = self.candidates(dir, &files, walk)?;
             for candidate in unit.in_device_order(candidates) {
                 if unit.is_full_with(&candidate) {
                     let flow = self.finish(&mut unit)?;
                     if flow == ControlFlow::Break(Left::Unit) {
-                        return put_back(pending, begun);
+                        return put_back(walk, begun);
                     }
                     begun = vec![dir];
                     if flow.is_break() {
-                        return put_back(pending, begun);
+                        return put_back(walk, begun);
                     }
                 }
                 unit.add(candidate);
             }
             self.compact(false)?;
-            if (self.watch)(&self.progress).is_break() {
-                return put_back(pending, begun);
+            if (self.watch)(&self.progress).is_break()
+                || walk.is_full() && self.keyed(walk)?.is_break()
+            {
+                return put_back(walk, begun);
             }
         }
         self.compact(true)?;
         match self.finish(&mut unit)? {
-            ControlFlow::Break(Left::Unit) => put_back(pending, begun),
-            flow => Ok(flow.map_break(|_| ())),
+            ControlFlow::Break(Left::Unit) => put_back(walk, begun),
+            ControlFlow::Break(Left::Nothing) => Ok(ControlFlow::Break(())),
+            ControlFlow::Continue(()) => self.keyed(walk),
         }
+    }
+
+    /// The files of a directory that may be moved, in its order. Those with keys of their own go to `walk`.
+    fn candidates(
+        &mut self,
+        dir: InodeNo,
+        files: &[InodeNo],
+        walk: &mut Walk,
+    ) -> Result<Vec<Candidate>> {
+        let mut candidates = Vec::new();
+        for ino in files {
+            match self.candidate(*ino)? {
+                Some((key, _, candidate)) if key == Key(dir.0) => candidates.push(candidate),
+                // A file with several names is found under the first.
+                Some((key, parent, _)) if key.is_own() && parent == dir => walk.add(key, *ino),
+                _ => {}
+            }
+        }
+        candidates.sort_by_key(|file| file.sector);
+        Ok(candidates)
     }
 
     /// Compacts the clusters that were passed, if they suffice for an epoch or the walk `is_over`.
@@ -415,7 +439,7 @@ impl Regrouping<'_> {
         let mut unit = Unit::new(&self.regrouper.writer.inodes);
         let mut seen = std::collections::HashSet::new();
         for ino in files.iter().filter(|ino| seen.insert(**ino)) {
-            let Some(candidate) = self.candidate(*ino, None)? else { continue };
+            let Some((_, _, candidate)) = self.candidate(*ino)? else { continue };
             if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -424,8 +448,8 @@ impl Regrouping<'_> {
         Ok(self.finish(&mut unit)?.map_break(|_| ()))
     }
 
-    /// A file that may be moved; `None` if it stays.
-    fn candidate(&mut self, ino: InodeNo, key: Option<Key>) -> Result<Option<Candidate>> {
+    /// A file that may be moved, its key and its directory; `None` if it stays.
+    fn candidate(&mut self, ino: InodeNo) -> Result<Option<(Key, InodeNo, Candidate)>> {
         self.progress.files += 1;
         let vnode = match self.regrouper.writer.vnode(ino) {
             Ok(vnode) => vnode,
@@ -440,16 +464,31 @@ impl Regrouping<'_> {
         if let Some(compactor) = &mut self.compactor {
             compactor.pass(&file)?;
         }
-        if !self.regrouper.may_move(&file)
-            || key.is_some_and(|key| file.inode.placement_key() != key)
-        {
+        let layout = &self.regrouper.writer.inodes.layout;
+        if !self.regrouper.may_move(&file) {
             return Ok(None);
         }
         if file.inode.is_protected() {
             self.progress.protected += 1;
             return Ok(None);
         }
-        Ok(Candidate::new(&self.regrouper.writer.inodes.layout, &file))
+        let candidate = Candidate::new(layout, &file);
+        Ok(candidate.map(|found| (file.inode.placement_key(), file.inode.parent, found)))
+    }
+
+    /// A file that the walk has seen, unless its key has changed or it stays for another reason.
+    fn candidate_of_key(&self, ino: InodeNo, key: Key) -> Result<Option<Candidate>> {
+        let vnode = match self.regrouper.writer.vnode(ino) {
+            Ok(vnode) => vnode,
+            Err(Error::Stale | Error::Corruption(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let file = vnode.state.read();
+        let stays = !self.regrouper.may_move(&file)
+            || file.inode.is_protected()
+            || file.inode.placement_key() != key;
+        let layout = &self.regrouper.writer.inodes.layout;
+        Ok(if stays { None } else { Candidate::new(layout, &file) })
     }
 
     /// Moves the files of the unit if that is worth it, and empties the unit.

@@ -16,9 +16,10 @@ pub(super) struct Candidate {
     fragments: u32,
     /// The blocks in which they lie.
     pub blocks: Vec<Range<u64>>,
-    /// Its rank in the new run: the order in which its directory lists it.
+    /// Its rank in the new run: the order in which its directory, or a walk, lists it.
     pub rank: usize,
-    sector: Option<SectorIndex>,
+    /// The sector of its inode.
+    pub sector: Option<SectorIndex>,
 }
 
 impl Candidate {
@@ -68,10 +69,9 @@ impl Unit {
         Unit { files: Vec::new(), fragments: 0, fragments_max, per_block, cost, ranks: 0 }
     }
 
-    /// The files of a directory in the order of the device, in which a reader of all of it goes through them:
-    /// so a large one that lies well is cut into units that do. Each is given its rank before.
+    /// The files of a key in the order of the device, in which a reader of all of them goes through them: so
+    /// a large one that lies well is cut into units that do. Each is given its rank before.
     pub fn in_device_order(&mut self, mut files: Vec<Candidate>) -> Vec<Candidate> {
-        files.sort_by_key(|file| file.sector);
         self.rank(&mut files);
         files.sort_by_key(Candidate::first_block);
         files

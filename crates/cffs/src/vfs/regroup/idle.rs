@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::{RegroupOptions, RegroupProgress};
-use crate::admin::{Pending, Regrouper};
+use crate::admin::{Regrouper, Walk};
 use crate::error::{Error, Result};
 use crate::units::InodeNo;
 use crate::vfs::Volume;
@@ -20,8 +20,8 @@ pub struct IdleRegrouping {
     pub(super) complete_at: Option<u64>,
     /// The count of changes when it began at the root.
     began_at: u64,
-    /// The directories that remain.
-    pending: Vec<Pending>,
+    /// The rest of the walk.
+    walk: Walk,
 }
 
 impl IdleRegrouping {
@@ -33,7 +33,7 @@ impl IdleRegrouping {
             since: Instant::now(),
             complete_at: None,
             began_at: 0,
-            pending: Vec::new(),
+            walk: Walk::default(),
         }
     }
 
@@ -56,20 +56,20 @@ impl IdleRegrouping {
         if self.since.elapsed() < self.after || self.complete_at == Some(changes) {
             return Ok(None);
         }
-        if self.pending.is_empty() {
-            self.pending.push(Pending::tree(InodeNo::ROOT));
+        if self.walk.is_over() {
+            self.walk = Walk::over(InodeNo::ROOT);
             self.began_at = changes;
         }
         let mut watch = |progress: &RegroupProgress| {
             let is_over = watch(progress).is_break() || volume.calls.so_far().0 != calls;
             if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let pending = &mut self.pending;
+        let walk = &mut self.walk;
         let options = RegroupOptions::default();
         let regrouper = Regrouper::new(&volume.readahead, &volume.writer);
-        match regrouper.run_trees(pending, &options, &mut watch) {
+        match regrouper.run_trees(walk, &options, &mut watch) {
             Ok(done) => {
-                if self.pending.is_empty() {
+                if self.walk.is_over() {
                     self.complete_at = Some(self.began_at);
                 }
                 Ok(Some(done))
