@@ -30,6 +30,7 @@ mod decode;
 mod extents;
 mod inode_cache;
 mod intent_log;
+pub mod keys;
 mod load;
 mod locator;
 mod map;

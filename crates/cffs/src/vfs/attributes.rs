@@ -1,9 +1,9 @@
 //! Attributes of files, and changes of them.
 
-use super::{Attr, SetAttr, SetTime, Unprivileged, acl, keys};
+use super::{Attr, SetAttr, SetTime, Unprivileged, acl};
 use crate::format::Layout;
 use crate::format::inode::FileType;
-use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState};
+use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState, keys};
 use crate::units::{FileBlock, FileFrag};
 
 const SET_UID: u32 = 0o4000;
@@ -80,7 +80,7 @@ pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &Se
         }
     }
     if let Some(owner) = changes.uid {
-        keys::give_to(inodes.policy(), inode, owner);
+        keys::give_to(inode, owner);
     }
     inode.gid = changes.gid.unwrap_or(inode.gid);
     let time = |set: SetTime| match set {

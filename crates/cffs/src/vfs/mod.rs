@@ -41,7 +41,6 @@ mod copy;
 mod data;
 pub mod errno;
 mod handover;
-mod keys;
 mod names;
 mod new;
 mod protect;

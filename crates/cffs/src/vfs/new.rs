@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::attributes::{GROUP_EXECUTE, SET_GID};
 use super::xattr::HINT;
-use super::{Caller, NewFile, NewKind, acl, keys};
+use super::{Caller, NewFile, NewKind, acl};
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::{FileType, InodeFlags};
-use crate::inode::{Content, Inode, Vnode, VnodeGuard};
+use crate::inode::{Content, Inode, Vnode, VnodeGuard, keys};
 use crate::namespace::Namespace;
 use crate::units::InodeNo;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Caller, Volume, XattrMode, acl, keys};
+use super::{Caller, Volume, XattrMode, acl};
 use crate::error::{Error, Result};
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX};
-use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard};
+use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard, keys};
 use crate::units::InodeNo;
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie

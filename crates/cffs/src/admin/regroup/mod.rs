@@ -36,7 +36,7 @@ use crate::cache::{PinnedBlocks, WriteSet};
 use crate::device::{Failure, Patient};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack};
+use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack, keys};
 use crate::namespace::read_dir;
 use crate::readahead::ReadAhead;
 use crate::trace::OpKind;
@@ -250,6 +250,12 @@ impl<'a> Regrouper<'a> {
             && file.inode.map().is_some_and(is_written)
     }
 
+    /// The key by which a file is placed, by the present policy.
+    fn present_key(&self, file: &VnodeState) -> Key {
+        let key = keys::present(self.writer.inodes.policy(), &file.inode);
+        key.unwrap_or(Key(file.inode.parent.0))
+    }
+
     /// Moves these files into one run, and makes that durable. `None` if no free run has this many fragments.
     fn move_together(
         &self,
@@ -285,6 +291,7 @@ impl<'a> Regrouper<'a> {
                 }
                 moved.files.push(file.inode.size);
                 let key = file.inode.placement_key();
+                file.inode.key = keys::present(inodes.policy(), &file.inode);
                 let positions = file.pages.dirty_in(FileBlock::ALL).collect();
                 let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
                 let placed = write_back.place_file(&mut file, positions, neighbours);
@@ -473,7 +480,8 @@ impl Regrouping<'_> {
             return Ok(None);
         }
         let candidate = Candidate::new(layout, &file);
-        Ok(candidate.map(|found| (file.inode.placement_key(), file.inode.parent, found)))
+        let key = self.regrouper.present_key(&file);
+        Ok(candidate.map(|found| (key, file.inode.parent, found)))
     }
 
     /// A file that the walk has seen, unless its key has changed or it stays for another reason.
@@ -486,7 +494,7 @@ impl Regrouping<'_> {
         let file = vnode.state.read();
         let stays = !self.regrouper.may_move(&file)
             || file.inode.is_protected()
-            || file.inode.placement_key() != key;
+            || self.regrouper.present_key(&file) != key;
         let layout = &self.regrouper.writer.inodes.layout;
         Ok(if stays { None } else { Candidate::new(layout, &file) })
     }

@@ -1,0 +1,83 @@
+//! By which key a file is placed: the files of one key lie together (decision 005).
+//!
+//! A file without a key lies with its directory. A hint, which is an extended attribute, wins over the
+//! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when
+//! it changes.
+//!
+//! The key of a policy can be told from a hint, so that it can be replaced when the policy changes:
+//!
+//! ```text
+//! bits 63..62   61..48   47..40   39..0
+//!      11       2C0Fh    policy   owner, minute or process
+//! ```
+//!
+//! Any other key with bit 63 is the hash of a hint. Keys without it are numbers of directories.
+
+use super::Inode;
+use crate::format::checksum;
+use crate::format::superblock::Policy;
+use crate::units::Key;
+
+/// How long files are made that lie together by time, in seconds.
+const TIME_SECONDS: i64 = 60;
+/// The first 16 bits of the key of a policy.
+const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
+/// The bits of what files have in common by a policy.
+const COMMON_BITS: u32 = 40;
+
+/// The policy that gave a key; `None` for directories and hints.
+pub fn policy_of(key: Key) -> Option<Policy> {
+    let policy = Policy::from_byte((key.0 >> COMMON_BITS) as u8);
+    policy.filter(|_| key.0 >> 48 == POLICY_TAG)
+}
+
+/// The key that a hint names. 0 stands for none, and small numbers for directories, so the top bit
+/// is set.
+pub fn hint_key(value: &[u8]) -> Key {
+    let high = u64::from(checksum::contents(0, value)) << 32;
+    let low = u64::from(checksum::contents(0x9e37_79b9, value));
+    let key = high | low | 1 << 63;
+    // The next bit tells it from the key of a policy.
+    Key(if key >> 48 == POLICY_TAG { key & !(1 << 62) } else { key })
+}
+
+/// The key of all files that have this in common, by a policy.
+fn common_key(policy: Policy, what: i64) -> Key {
+    let what = what as u64 & ((1 << COMMON_BITS) - 1);
+    Key(POLICY_TAG << 48 | (policy as u64) << COMMON_BITS | what)
+}
+
+/// The key that a policy gives a file without a hint. `process` made it; 0 if that is not known.
+/// Directories have a place of their own.
+pub fn policy_key(policy: Policy, inode: &Inode, process: u32) -> Option<Key> {
+    let key = |what| Some(common_key(policy, what));
+    match policy {
+        _ if inode.is_dir() => None,
+        Policy::Owner => key(inode.uid.into()),
+        Policy::Time => key(inode.btime.seconds.div_euclid(TIME_SECONDS)),
+        Policy::Process if process > 0 => key(process.into()),
+        _ => None,
+    }
+}
+
+/// The key of a file by the present policy: a hint stays, and the key of another policy does not. The process
+/// that made a file is known only by its key.
+pub fn present(policy: Policy, inode: &Inode) -> Option<Key> {
+    match inode.key {
+        Some(key) if policy_of(key).is_none() || policy == Policy::Process => {
+            inode.key.filter(|_| policy_of(key).is_none_or(|of| of == policy))
+        }
+        _ => policy_key(policy, inode, 0),
+    }
+}
+
+/// Gives a file to another owner. If it lies with the files of its owner, it will lie with those of the new.
+pub fn give_to(inode: &mut Inode, owner: u32) {
+    inode.uid = owner;
+    if inode.key.is_some_and(|key| policy_of(key) == Some(Policy::Owner)) {
+        inode.key = policy_key(Policy::Owner, inode, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Files with keys of their own come together with those of their key.
+
+use super::*;
+use crate::vfs::types::{SetAttr, XattrMode};
+use crate::vfs::{Caller, SetVolume};
+
+const KEYS: usize = 3;
+
+/// Files of several keys that grew by turns in two directories, and small keys that lie far apart.
+fn keyed(files: &Files) {
+    let write = |path: &str, key: usize, len: usize| {
+        let file = files.create(path).expect("created");
+        let (ino, value) = (files.stat(path).expect("found").ino, format!("key {key}"));
+        let hint = (b"user.cffs.key", value.as_bytes());
+        files
+            .volume()
+            .set_xattr(&Caller::ROOT, ino, hint.0, hint.1, XattrMode::Create)
+            .expect("hinted");
+        file.write_all_at(0, &vec![key as u8; len]).expect("written");
+    };
+    (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));
+    for turn in 0..40 {
+        for key in 0..KEYS {
+            write(&format!("/d{}/large {key} {turn}", turn % 2), key, 9000);
+        }
+        write(&format!("/d{}/small {turn}", turn % 2), 100 + turn, 3000);
+        files.write(format!("/spacer {turn}"), &vec![1; 1_000_000]).expect("written");
+        files.volume().sync().expect("durable");
+    }
+    (0..40).for_each(|turn| files.remove_file(format!("/spacer {turn}")).expect("removed"));
+    files.volume().sync().expect("durable");
+}
+
+/// The places of files, in the order of the device.
+fn places_of(files: &Files, is_one: impl Fn(&str) -> bool) -> usize {
+    let mut runs = Vec::new();
+    for entry in files.walk("/").expect("walked").map(|entry| entry.expect("listed")) {
+        if is_one(&String::from_utf8_lossy(&entry.path)) {
+            runs.extend(files.volume().admin().places(entry.attr.ino).expect("placed"));
+        }
+    }
+    crate::runs::merged(runs, 0).len()
+}
+
+#[test]
+fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    keyed(&files);
+    let large = |key: usize| move |path: &str| path.contains(&format!("large {key} "));
+    assert!((0..KEYS).all(|key| places_of(&files, large(key)) > 1));
+    assert!(places_of(&files, |path| path.contains("small")) > 20);
+    let seen = contents(&files);
+    let first = regroup(files.volume());
+    assert!(first.accesses_after * 2 < first.accesses_before, "{first:?}");
+    assert!(contents(&files) == seen, "what a user sees has changed");
+    for key in 0..KEYS {
+        assert_eq!(places_of(&files, large(key)), 1, "key {key}");
+    }
+    let small = places_of(&files, |path| path.contains("small"));
+    assert!(small <= 2 + KEYS, "{small} places of small keys");
+    let second = regroup(files.volume());
+    assert_eq!((second.moved_files, second.files), (0, first.files), "{second:?}");
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn regrouping_of_files_with_keys_goes_on_after_each_step() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    keyed(&files);
+    let mut idle = IdleRegrouping::new(Duration::ZERO);
+    let mut steps = 0;
+    while idle.complete_at.is_none() {
+        let mut left = 1 + steps % 7;
+        let mut watch = |_: &RegroupProgress| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        idle.run(files.volume(), &mut watch).expect("regrouped");
+        steps += 1;
+        assert!(steps < 2000, "it does not end");
+    }
+    assert!(steps > 2, "it was interrupted");
+    assert_eq!(regroup(files.volume()).moved_files, 0);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+/// Files that lie apart, half of them in each of two directories, with these attributes.
+fn apart(files: &Files, attributes: impl Fn(usize) -> SetAttr) {
+    (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));
+    for turn in 0..40 {
+        let path = format!("/d{}/{turn}", turn % 2);
+        files.write(&path, &[turn as u8; 9000]).expect("written");
+        let ino = files.stat(&path).expect("found").ino;
+        files.volume().set_attr(&Caller::ROOT, ino, &attributes(turn)).expect("set");
+        files.write(format!("/spacer {turn}"), &vec![1; 1_000_000]).expect("written");
+        files.volume().sync().expect("durable");
+    }
+    (0..40).for_each(|turn| files.remove_file(format!("/spacer {turn}")).expect("removed"));
+    files.volume().sync().expect("durable");
+}
+
+/// Asserts that regrouping brings the files of `apart` together by halves, which are in both directories.
+fn come_together_by_halves(files: &Files, half_of: impl Fn(usize) -> usize) {
+    let of = |half| {
+        let half_of = &half_of;
+        move |path: &str| {
+            let turn = path.split('/').nth(2).and_then(|turn| turn.parse().ok());
+            turn.is_some_and(|turn| half_of(turn) == half)
+        }
+    };
+    assert!((0..2).all(|half| places_of(files, of(half)) > 10));
+    regroup(files.volume());
+    for half in 0..2 {
+        assert_eq!(places_of(files, of(half)), 1, "half {half}");
+    }
+    assert_eq!(regroup(files.volume()).moved_files, 0);
+}
+
+#[test]
+fn another_policy_is_followed_by_regrouping() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    let half_of = |turn: usize| turn / 2 % 2;
+    apart(&files, |turn| SetAttr { uid: Some(1000 + half_of(turn) as u32), ..SetAttr::default() });
+    let policy = Some(Policy::Owner);
+    files.volume().tune(&SetVolume { policy, ..SetVolume::default() }).expect("tuned");
+    come_together_by_halves(&files, half_of);
+    let key = |path: &str| {
+        let ino = files.stat(path).expect("found").ino;
+        files.volume().admin().placement_key(ino).expect("found")
+    };
+    assert_eq!(key("/d0/0"), key("/d1/1"));
+    assert_ne!(key("/d0/0"), key("/d0/2"));
+    files.close().expect("closed");
+    assert_clean(&device);
+}
