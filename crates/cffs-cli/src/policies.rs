@@ -42,6 +42,9 @@ pub enum PolicyName {
     Time,
     /// Files that one process created are stored together.
     Process,
+    /// Files that were last read in the same minute are stored together when they are regrouped. Programs
+    /// that do not know this policy refuse the volume.
+    Access,
 }
 
 impl PolicyName {
@@ -55,6 +58,7 @@ impl PolicyName {
             PolicyName::Owner => Policy::Owner,
             PolicyName::Time => Policy::Time,
             PolicyName::Process => Policy::Process,
+            PolicyName::Access => Policy::Access,
         }
     }
 }

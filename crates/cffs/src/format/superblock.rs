@@ -76,11 +76,13 @@ pub enum Policy {
     Time = 6,
     /// The key is the process that made the file, or its directory where that is not known; hints win.
     Process = 7,
+    /// The key is the minute in which the file was last read, or made; hints win.
+    Access = 8,
 }
 
 impl Policy {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Policy; 7] = [
+    pub const ALL: [Policy; 8] = [
         Policy::Directory,
         Policy::Hint,
         Policy::None,
@@ -88,6 +90,7 @@ impl Policy {
         Policy::Owner,
         Policy::Time,
         Policy::Process,
+        Policy::Access,
     ];
 
     /// Its name, as commands have it.
@@ -100,6 +103,7 @@ impl Policy {
             Policy::Owner => "owner",
             Policy::Time => "time",
             Policy::Process => "process",
+            Policy::Access => "access",
         }
     }
 

@@ -14,11 +14,12 @@
 //! Any other key with bit 63 is the hash of a hint. Keys without it are numbers of directories.
 
 use super::Inode;
+use crate::clock::Timestamp;
 use crate::format::checksum;
 use crate::format::superblock::Policy;
 use crate::units::Key;
 
-/// How long files are made that lie together by time, in seconds.
+/// How long files are made, or read, that lie together by time, in seconds.
 const TIME_SECONDS: i64 = 60;
 /// The first 16 bits of the key of a policy.
 const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
@@ -51,10 +52,12 @@ fn common_key(policy: Policy, what: i64) -> Key {
 /// Directories have a place of their own.
 pub fn policy_key(policy: Policy, inode: &Inode, process: u32) -> Option<Key> {
     let key = |what| Some(common_key(policy, what));
+    let minute = |time: Timestamp| key(time.seconds.div_euclid(TIME_SECONDS));
     match policy {
         _ if inode.is_dir() => None,
         Policy::Owner => key(inode.uid.into()),
-        Policy::Time => key(inode.btime.seconds.div_euclid(TIME_SECONDS)),
+        Policy::Time => minute(inode.btime),
+        Policy::Access => minute(inode.atime),
         Policy::Process if process > 0 => key(process.into()),
         _ => None,
     }
@@ -68,6 +71,13 @@ pub fn present(policy: Policy, inode: &Inode) -> Option<Key> {
             inode.key.filter(|_| policy_of(key).is_none_or(|of| of == policy))
         }
         _ => policy_key(policy, inode, 0),
+    }
+}
+
+/// Follows the time of the last access, if that is the policy. For each change of that time.
+pub fn follow_access(policy: Policy, inode: &mut Inode) {
+    if policy == Policy::Access {
+        inode.key = present(policy, inode);
     }
 }
 

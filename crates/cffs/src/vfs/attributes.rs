@@ -88,6 +88,7 @@ pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &Se
         SetTime::To(time) => time,
     };
     inode.atime = changes.atime.map_or(inode.atime, time);
+    keys::follow_access(inodes.policy(), inode);
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
     file.changes.xattrs |= has_acl;

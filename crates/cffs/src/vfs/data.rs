@@ -12,7 +12,7 @@ use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
-use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice};
+use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -155,6 +155,7 @@ impl Volume {
         let mut file = VnodeGuard::new(&vnode);
         if file.inode.nlink > 0 {
             file.inode.atime = self.inodes().clock.now();
+            keys::follow_access(self.inodes().policy(), &mut file.inode);
             self.inodes().mark_changed(&mut file, DirtyLevel::Times);
         }
     }

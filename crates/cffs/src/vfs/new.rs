@@ -83,6 +83,7 @@ impl Making<'_> {
             _ => {}
         }
         (inode.atime, inode.mtime) = new.times.unwrap_or((inode.atime, inode.mtime));
+        keys::follow_access(names.inodes.policy(), &mut inode);
         clear_set_gid(&mut inode, new, caller);
         inode
     }

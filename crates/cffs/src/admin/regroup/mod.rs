@@ -421,11 +421,10 @@ impl Regrouping<'_> {
     ) -> Result<Vec<Candidate>> {
         let mut candidates = Vec::new();
         for ino in files {
-            match self.candidate(*ino)? {
-                Some((key, _, candidate)) if key == Key(dir.0) => candidates.push(candidate),
-                // A file with several names is found under the first.
-                Some((key, parent, _)) if key.is_own() && parent == dir => walk.add(key, *ino),
-                _ => {}
+            match self.candidate(*ino, Some(dir))? {
+                Some((key, _)) if key.is_own() => walk.add(key, *ino),
+                Some((_, candidate)) => candidates.push(candidate),
+                None => {}
             }
         }
         candidates.sort_by_key(|file| file.sector);
@@ -446,7 +445,7 @@ impl Regrouping<'_> {
         let mut unit = Unit::new(&self.regrouper.writer.inodes);
         let mut seen = std::collections::HashSet::new();
         for ino in files.iter().filter(|ino| seen.insert(**ino)) {
-            let Some((_, _, candidate)) = self.candidate(*ino)? else { continue };
+            let Some((_, candidate)) = self.candidate(*ino, None)? else { continue };
             if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -455,8 +454,13 @@ impl Regrouping<'_> {
         Ok(self.finish(&mut unit)?.map_break(|_| ()))
     }
 
-    /// A file that may be moved, its key and its directory; `None` if it stays.
-    fn candidate(&mut self, ino: InodeNo) -> Result<Option<(Key, InodeNo, Candidate)>> {
+    /// A file that may be moved, and its key; `None` if it stays. In a directory, only files are looked at
+    /// that have their key or their first name there.
+    fn candidate(
+        &mut self,
+        ino: InodeNo,
+        dir: Option<InodeNo>,
+    ) -> Result<Option<(Key, Candidate)>> {
         self.progress.files += 1;
         let vnode = match self.regrouper.writer.vnode(ino) {
             Ok(vnode) => vnode,
@@ -471,17 +475,20 @@ impl Regrouping<'_> {
         if let Some(compactor) = &mut self.compactor {
             compactor.pass(&file)?;
         }
-        let layout = &self.regrouper.writer.inodes.layout;
-        if !self.regrouper.may_move(&file) {
+        let key = self.regrouper.present_key(&file);
+        let is_of = |dir: InodeNo| match key.is_own() {
+            true => file.inode.parent == dir,
+            false => key == Key(dir.0),
+        };
+        if !self.regrouper.may_move(&file) || !dir.is_none_or(is_of) {
             return Ok(None);
         }
         if file.inode.is_protected() {
             self.progress.protected += 1;
             return Ok(None);
         }
-        let candidate = Candidate::new(layout, &file);
-        let key = self.regrouper.present_key(&file);
-        Ok(candidate.map(|found| (key, file.inode.parent, found)))
+        let candidate = Candidate::new(&self.regrouper.writer.inodes.layout, &file);
+        Ok(candidate.map(|candidate| (key, candidate)))
     }
 
     /// A file that the walk has seen, unless its key has changed or it stays for another reason.

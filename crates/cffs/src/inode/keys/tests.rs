@@ -1,11 +1,10 @@
 //! Keys of hints and of policies are told apart.
 
 use super::*;
-use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 
-const POLICIES: [Policy; 3] = [Policy::Owner, Policy::Time, Policy::Process];
+const POLICIES: [Policy; 4] = [Policy::Owner, Policy::Time, Policy::Process, Policy::Access];
 
 fn file(uid: u32, seconds: i64) -> Inode {
     let now = Timestamp { seconds, nanoseconds: 0 };
@@ -45,11 +44,13 @@ fn what_files_have_in_common_decides() {
 #[test]
 fn another_policy_replaces_keys_of_policies_alone() {
     let with = |key| Inode { key, ..file(1000, 60) };
-    let [owner, time, process] = POLICIES.map(|policy| policy_key(policy, &file(1000, 60), 55));
+    let [owner, time, process, access] =
+        POLICIES.map(|policy| policy_key(policy, &file(1000, 60), 55));
     let hint = Some(hint_key(b"a hint"));
-    for key in [None, owner, time, process] {
+    for key in [None, owner, time, process, access] {
         assert_eq!(present(Policy::Owner, &with(key)), owner);
         assert_eq!(present(Policy::Time, &with(key)), time);
+        assert_eq!(present(Policy::Access, &with(key)), access);
         assert_eq!(present(Policy::Directory, &with(key)), None);
         assert_eq!(present(Policy::Process, &with(key)), process.filter(|_| key == process));
     }

@@ -1,34 +1,49 @@
 //! Files with keys of their own come together with those of their key.
 
 use super::*;
-use crate::vfs::types::{SetAttr, XattrMode};
+use crate::clock::Timestamp;
+use crate::vfs::types::{AtimeMode, SetAttr, SetTime, XattrMode};
 use crate::vfs::{Caller, SetVolume};
 
 const KEYS: usize = 3;
+const TURNS: usize = 40;
+const HINT: &[u8] = b"user.cffs.key";
+
+/// Gives a file a hint.
+fn hint(files: &Files, path: &str, value: String) {
+    let ino = files.stat(path).expect("found").ino;
+    files
+        .volume()
+        .set_xattr(&Caller::ROOT, ino, HINT, value.as_bytes(), XattrMode::Create)
+        .expect("hinted");
+}
+
+/// Makes files in turns, which lie a mebibyte apart: another directory had a file between them.
+fn make_apart(files: &Files, make: impl Fn(usize)) {
+    for turn in 0..TURNS {
+        make(turn);
+        files.make_dir(format!("/e{turn}")).expect("made");
+        files.write(format!("/e{turn}/f"), &vec![1; 1_000_000]).expect("written");
+        files.volume().sync().expect("durable");
+    }
+    (0..TURNS).for_each(|turn| files.remove_file(format!("/e{turn}/f")).expect("removed"));
+    files.volume().sync().expect("durable");
+}
 
 /// Files of several keys that grew by turns in two directories, and small keys that lie far apart.
 fn keyed(files: &Files) {
     let write = |path: &str, key: usize, len: usize| {
-        let file = files.create(path).expect("created");
-        let (ino, value) = (files.stat(path).expect("found").ino, format!("key {key}"));
-        let hint = (b"user.cffs.key", value.as_bytes());
-        files
-            .volume()
-            .set_xattr(&Caller::ROOT, ino, hint.0, hint.1, XattrMode::Create)
-            .expect("hinted");
-        file.write_all_at(0, &vec![key as u8; len]).expect("written");
+        files.write(path, b"").expect("made");
+        hint(files, path, format!("key {key}"));
+        files.write(path, &vec![key as u8; len]).expect("written");
     };
     (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));
-    for turn in 0..40 {
+    make_apart(files, |turn| {
         for key in 0..KEYS {
             write(&format!("/d{}/large {key} {turn}", turn % 2), key, 9000);
         }
         write(&format!("/d{}/small {turn}", turn % 2), 100 + turn, 3000);
-        files.write(format!("/spacer {turn}"), &vec![1; 1_000_000]).expect("written");
-        files.volume().sync().expect("durable");
-    }
-    (0..40).for_each(|turn| files.remove_file(format!("/spacer {turn}")).expect("removed"));
-    files.volume().sync().expect("durable");
+    });
 }
 
 /// The places of files, in the order of the device.
@@ -73,7 +88,7 @@ fn regrouping_of_files_with_keys_goes_on_after_each_step() {
     let mut idle = IdleRegrouping::new(Duration::ZERO);
     let mut steps = 0;
     while idle.complete_at.is_none() {
-        let mut left = 1 + steps % 7;
+        let mut left = 1 + steps;
         let mut watch = |_: &RegroupProgress| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -90,16 +105,17 @@ fn regrouping_of_files_with_keys_goes_on_after_each_step() {
 
 /// Files that lie apart, half of them in each of two directories, with these attributes.
 fn apart(files: &Files, attributes: impl Fn(usize) -> SetAttr) {
+    let path = |turn| format!("/d{}/{turn}", turn % 2);
     (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));
-    for turn in 0..40 {
-        let path = format!("/d{}/{turn}", turn % 2);
-        files.write(&path, &[turn as u8; 9000]).expect("written");
-        let ino = files.stat(&path).expect("found").ino;
+    make_apart(files, |turn| {
+        files.write(path(turn), &[turn as u8; 9000]).expect("written");
+        hint(files, &path(turn), format!("key {turn}"));
+    });
+    for turn in 0..TURNS {
+        let ino = files.stat(path(turn)).expect("found").ino;
+        files.volume().remove_xattr(ino, HINT).expect("removed");
         files.volume().set_attr(&Caller::ROOT, ino, &attributes(turn)).expect("set");
-        files.write(format!("/spacer {turn}"), &vec![1; 1_000_000]).expect("written");
-        files.volume().sync().expect("durable");
     }
-    (0..40).for_each(|turn| files.remove_file(format!("/spacer {turn}")).expect("removed"));
     files.volume().sync().expect("durable");
 }
 
@@ -137,4 +153,50 @@ fn another_policy_is_followed_by_regrouping() {
     assert_ne!(key("/d0/0"), key("/d0/2"));
     files.close().expect("closed");
     assert_clean(&device);
+}
+
+/// A change of the time of access, as by a read.
+fn read_at(seconds: i64) -> SetAttr {
+    let time = SetTime::To(Timestamp { seconds, nanoseconds: 0 });
+    SetAttr { atime: Some(time), ..SetAttr::default() }
+}
+
+#[test]
+fn files_that_were_read_in_the_same_minute_come_together() {
+    let policy = Policy::Access;
+    let device = made(256 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
+    let files = open(&device, false);
+    let half_of = |turn: usize| turn / 2 % 2;
+    apart(&files, |turn| read_at(60 * half_of(turn) as i64));
+    come_together_by_halves(&files, half_of);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn a_read_gives_the_key_of_its_minute_unless_there_is_a_hint() {
+    let policy = Policy::Access;
+    let device = made(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
+    let options = OpenOptions { atime: AtimeMode::Strict, ..OpenOptions::default() };
+    let clock = Arc::new(TestClock::default());
+    let opened = crate::open(device.clone(), clock, options).expect("it opens");
+    let files = Files::new(Arc::new(opened));
+    let key = |path: &str| {
+        let ino = files.stat(path).expect("found").ino;
+        (ino, files.volume().admin().placement_key(ino).expect("found"))
+    };
+    for path in ["/now", "/before", "/hinted"] {
+        files.write(path, &[1; 5000]).expect("written");
+        let set = if path == "/now" { SetAttr::default() } else { read_at(0) };
+        files.volume().set_attr(&Caller::ROOT, key(path).0, &set).expect("set");
+    }
+    assert_ne!(key("/before").1, key("/now").1);
+    hint(&files, "/hinted", String::from("a hint"));
+    let hinted = key("/hinted").1;
+    for path in ["/now", "/before", "/hinted"] {
+        assert_eq!(files.read(path).expect("read").len(), 5000);
+    }
+    assert_eq!(key("/before").1, key("/now").1);
+    assert_eq!(key("/hinted").1, hinted);
+    files.close().expect("closed");
 }
