@@ -57,6 +57,7 @@ pub use clusters::{ChangedCluster, Clusters};
 use foldhash::HashMap;
 pub use group::Group;
 use home::HomeExtents;
+pub use own_keys::KeySizes;
 pub use owner::Owner;
 pub use place::{Kind, Request};
 pub use promise::Spender;
@@ -69,7 +70,7 @@ use crate::format::superblock::Policy;
 use crate::format::{LiveLayout, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::tuning::Placing;
-use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun, Key};
+use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
 
 /// A run that is reserved for an owner and used from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,8 +118,6 @@ struct State {
     compaction_run: FragRun,
     reservations: HashMap<(Owner, Class), Reservation>,
     homes: HashMap<Owner, HomeExtents>,
-    /// Of each key of files' own, the fragments that its files got since the volume was opened.
-    key_sizes: HashMap<Key, u32>,
     /// Blocks reserved for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
@@ -135,6 +134,8 @@ pub struct Allocator {
     checksum: crate::format::Checksum,
     policy: Policy,
     placing: Placing,
+    /// The sizes of keys of files' own.
+    pub key_sizes: KeySizes,
     state: Mutex<State>,
 }
 
@@ -155,12 +156,14 @@ impl Allocator {
         let layout = cache.layout().clone();
         let placing = cache.tuning().placing;
         let free = superblock.free_fragments.min(layout.allocatable_fragments());
+        let key_sizes = KeySizes::new(layout.segment_fragments(), placing.key_sizes_max);
         Allocator {
             cache,
             layout,
             checksum: superblock.checksum(),
             policy: superblock.policy,
             placing,
+            key_sizes,
             state: Mutex::new(
                 Rank::Allocator,
                 State {
@@ -182,7 +185,6 @@ impl Allocator {
                     compaction_run: FragRun::default(),
                     reservations: HashMap::default(),
                     homes: HashMap::default(),
-                    key_sizes: HashMap::default(),
                     pool: Vec::new(),
                     hot: CgIndex(superblock.cg_rotor),
                     zones_open: false,

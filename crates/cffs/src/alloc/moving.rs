@@ -46,7 +46,7 @@ impl Allocator {
         let state = &mut *self.lock();
         state.homes.remove(&owner);
         if let Owner::Key(key) = owner {
-            state.key_sizes.remove(&key);
+            self.key_sizes.forget(key);
         }
         match state.reservations.remove(&(owner, Class::Files)) {
             Some(reservation) => self.release_reservation(state, &reservation),

@@ -1,45 +1,69 @@
 //! Keys of files' own: the space that their files take.
 //!
 //! A directory knows from its sectors where its files lie. Nothing on the device lists the files of another
-//! key, so the allocator counts the space that it gave to each such key since the volume was opened. A key
-//! counts as new until its files fill a segment: until then, its files go with those that are made at the
-//! same time. Small keys are many, and a run for each of them would scatter them.
+//! key, so the space that each such key got since the volume was opened is counted. A key counts as new until
+//! its files fill a segment: until then, its files go with those that are made at the same time. Small keys
+//! are many, and a run for each of them would scatter them.
 
-use super::{Allocator, Class, Owner, State};
+use foldhash::HashMap;
+
+use super::Owner;
+use crate::lock::{Mutex, Rank};
 use crate::units::Key;
 
-impl Allocator {
+/// Of each key of files' own, the fragments that its files got since the volume was opened.
+pub struct KeySizes {
+    segment_fragments: u32,
+    keys_max: usize,
+    sizes: Mutex<HashMap<Key, u32>>,
+}
+
+impl KeySizes {
+    /// The sizes of up to `keys_max` keys. If there are more, all count as new again.
+    pub(super) fn new(segment_fragments: u32, keys_max: usize) -> KeySizes {
+        let sizes = Mutex::new(Rank::Leaf, HashMap::default());
+        KeySizes { segment_fragments, keys_max, sizes }
+    }
+
     /// Whether the files of a key have filled a segment, so that their next ones get a reservation.
     pub fn has_filled(&self, key: Key) -> bool {
-        let state = &*self.lock();
-        let reserved = state.reservations.contains_key(&(Owner::Key(key), Class::Files));
-        reserved || state.key_sizes.get(&key).copied() >= Some(self.layout.segment_fragments())
+        self.size(key) >= self.segment_fragments
     }
 
     /// Records that a file of a key took `before` fragments until now, and takes `after`.
-    pub fn note_file(&self, key: Key, before: u64, after: u64) {
+    pub fn note(&self, key: Key, before: u64, after: u64) {
         if before == after {
             return;
         }
-        let state = &mut *self.lock();
-        let is_known = state.key_sizes.contains_key(&key);
-        if !is_known && state.key_sizes.len() >= self.placing.key_sizes_max {
-            state.key_sizes.clear();
+        let mut sizes = self.sizes.lock();
+        if sizes.len() >= self.keys_max && !sizes.contains_key(&key) {
+            sizes.clear();
         }
-        let size = state.key_sizes.entry(key).or_default();
+        let size = sizes.entry(key).or_default();
         let changed = u64::from(*size).saturating_add(after).saturating_sub(before);
         *size = u32::try_from(changed).unwrap_or(u32::MAX);
     }
 
-    /// The length of the next reservation of a key of files' own, before it is rounded: as long as all of its
-    /// files. So at most half of the key's runs is unused, and few runs have all of its files. `None` for a
-    /// directory.
-    pub(super) fn size_of_key(&self, state: &State, owner: Owner) -> Option<u32> {
+    /// Forgets a key.
+    pub(super) fn forget(&self, key: Key) {
+        self.sizes.lock().remove(&key);
+    }
+
+    /// The size of a key of files' own, which is the length of its next reservation before it is rounded. So
+    /// at most half of the key's runs is unused, and few runs have all of its files. `None` for a directory.
+    pub(super) fn of_owner(&self, owner: Owner) -> Option<u32> {
         match owner {
-            Owner::Key(key) if key.is_own() => {
-                Some(state.key_sizes.get(&key).copied().unwrap_or(0))
-            }
+            Owner::Key(key) if key.is_own() => Some(self.size(key)),
             _ => None,
         }
+    }
+
+    fn size(&self, key: Key) -> u32 {
+        self.sizes.lock().get(&key).copied().unwrap_or(0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.sizes.lock().len()
     }
 }

@@ -204,7 +204,7 @@ impl Allocator {
         let most = self.segments(self.placing.reservation_bytes_max);
         let longest = (fair / segment).clamp(1, most) * segment;
         let first = self.segments(self.placing.reservation_bytes_first) * segment;
-        let longer = match (self.size_of_key(state, owner.0), previous) {
+        let longer = match (self.key_sizes.of_owner(owner.0), previous) {
             (Some(size), _) => size.min(longest).next_multiple_of(segment),
             (None, Some(last)) => last.made.saturating_mul(self.placing.reservation_growth),
             (None, None) => first,

@@ -285,14 +285,14 @@ fn own_key(number: u64, len: u32) -> (Key, Request) {
 fn a_key_fills_a_segment_by_files_that_stay() {
     let (allocator, _) = volume(64 << 20);
     let (key, _) = own_key(1, 4);
-    (0..100).for_each(|_| allocator.note_file(key, 63, 63));
-    allocator.note_file(key, 0, 63);
-    (0..100).for_each(|_| allocator.note_file(key, 63, 62));
-    allocator.note_file(key, 0, 63);
-    assert!(!allocator.has_filled(key));
-    allocator.note_file(key, 0, 1);
-    assert!(allocator.has_filled(key));
-    assert!(!allocator.has_filled(own_key(2, 4).0));
+    (0..100).for_each(|_| allocator.key_sizes.note(key, 63, 63));
+    allocator.key_sizes.note(key, 0, 63);
+    (0..100).for_each(|_| allocator.key_sizes.note(key, 63, 62));
+    allocator.key_sizes.note(key, 0, 63);
+    assert!(!allocator.key_sizes.has_filled(key));
+    allocator.key_sizes.note(key, 0, 1);
+    assert!(allocator.key_sizes.has_filled(key));
+    assert!(!allocator.key_sizes.has_filled(own_key(2, 4).0));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn the_run_of_a_key_is_as_long_as_its_files() {
     let (allocator, _) = volume(256 << 20);
     for (number, size, run) in [(1, 0, 64), (2, 65, 128), (3, 640, 640), (4, 1 << 30, 8192)] {
         let (key, request) = own_key(number, 4);
-        allocator.note_file(key, 0, size);
+        allocator.key_sizes.note(key, 0, size);
         allocator.place(&request).unwrap();
         let state = allocator.state.lock();
         let made = state.reservations[&(Owner::Key(key), Class::Files)].made;
@@ -312,8 +312,8 @@ fn the_run_of_a_key_is_as_long_as_its_files() {
 fn the_sizes_of_a_bounded_number_of_keys_are_known() {
     let (allocator, _) = volume(64 << 20);
     let most = allocator.placing.key_sizes_max;
-    (0..3 * most as u64).for_each(|number| allocator.note_file(own_key(number, 4).0, 0, 64));
-    assert!((1..=most).contains(&allocator.state.lock().key_sizes.len()));
+    (0..3 * most as u64).for_each(|number| allocator.key_sizes.note(own_key(number, 4).0, 0, 64));
+    assert!((1..=most).contains(&allocator.key_sizes.known()));
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Packer<'_> {
     fn is_new(&mut self, key: Key) -> bool {
         let inodes = self.inodes;
         let has_no_place = || match key.is_own() {
-            true => !inodes.alloc.has_filled(key),
+            true => !inodes.alloc.key_sizes.has_filled(key),
             false => {
                 let dir = inodes.peek(InodeNo(key.0));
                 dir.is_some_and(|dir| dir.state.read().inode.hint.len == 0)

@@ -98,7 +98,7 @@ impl KeyState {
         let policy = inodes.policy();
         let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
         let parent = if by_parent { inodes.get(parent).ok() } else { None };
-        let grown = own.is_some_and(|key| inodes.alloc.has_filled(key));
+        let grown = own.is_some_and(|key| inodes.alloc.key_sizes.has_filled(key));
         let mut state = KeyState { grown, parent, segments: OnceCell::new() };
         if let Some(parent) = &state.parent {
             let was_placed = parent.state.read().inode.hint.len > 0;
@@ -245,7 +245,7 @@ impl<'a> Placer<'a> {
     fn note_place(&mut self, file: &VnodeGuard<'_>, before: u64) {
         let is_large = self.inodes.space().kind_of(file.inode.size) == Kind::Large;
         if let Some(key) = file.inode.key.filter(|_| !is_large) {
-            self.inodes.alloc.note_file(key, before, mapped(file));
+            self.inodes.alloc.key_sizes.note(key, before, mapped(file));
         }
         let known = self.keys.get(&file.inode.placement_key());
         if let Some(parent) = known.and_then(|known| known.parent.as_ref()) {

@@ -112,8 +112,7 @@ impl Policy {
         !matches!(self, Policy::None | Policy::Scattered)
     }
 
-    /// The policy with this number.
-    pub fn from_byte(byte: u8) -> Option<Policy> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| *policy as u8 == byte)
     }
 }

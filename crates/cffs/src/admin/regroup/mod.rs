@@ -383,7 +383,7 @@ impl Regrouping<'_> {
             }
             begun.push(dir);
             self.progress.directories += 1;
-            let candidates = self.candidates(dir, &files, walk)?;
+            let candidates = self.candidates((dir, is_listed), &files, walk)?;
             for candidate in unit.in_device_order(candidates) {
                 if unit.is_full_with(&candidate) {
                     let flow = self.finish(&mut unit)?;
@@ -412,16 +412,18 @@ impl Regrouping<'_> {
         }
     }
 
-    /// The files of a directory that may be moved, in its order. Those with keys of their own go to `walk`.
+    /// The files of a directory that may be moved, in its order. Those with keys of their own go to `walk`,
+    /// unless the directory was passed before, and they are there.
     fn candidates(
         &mut self,
-        dir: InodeNo,
+        (dir, was_passed): (InodeNo, bool),
         files: &[InodeNo],
         walk: &mut Walk,
     ) -> Result<Vec<Candidate>> {
         let mut candidates = Vec::new();
         for ino in files {
             match self.candidate(*ino, Some(dir))? {
+                Some((key, _)) if key.is_own() && was_passed => {}
                 Some((key, _)) if key.is_own() => walk.add(key, *ino),
                 Some((_, candidate)) => candidates.push(candidate),
                 None => {}

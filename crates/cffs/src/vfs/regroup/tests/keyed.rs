@@ -24,6 +24,7 @@ fn make_apart(files: &Files, make: impl Fn(usize)) {
         make(turn);
         files.make_dir(format!("/e{turn}")).expect("made");
         files.write(format!("/e{turn}/f"), &vec![1; 1_000_000]).expect("written");
+        hint(files, &format!("/e{turn}/f"), format!("between {turn}"));
         files.volume().sync().expect("durable");
     }
     (0..TURNS).for_each(|turn| files.remove_file(format!("/e{turn}/f")).expect("removed"));
@@ -88,7 +89,7 @@ fn regrouping_of_files_with_keys_goes_on_after_each_step() {
     let mut idle = IdleRegrouping::new(Duration::ZERO);
     let mut steps = 0;
     while idle.complete_at.is_none() {
-        let mut left = 1 + steps;
+        let mut left = 1 + 7 * steps;
         let mut watch = |_: &RegroupProgress| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
