@@ -208,8 +208,8 @@ impl<'a> Preparation<'a> {
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
-    /// Compresses the first part of the new contents of these files. The part is limited, because callers wait
-    /// while the gate is closed.
+    /// Compresses the first part of the new contents of these files. The part is limited, because callers
+    /// wait while the gate is closed.
     fn pack(&self, files: &[&Arc<Vnode>]) -> Waiting {
         let Some(compression) = self.compression else { return Waiting::default() };
         let bytes_max = COMPRESSED_AT_GATE_MAX / compression.level() as u64;

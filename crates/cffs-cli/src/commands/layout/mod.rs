@@ -29,8 +29,8 @@ pub use picture::draw;
 /// least a segment away from the others), and the requests and bytes of a scan that lists and reads
 /// everything below with nothing in memory. These are counted, not estimated: the code that plans all reads
 /// simulates the scan, without reading the contents. The sums agree with those of a scan by the library. A
-/// scan also reads what is stored between files if that takes less time than skipping it; the unneeded bytes
-/// are printed if they are more than half. Also prints how many pairs of neighbours (files that follow each
+/// scan also reads the gaps between files if that takes less time than skipping them; the unneeded bytes are
+/// printed if they are more than half. Also prints how many pairs of neighbours (files that follow each
 /// other on the device) share their key (mkfs --policy). For compressed contents, prints their size, the size
 /// of their clusters, and how much in the clusters is dead or shared. Regrouping frees the dead contents of
 /// clusters of which an eighth or more is dead. The server of a mounted volume makes the report. It makes
