@@ -81,9 +81,12 @@ pub enum Error {
     /// The argument has no meaning for this file.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// The caller may not do this.
+    /// The caller may not do this, whatever the permissions of the file: it is not the owner, for example.
     #[error("operation not permitted")]
     NotPermitted,
+    /// The permissions of the file do not allow this to the caller.
+    #[error("permission denied")]
+    AccessDenied,
     /// The extended attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,

@@ -27,6 +27,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             Error::TooLarge => Status::FBig,
             Error::TooManyLinks => Status::MLink,
             Error::NotPermitted | Error::Unmet => Status::Perm,
+            Error::AccessDenied => Status::Access,
             Error::Invalid(_) | Error::Range | Error::Loop => Status::Inval,
             Error::NoAttribute | Error::NoData => Status::NxIo,
             Error::Unsupported(_) | Error::NotSupported => Status::NotSupp,

@@ -114,10 +114,10 @@ struct Clone<'a> {
 /// # Errors
 ///
 /// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
-/// [`Error::NotPermitted`] if the caller may not make names in `dir`, for a file that it may not read, and
-/// for a device if it is not root; [`Error::NameTooLong`] if a path below the source is longer than 4096
-/// bytes; [`Error::Stale`] for a file that was removed meanwhile. The files that were made before the failure
-/// stay.
+/// [`Error::AccessDenied`] if the caller may not make names in `dir`, and for a file that it may not read;
+/// [`Error::NotPermitted`] for a device if it is not root; [`Error::NameTooLong`] if a path below the source
+/// is longer than 4096 bytes; [`Error::Stale`] for a file that was removed meanwhile. The files that were made
+/// before the failure stay.
 pub fn clone_tree<'a>(
     caller: &'a Caller<'a>,
     may: &'a May<'a>,
@@ -164,7 +164,7 @@ impl Clone<'_> {
             Err(Error::NoAttribute) => None,
             Err(error) => return Err(error),
         };
-        if (self.may)(attr, acl.as_deref(), need) { Ok(()) } else { Err(Error::NotPermitted) }
+        if (self.may)(attr, acl.as_deref(), need) { Ok(()) } else { Err(Error::AccessDenied) }
     }
 
     fn run(&mut self, source: &Node, dir: &Node, name: &[u8]) -> Result<(), CloneError> {

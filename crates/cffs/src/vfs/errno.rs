@@ -27,6 +27,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Loop => Errno::LOOP,
         Error::Invalid(_) => Errno::INVAL,
         Error::NotPermitted => Errno::PERM,
+        Error::AccessDenied => Errno::ACCESS,
         Error::NoAttribute => Errno::NODATA,
         Error::Range => Errno::RANGE,
         Error::NotSupported => Errno::OPNOTSUPP,

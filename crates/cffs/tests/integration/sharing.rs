@@ -466,7 +466,7 @@ fn a_clone_that_is_ended_leaves_what_it_has_made() {
     let may = |_: &Attr, _: Option<&[u8]>, need: Need| need != Need::Read;
     let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
     let failed = clone_tree(&Caller::ROOT, &may, &source, &root, b"other", watch);
-    assert_eq!(failed.expect_err("refused").to_string(), "9: operation not permitted");
+    assert_eq!(failed.expect_err("refused").to_string(), "9: permission denied");
     drop((source, root));
     files.close().expect("closed");
     is_sound(&device);
@@ -504,7 +504,7 @@ fn a_clone_reads_no_file_and_lists_no_directory_that_has_become_private() {
             }
         });
         let said = cloned.expect_err("refused").to_string();
-        assert_eq!(said, format!("{private}: operation not permitted"));
+        assert_eq!(said, format!("{private}: permission denied"));
         let copied: Vec<_> = names(&files, "/copy").into_iter().map(|(path, _)| path).collect();
         assert_eq!(copied.contains(&"/copy/a".to_owned()), private == "a", "{copied:?}");
         files.close().expect("closed");
