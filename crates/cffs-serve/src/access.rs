@@ -1,7 +1,8 @@
 //! Access checks for protocols whose requests no kernel has checked.
 //!
 //! Offers the decision of POSIX.1e: owner, group and others by the mode or, if the file has one, by its
-//! access ACL; and root's privileges. The decision depends on the arguments alone.
+//! access ACL; and the privileges of root and of others with capabilities. The decision depends on the
+//! arguments alone.
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
@@ -30,7 +31,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The user of a request, with groups.
+/// The user of a request, with groups and privileges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
@@ -38,9 +39,40 @@ pub struct User {
     pub gid: u32,
     /// The other groups.
     pub groups: Vec<u32>,
+    pub privileges: Privileges,
+}
+
+/// The kernel's capabilities that a user has over all files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Privileges {
+    /// `CAP_DAC_OVERRIDE`: permissions do not matter, except for executing a file without execute bits.
+    pub dac_override: bool,
+    /// `CAP_DAC_READ_SEARCH`: may read every file and list and search every directory.
+    pub dac_read_search: bool,
+    /// `CAP_FOWNER`: has the rights of the owner of every file.
+    pub fowner: bool,
+}
+
+impl Privileges {
+    pub const ALL: Privileges =
+        Privileges { dac_override: true, dac_read_search: true, fowner: true };
+
+    /// Whether they grant the `wanted` permissions on a file.
+    fn grant(self, attr: &Attr, wanted: u32) -> bool {
+        let is_dir = attr.file_type == FileType::Directory;
+        let readable = if is_dir { READ | EXECUTE } else { READ };
+        let has_override = wanted & EXECUTE == 0 || is_dir || attr.permissions & ANY_EXECUTE != 0;
+        self.dac_override && has_override || self.dac_read_search && wanted & !readable == 0
+    }
 }
 
 impl User {
+    /// The user of a protocol that knows no capabilities, in which root has all privileges.
+    pub fn new(uid: u32, gid: u32, groups: Vec<u32>) -> User {
+        let privileges = if uid == 0 { Privileges::ALL } else { Privileges::default() };
+        User { uid, gid, groups, privileges }
+    }
+
     /// The user as the caller of a change, with a condition if one is given.
     pub fn caller<'a>(&'a self, condition: Option<&'a Condition<'a>>) -> Caller<'a> {
         let groups = if self.is_root() { Groups::All } else { Groups::Listed(&self.groups) };
@@ -50,7 +82,7 @@ impl User {
 
     /// Whether the user has root's privileges.
     pub fn is_root(&self) -> bool {
-        self.uid == 0
+        self.uid == 0 && self.privileges == Privileges::ALL
     }
 
     /// Whether the user is in a group.
@@ -60,7 +92,7 @@ impl User {
 
     /// Whether the user may do what only the file's owner may.
     pub fn owns(&self, attr: &Attr) -> bool {
-        self.is_root() || self.uid == attr.uid
+        self.privileges.fowner || self.uid == attr.uid
     }
 
     /// The set-id bits that a file loses when the user changes its contents; `None` for root, whose changes
@@ -76,9 +108,8 @@ impl User {
     /// Whether the user has all of the `wanted` permissions on a file with this access ACL, if it has one. An
     /// invalid ACL grants nothing.
     pub fn may(&self, attr: &Attr, acl: Option<&[u8]>, wanted: u32) -> bool {
-        if self.is_root() {
-            let is_dir = attr.file_type == FileType::Directory;
-            return wanted & EXECUTE == 0 || is_dir || attr.permissions & ANY_EXECUTE != 0;
+        if self.privileges.grant(attr, wanted) {
+            return true;
         }
         let has = |permissions: u32| permissions & wanted == wanted;
         if self.uid == attr.uid {

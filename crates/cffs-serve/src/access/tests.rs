@@ -27,7 +27,7 @@ fn file(permissions: u32) -> Attr {
 }
 
 fn user(uid: u32, gid: u32, groups: &[u32]) -> User {
-    User { uid, gid, groups: groups.to_vec() }
+    User::new(uid, gid, groups.to_vec())
 }
 
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
@@ -97,4 +97,33 @@ fn the_sticky_bit_protects_the_names_of_others() {
     assert!(!user(11, 20, &[]).may_take()(&file, Some(&dir)));
     let free = Attr { permissions: 0o777, ..dir };
     assert!(user(11, 20, &[]).may_take()(&file, Some(&free)));
+}
+
+#[test]
+fn each_privilege_grants_what_the_capability_of_its_name_does() {
+    let file = file(0);
+    let dir = Attr { file_type: FileType::Directory, ..file };
+    let with = |privileges| User { privileges, ..user(11, 1, &[]) };
+    let none = Privileges::default();
+    let overriding = with(Privileges { dac_override: true, ..none });
+    assert!(overriding.may(&file, None, READ | WRITE));
+    assert!(!overriding.may(&file, None, EXECUTE));
+    assert!(overriding.may(&dir, None, READ | WRITE | EXECUTE));
+    assert!(!overriding.owns(&file));
+    let reading = with(Privileges { dac_read_search: true, ..none });
+    assert!(reading.may(&file, None, READ) && reading.may(&dir, None, READ | EXECUTE));
+    assert!(!reading.may(&file, None, WRITE) && !reading.may(&dir, None, WRITE));
+    assert!(!reading.may(&file, None, READ | EXECUTE));
+    let owning = with(Privileges { fowner: true, ..none });
+    assert!(owning.owns(&file) && !owning.may(&file, None, READ));
+}
+
+#[test]
+fn a_root_without_capabilities_has_no_privileges() {
+    let root = User { privileges: Privileges::default(), ..user(0, 0, &[]) };
+    assert!(!root.may(&file(0o770), None, READ));
+    assert!(root.may(&file(0o004), None, READ), "as one of the others");
+    assert!(!root.owns(&file(0)) && !root.is_root());
+    let sticky = Attr { file_type: FileType::Directory, ..file(0o1777) };
+    assert!(!root.may_take()(&file(0), Some(&sticky)));
 }

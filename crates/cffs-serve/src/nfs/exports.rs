@@ -137,7 +137,7 @@ impl Export {
 
     /// The user that a caller is mapped to.
     pub fn act_as(&self, credentials: &Credentials) -> User {
-        let anonymous = User { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() };
+        let anonymous = User::new(self.anon_uid, self.anon_gid, Vec::new());
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };
         let (uid, gid) = (*uid, *gid);
         match self.squash {
@@ -146,9 +146,9 @@ impl Export {
             Squash::Root => {
                 let squashed = |gid| if gid == 0 { self.anon_gid } else { gid };
                 let groups = groups.iter().map(|gid| squashed(*gid)).collect();
-                User { uid, gid: squashed(gid), groups }
+                User::new(uid, squashed(gid), groups)
             }
-            Squash::None => User { uid, gid, groups: groups.clone() },
+            Squash::None => User::new(uid, gid, groups.clone()),
         }
     }
 

@@ -75,14 +75,14 @@ fn only_addresses_that_are_named_may_call() {
 
 #[test]
 fn root_is_squashed_by_default() {
-    let anonymous = User { uid: NOBODY, gid: NOBODY, groups: vec![] };
+    let anonymous = User::new(NOBODY, NOBODY, vec![]);
     let default = export("/");
     assert_eq!(default.act_as(&sys(0, 0, &[0, 4])), anonymous);
     assert_eq!(default.act_as(&Credentials::None), anonymous);
-    let member = User { uid: 7, gid: NOBODY, groups: vec![NOBODY, 4] };
+    let member = User::new(7, NOBODY, vec![NOBODY, 4]);
     assert_eq!(default.act_as(&sys(7, 0, &[0, 4])), member, "nor root's group by another user");
-    let root = User { uid: 0, gid: 0, groups: vec![4] };
+    let root = User::new(0, 0, vec![4]);
     assert_eq!(export("/:no_root_squash").act_as(&sys(0, 0, &[4])), root);
-    let five = User { uid: 5, gid: 6, groups: vec![] };
+    let five = User::new(5, 6, vec![]);
     assert_eq!(export("/:all_squash,anonuid=5,anongid=6").act_as(&sys(7, 7, &[7])), five);
 }

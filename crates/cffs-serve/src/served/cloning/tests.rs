@@ -30,7 +30,7 @@ impl Observer for Stopper {
 }
 
 fn user(uid: u32) -> User {
-    User { uid, gid: uid, groups: Vec::new() }
+    User::new(uid, uid, Vec::new())
 }
 
 #[test]
