@@ -38,7 +38,9 @@ const SERVE: Order = Order {
         ("served", Uses::Only(&["access", "shared", "socket", "layout", "describe"])),
         ("unmounted", Uses::Only(&["served", "socket"])),
         ("nfs", Uses::Only(&["access", "shared"])),
-        ("fuse", Uses::Only(&["access", "shared", "served"])),
+        ("wire", Uses::Only(&[])),
+        ("attached", Uses::Only(&["access", "shared", "wire"])),
+        ("fuse", Uses::Only(&["access", "attached", "shared", "served"])),
     ],
 };
 

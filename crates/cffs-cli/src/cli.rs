@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
-    mount, path, publish, regroup, restart, scrub, serve, snapshot, stats, sync, tar, trace, trim,
-    tune, umount,
+    mount, path, publish, regroup, restart, rm, scrub, serve, snapshot, stats, sync, tar, trace,
+    trim, tune, umount,
 };
 use crate::exit::Kind;
 use crate::output::HELP_WIDTH;
@@ -102,6 +102,7 @@ commands! {
     Tar(tar::Tar) = "tar";
     Snapshot(snapshot::Snapshot) = "snapshot";
     Clone(clone::Clone) = "clone";
+    Rm(rm::Rm) = "rm";
     Publish(publish::Publish) = "publish";
     Stats(stats::Stats) = "stats";
     Explain(explain::Explain) = "explain";

@@ -1,5 +1,5 @@
-//! Fuzz targets: whatever the disk, the kernel or an NFS client says, nothing panics, hangs, or takes memory
-//! without bound.
+//! Fuzz targets: whatever the disk, the kernel, an NFS client or an attached program says, nothing panics,
+//! hangs, or takes memory without bound.
 //!
 //! A target is a function of bytes. It makes of them what a hostile disk or kernel might send, hands
 //! that to the code that must stand it, and panics if a promise is broken. Two drivers call them:
@@ -12,6 +12,7 @@
 // No program outside the workspace uses this crate, so a comment only says what a name does not.
 #![allow(missing_docs)]
 
+mod attach;
 mod codecs;
 mod input;
 mod journal;
@@ -25,7 +26,7 @@ mod volume;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("superblock", codecs::superblock),
     ("cylinder_group", codecs::cylinder_group),
     ("extents", codecs::extents),
@@ -38,6 +39,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("request", request::request),
     ("nfs", nfs::nfs),
     ("tar", tar::tar),
+    ("attach_frames", attach::attach_frames),
     ("walk", volume::walk),
     ("write", volume::write),
     ("repair", volume::repair),

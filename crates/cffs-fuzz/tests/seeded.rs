@@ -123,6 +123,7 @@ targets! {
     request,
     nfs,
     tar,
+    attach_frames,
     walk,
     write,
     repair,

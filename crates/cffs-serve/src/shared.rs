@@ -53,6 +53,8 @@ pub enum Change<'a> {
     Contents(InodeNo, u64, Option<u64>),
     /// A name in a directory, and with it the directory's listing and attributes.
     Name(InodeNo, &'a [u8]),
+    /// A name that was removed, without the directory's listing and attributes.
+    Removed(InodeNo, &'a [u8]),
 }
 
 /// A front end that caches data and must be notified of changes by others.

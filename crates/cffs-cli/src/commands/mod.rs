@@ -20,6 +20,7 @@ pub mod publish;
 pub mod regroup;
 mod remount;
 pub mod restart;
+pub mod rm;
 pub mod scrub;
 pub mod serve;
 pub mod snapshot;

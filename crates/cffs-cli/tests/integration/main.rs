@@ -4,6 +4,7 @@
 //! Tests that make mount namespaces are in `tests/namespaces`.
 
 mod administration;
+mod attached;
 mod background;
 mod cloning;
 mod clouds;

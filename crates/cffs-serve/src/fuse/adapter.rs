@@ -11,7 +11,6 @@ use std::time::Duration;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
-use cffs::units::InodeNo;
 use cffs::vfs::Caller;
 use cffs::vfs::types::{self, Access, NewKind, Unprivileged};
 use fuse_ring::protocol::{
@@ -21,6 +20,7 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{Errno, Handler};
 
+use super::TTL_SHARED;
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::credentials;
@@ -34,6 +34,7 @@ use super::translate::{self, errno, ino};
 use super::volume_handle::{VolumeHandle, VolumeRef};
 use super::watch::Watch;
 use crate::access;
+use crate::attached::{self, Sessions};
 use crate::served::control::{CloneRequest, Control, Piece, Request};
 use crate::served::recording::Ask;
 use crate::served::shutdown::ShutdownReports;
@@ -50,6 +51,7 @@ const O_NOATIME: u32 = 0o1_000_000;
 const O_SYNC_ONLY: u32 = 0o4_000_000;
 
 mod changes;
+mod finding;
 
 /// Serves one volume.
 pub struct Adapter {
@@ -60,7 +62,8 @@ pub struct Adapter {
     watch: Arc<Watch>,
     caches: KernelCaches,
     interest: Interest,
-    /// How long the kernel may cache names and attributes.
+    sessions: Arc<Sessions>,
+    /// How long the kernel may cache names and attributes while no program is attached.
     ttl: Duration,
     block_bytes: u32,
 }
@@ -68,38 +71,44 @@ pub struct Adapter {
 type Result<T> = std::result::Result<T, Errno>;
 
 impl Adapter {
-    /// An adapter for the volume; the kernel may cache its answers for `ttl`.
+    /// An adapter for the volume. The kernel may cache its answers for `ttl`, or less while programs are
+    /// attached.
     pub fn new(
         volume: VolumeHandle,
         control: Control,
         requests: Arc<Requests>,
         closing: Arc<Closing>,
         watch: Arc<Watch>,
-        caches: KernelCaches,
-        ttl: Duration,
+        (caches, ttl): (KernelCaches, Duration),
+        sessions: Arc<Sessions>,
     ) -> Adapter {
         let block_bytes = volume.get().writer().superblock().block_bytes;
         let interest = Interest::new();
-        Adapter { volume, control, requests, closing, watch, caches, interest, ttl, block_bytes }
+        Adapter {
+            volume,
+            control,
+            requests,
+            closing,
+            watch,
+            caches,
+            interest,
+            sessions,
+            ttl,
+            block_bytes,
+        }
     }
 
-    /// An inode, by its number alone. An inode without a name is found while the kernel refers to it, as it
-    /// does when it asks.
-    fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
-        let attr = self.volume().find(ino)?;
-        if attr.nlink == 0 {
-            self.volume().release(ino, 1);
-            return Err(Error::Stale);
-        }
-        Ok(attr)
+    /// How long the kernel may cache names and attributes.
+    fn ttl(&self) -> Duration {
+        self.sessions.lifetime(self.ttl, TTL_SHARED)
     }
 
     fn entry(&self, attr: &types::Attr) -> Entry {
-        translate::entry(attr, self.block_bytes, self.ttl)
+        translate::entry(attr, self.block_bytes, self.ttl())
     }
 
     fn attr_reply(&self, attr: &types::Attr) -> AttrReply {
-        AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl }
+        AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl() }
     }
 
     fn volume(&self) -> PanicGuard<'_, VolumeRef<'_>> {
@@ -159,7 +168,7 @@ impl Handler for Adapter {
                 let found = view.volume.lookup(ino(parent), name);
                 found.inspect(|attr| view.note(ino(parent), name, attr))
             }) {
-                Err(Error::NotFound) => return Ok(Entry::negative(self.ttl)),
+                Err(Error::NotFound) => return Ok(Entry::negative(self.ttl())),
                 found => found,
             },
         };
@@ -186,7 +195,7 @@ impl Handler for Adapter {
         let attr = self.on(node, |view| view.volume.attr(ino(node))).map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
-            ttl: self.ttl,
+            ttl: self.ttl(),
             btime: Some(translate::time(attr.btime)),
             attributes: ioctl::statx_attributes(attr.flags),
             attributes_mask: ioctl::STATX_ATTRIBUTES,
@@ -467,6 +476,17 @@ impl Handler for Adapter {
             let carry_out = |request| self.control.clone_tree(ino(node), request, user, caches);
             return request.and_then(carry_out).map_err(errno("control"));
         }
+        if let Some(number) = attached::asked(set.name, set.value) {
+            let ask = |number| {
+                self.sessions.ask(
+                    ino(node),
+                    number,
+                    credentials::uid(cx),
+                    credentials::user_apart(cx),
+                )
+            };
+            return number.and_then(ask).map_err(errno("control"));
+        }
         let mode = translate::xattr_mode(set.flags)?;
         self.as_caller(cx, "setxattr", |volume, caller| {
             volume.set_xattr(caller, ino(node), set.name, set.value, mode)
@@ -498,6 +518,9 @@ impl Handler for Adapter {
         }
         if let Some(token) = CloneRequest::asked_by(name) {
             return filled(self.control.clone_status(token, uid()), buf);
+        }
+        if let Some(number) = attached::asked_by(name) {
+            return filled(self.sessions.answer(number, uid()), buf);
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, uid()),
@@ -569,17 +592,5 @@ impl Handler for Adapter {
         self.as_caller(cx, "copy_file_range", |volume, caller| {
             volume.copy(caller, from, to, copy.length)
         })
-    }
-}
-
-impl Adapter {
-    /// The entry after the cookie `from`, among the two that every directory has.
-    fn dot_entry(&self, dir: NodeId, from: u64) -> Result<(InodeNo, u64, &'static [u8])> {
-        if from < DOT {
-            return Ok((ino(dir), DOT, b"."));
-        }
-        let parent = self.on(dir, |view| view.volume.parent(ino(dir)));
-        let parent = parent.map_err(errno("readdir"))?;
-        Ok((parent, DOT_DOT, b".."))
     }
 }

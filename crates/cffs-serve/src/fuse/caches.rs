@@ -4,8 +4,8 @@
 //! of the directory or file, which may be held by a program whose request waits for this server: so
 //! notifications are sent by a thread of the other front end, which no request of the kernel ever waits for.
 //!
-//! A name is expired, not removed: mounts below it and working directories stay valid if the next lookup of
-//! the name finds the same inode.
+//! A name that may still exist is expired, not removed: mounts below it and working directories stay valid if
+//! the next lookup of the name finds the same inode.
 
 use std::io;
 use std::sync::Arc;
@@ -70,6 +70,10 @@ impl Observer for KernelCaches {
             Change::Name(dir, name) => notifier
                 .inval_entry(NodeId(dir.0), name, CachedName::Expire)
                 .and_then(|_| notifier.inval_inode(NodeId(dir.0), CachedData::From(0))),
+            // Drops the names below it as well, which programs whose working directory it was would find.
+            Change::Removed(dir, name) => {
+                notifier.inval_entry(NodeId(dir.0), name, CachedName::Invalidate)
+            }
         };
         match notified {
             Ok(_) => {}

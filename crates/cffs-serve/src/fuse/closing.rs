@@ -9,6 +9,7 @@
 //! When the kernel gets its answer, the unmount returns, and another program may use the image or remove the
 //! device. So the device is closed before that, although the server's process still runs.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
@@ -16,6 +17,7 @@ use cffs::device::file::FileDevice;
 use cffs::error::Error;
 
 use super::watch::Watch;
+use crate::attached::Sessions;
 use crate::served::Served;
 use crate::served::closing::failure;
 use crate::served::shutdown::ShutdownReport;
@@ -26,6 +28,8 @@ pub(super) struct Closing {
     served: Arc<Served>,
     device: Option<Arc<FileDevice>>,
     watch: Arc<Watch>,
+    /// The programs that are attached, which is a companion as well.
+    sessions: Arc<Sessions>,
     companion: OnceLock<Arc<dyn Companion>>,
     is_broken: AtomicBool,
     once: Once,
@@ -33,10 +37,15 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    pub fn new(served: Arc<Served>, device: Option<Arc<FileDevice>>, watch: Arc<Watch>) -> Closing {
+    pub fn new(
+        served: Arc<Served>,
+        device: Option<Arc<FileDevice>>,
+        watch: Arc<Watch>,
+        sessions: Arc<Sessions>,
+    ) -> Closing {
         let (companion, once, failure) = (OnceLock::new(), Once::new(), Mutex::default());
         let is_broken = AtomicBool::new(false);
-        Closing { served, device, watch, companion, is_broken, once, failure }
+        Closing { served, device, watch, sessions, companion, is_broken, once, failure }
     }
 
     /// Makes the companion server end before the volume is closed.
@@ -50,27 +59,29 @@ impl Closing {
     pub fn broken(&self) {
         self.is_broken.store(true, Ordering::Release);
         self.served.volume().writer().distrust("a call of the mount panicked");
-        if let Some(companion) = self.companion.get() {
-            companion.broken();
-        }
+        self.companions().for_each(Companion::broken);
     }
 
-    /// Pauses the companion server, if the mount has one.
+    /// The other front ends of the volume.
+    fn companions(&self) -> impl Iterator<Item = &dyn Companion> {
+        let sessions: &dyn Companion = &*self.sessions;
+        iter::once(sessions).chain(self.companion.get().map(|companion| &**companion))
+    }
+
+    /// Pauses the companion server, if the mount has one, and ends the sessions of attached programs.
     ///
     /// # Errors
     ///
     /// The reason why it continues to serve.
     pub fn pause_companion(&self) -> Result<(), String> {
-        let Some(companion) = self.companion.get() else { return Ok(()) };
         // Another thread reads requests while this one waits.
         fuse_ring::will_wait();
-        companion.pause()
+        let paused = self.companions().try_for_each(Companion::pause);
+        paused.inspect_err(|_| self.sessions.go_on())
     }
 
     pub fn resume_companion(&self) {
-        if let Some(companion) = self.companion.get() {
-            companion.go_on();
-        }
+        self.companions().for_each(Companion::go_on);
     }
 
     /// Closes the volume and releases the device. A second caller waits for the first.
@@ -78,7 +89,8 @@ impl Closing {
         self.once.call_once(|| {
             self.watch.closing();
             self.served.shutdown.send(&ShutdownReport::Closing);
-            let mut ended = self.companion.get().map_or(Ok(()), |companion| companion.end());
+            let ended: Vec<_> = self.companions().map(Companion::end).collect();
+            let mut ended = ended.into_iter().collect::<Result<(), String>>();
             if self.is_broken.load(Ordering::Acquire) {
                 ended = Err(String::from("a call of the mount panicked, as the log says"));
             }

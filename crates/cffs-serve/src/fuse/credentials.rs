@@ -10,11 +10,13 @@ use std::fs;
 
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
-use crate::access::User;
+use crate::access::{Privileges, User};
 
 #[cfg(test)]
 mod tests;
 
+const DAC_OVERRIDE: u64 = 1 << 1;
+const DAC_READ_SEARCH: u64 = 1 << 2;
 /// `CAP_FOWNER`: this process has the rights of the owner of any file.
 const FOWNER: u64 = 1 << 3;
 /// `CAP_FSETID`: changes of contents by this process keep set-id bits.
@@ -42,7 +44,54 @@ pub fn user(cx: &Context<'_>) -> User {
     let status = status(cx);
     let groups = status.iter().flat_map(|status| field(status, "Groups:"));
     let groups = groups.filter_map(|group| group.parse().ok()).collect();
-    User { uid: uid(cx), gid: gid(cx), groups }
+    User::new(uid(cx), gid(cx), groups)
+}
+
+/// The caller with its groups and capabilities, for calls that the kernel does not check; or why it may not
+/// make such calls.
+pub fn user_apart(cx: &Context<'_>) -> Result<User, &'static str> {
+    let of_process = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", cx.pid));
+    let status = status(cx).ok_or("its server cannot see the process that asks")?;
+    let mounts = of_process("mountinfo").unwrap_or_default();
+    let is_same_namespace = ["uid_map", "gid_map"].into_iter().all(|map| {
+        let own = fs::read_to_string(format!("/proc/self/{map}"));
+        own.is_ok_and(|own| of_process(map).is_ok_and(|of_process| of_process == own))
+    });
+    user_shown(&status, &mounts, is_same_namespace, cx.uid)
+}
+
+/// The user of a process with this status and these mounts. It has capabilities over all files only in the
+/// server's user namespace.
+fn user_shown(
+    status: &str,
+    mounts: &str,
+    is_same_namespace: bool,
+    asking: u32,
+) -> Result<User, &'static str> {
+    let ids = (id_for_files(status, "Uid:"), id_for_files(status, "Gid:"));
+    let (Some(uid), Some(gid)) = ids else {
+        return Err("its server cannot see the user that asks");
+    };
+    // The caller may have been killed, and another process may have its number.
+    if uid == UNKNOWN_ID || ![UNKNOWN_ID, uid].contains(&asking) {
+        return Err("the process that asked has ended");
+    }
+    if field(status, "NoNewPrivs:").next() != Some("0") {
+        return Err("this program is restricted (no_new_privs), and its server cannot know how");
+    }
+    let is_mapped = |mount: &str| mount.contains(",idmapped") && mount.contains(".cffs ");
+    if mounts.lines().any(is_mapped) {
+        return Err("a volume is mounted here with other user ids (an id-mapped mount)");
+    }
+    let capabilities = if is_same_namespace { effective(status) } else { 0 };
+    let has = |capability| capabilities & capability != 0;
+    let privileges = Privileges {
+        dac_override: has(DAC_OVERRIDE),
+        dac_read_search: has(DAC_READ_SEARCH),
+        fowner: has(FOWNER),
+    };
+    let groups = field(status, "Groups:").filter_map(|group| group.parse().ok()).collect();
+    Ok(User { uid, gid, groups, privileges })
 }
 
 pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {

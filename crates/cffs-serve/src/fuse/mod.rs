@@ -32,6 +32,7 @@ use cffs::vfs::{Handover, Volume};
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
+use crate::attached::Sessions;
 use crate::served::control::{self, Control};
 use crate::served::{Counters, Identity, Served};
 
@@ -184,6 +185,7 @@ struct Parts {
     requests: Arc<Requests>,
     restarter: control::Restarter,
     caches: KernelCaches,
+    sessions: Arc<Sessions>,
     ttl: Duration,
 }
 
@@ -196,9 +198,12 @@ impl Parts {
             .clone()
             .map(|follow| Arc::new(Following::new(follow, volume.clone(), options.caches.clone())));
         let (device, watch) = (options.device.clone(), Arc::clone(&options.watch));
+        let sessions = Sessions::new(volume.clone(), Box::new(options.caches.clone()));
+        let (shown, attached) = (Arc::clone(&served), Arc::clone(&sessions));
         Parts {
-            closing: Arc::new(Closing::new(Arc::clone(&served), device, watch)),
+            closing: Arc::new(Closing::new(shown, device, watch, attached)),
             served,
+            sessions,
             volume,
             following,
             watch: Arc::clone(&options.watch),
@@ -217,7 +222,9 @@ impl Parts {
             Some(following) => VolumeHandle::Following(self.volume.clone(), Arc::clone(following)),
             None => VolumeHandle::Fixed(self.volume.get()),
         };
-        Adapter::new(shown, control, requests, closing, watch, self.caches.clone(), self.ttl)
+        let caches = (self.caches.clone(), self.ttl);
+        let sessions = Arc::clone(&self.sessions);
+        Adapter::new(shown, control, requests, closing, watch, caches, sessions)
     }
 
     fn into_server(

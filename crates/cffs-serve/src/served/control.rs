@@ -18,6 +18,7 @@
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
 //! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.clone`, `.TOKEN` | set twice to clone a tree, by any user; read: the status ([`cloning`](super::CloneStatus)) |
+//! | `system.cffs.attach`, `.NUMBER` | set, then read: a ticket for a call by the socket ([`attached`](crate::attached)), for any user |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
 //! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |

@@ -57,7 +57,7 @@ impl Volume {
             (Attr::of(&self.inodes().layout, &state), is_away(&state))
         };
         if is_away {
-            self.re_embed(&parent, name, &vnode);
+            re_embed(self, &parent, name, &vnode);
         }
         Ok(attr)
     }
@@ -73,21 +73,6 @@ impl Volume {
         let _op = self.writer.enter(OpKind::Lookup, ino);
         let vnode = self.writer.vnode(ino)?;
         Ok(self.attr_with_reference(&vnode))
-    }
-
-    /// An inode that lost its other names returns to its directory, now that it is known which one
-    /// is left. If a change is hard to make just now, a later lookup will do.
-    fn re_embed(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
-        if !self.inodes().features.embed
-            || vnode.is_queued()
-            || self.writer.check_changeable().is_err()
-        {
-            return;
-        }
-        let Some(_gate) = self.writer.gate.try_read() else { return };
-        if let Err(error) = self.writer.noted(self.names.return_to_directory(parent, name)) {
-            tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
-        }
     }
 
     /// The parent of a directory; the root is its own.
@@ -283,6 +268,13 @@ impl Volume {
         self.writer.noted(self.inodes().destroy(&mut file))
     }
 
+    /// Whether a front end, or the kernel for it, has a reference on a file, and may know its attributes.
+    /// References are taken before attributes are read: if a file has none after a change, then no other
+    /// front end knows the state before the change.
+    pub fn is_referenced(&self, ino: InodeNo) -> bool {
+        self.references.has(ino)
+    }
+
     /// Gives references back that lookups and the like took. A file without a name is deleted with
     /// its last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
@@ -419,4 +411,17 @@ impl Volume {
 /// Whether an inode lies in the external table although it has a single name.
 fn is_away(file: &VnodeState) -> bool {
     file.inode.nlink == 1 && file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL)
+}
+
+/// An inode that lost its other names returns to its directory, now that it is known which one is left. If a
+/// change is hard to make just now, a later lookup will do.
+fn re_embed(volume: &Volume, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
+    let writer = &volume.writer;
+    if !volume.inodes().features.embed || vnode.is_queued() || writer.check_changeable().is_err() {
+        return;
+    }
+    let Some(_gate) = writer.gate.try_read() else { return };
+    if let Err(error) = writer.noted(volume.names.return_to_directory(parent, name)) {
+        tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
+    }
 }

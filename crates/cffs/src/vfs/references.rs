@@ -130,6 +130,11 @@ impl References {
         self.shard(ino).lock().counts.increment(ino);
     }
 
+    /// Whether an inode has references.
+    pub(super) fn has(&self, ino: InodeNo) -> bool {
+        self.shard(ino).lock().counts.get(ino) > 0
+    }
+
     /// Takes this many references.
     pub(super) fn take_many(&self, ino: InodeNo, references: u64) {
         let mut shard = self.shard(ino).lock();

@@ -25,3 +25,38 @@ fn the_user_is_the_file_system_user() {
     assert_eq!(id_for_files(status, "Gid:"), Some(8));
     assert_eq!(id_for_files("", "Uid:"), None);
 }
+
+fn status(uid: u32, no_new_privs: u32, capabilities: u64) -> String {
+    format!(
+        "Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t7\t7\t7\t7\nGroups:\t7 9 \n\
+         CapEff:\t{capabilities:016x}\nNoNewPrivs:\t{no_new_privs}\n"
+    )
+}
+
+#[test]
+fn a_user_has_the_capabilities_of_its_process_in_the_namespace_of_the_server() {
+    let user = |capabilities, is_same| {
+        user_shown(&status(0, 0, capabilities), "", is_same, 0).expect("a user")
+    };
+    let all = u64::MAX >> 23;
+    assert_eq!(user(all, true), User::new(0, 7, vec![7, 9]));
+    assert_eq!(user(0, true).privileges, Privileges::default(), "root without capabilities");
+    assert_eq!(user(all, false).privileges, Privileges::default(), "root of a container");
+    let some = user(DAC_READ_SEARCH | FOWNER | FSETID, true).privileges;
+    assert_eq!(some, Privileges { dac_override: false, ..Privileges::ALL });
+}
+
+#[test]
+fn processes_whose_rights_are_unknown_are_refused() {
+    let refused =
+        |status: &str, mounts: &str, asking| user_shown(status, mounts, true, asking).is_err();
+    let known = status(1000, 0, 0);
+    assert!(!refused(&known, "", 1000) && !refused(&known, "", UNKNOWN_ID));
+    assert!(refused(&known, "", 1001), "the number is that of another process now");
+    assert!(refused(&status(1000, 1, 0), "", 1000), "Landlock and seccomp need no_new_privs");
+    assert!(refused("Uid:\t1\n", "", 1) && refused("", "", 0));
+    assert!(refused(&status(UNKNOWN_ID, 0, 0), "", UNKNOWN_ID));
+    let mount = |options| format!("36 35 0:40 / /m {options} - fuse.cffs /i rw,user_id=0\n");
+    assert!(refused(&known, &mount("rw,relatime,idmapped"), 1000));
+    assert!(!refused(&known, &mount("rw,relatime"), 1000));
+}

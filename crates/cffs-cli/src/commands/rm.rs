@@ -1,0 +1,136 @@
+//! `cffs rm`: removes files and trees of a mounted volume at its server.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, bail};
+use cffs_serve::attached::{self, RemoveRequest};
+use cffs_serve::wire::{Failure, Removed};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::exit::Reported;
+use crate::output::{counted, note, say};
+use crate::{mounts, progress};
+
+#[cfg(test)]
+mod tests;
+
+/// Remove files and trees of a mounted volume
+///
+/// The volume's server removes them, in one request instead of several for each file. It checks the rights
+/// of the caller as the kernel does for rm(1), and the mount shows the change when the command returns. It
+/// never asks. A file that cannot be removed is reported, and the others are removed. An interrupt ends the
+/// command; files that were removed before stay removed.
+///
+/// A tree in which something is mounted is refused, as are `.` and `..`. The server attaches no programs
+/// that run with no_new_privs (in sandboxes) or in another network namespace: use rm(1) there.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs rm -r mnt/experiment
+  cffs rm mnt/a mnt/b")]
+pub struct Rm {
+    /// The files to remove. A symbolic link is removed itself.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Remove directories with all that they have.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Ignore files that do not exist.
+    #[arg(short, long)]
+    force: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Rm {
+    /// Removes the files.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
+        }
+        let (mut all, mut has_failed) = (Removed::default(), false);
+        for file in &self.files {
+            match self.remove(file, &is_over, &mut all) {
+                Ok(is_whole) => has_failed |= !is_whole,
+                Err(error) => {
+                    note!("cffs rm: {}: {error:#}", file.display());
+                    has_failed = true;
+                }
+            }
+            if is_over.load(Ordering::Relaxed) {
+                bail!("ended before it was complete, after {}", shown(all));
+            }
+        }
+        if !self.quiet {
+            say!("{}", shown(all))?;
+        }
+        if has_failed { Err(Reported.into()) } else { Ok(ExitCode::SUCCESS) }
+    }
+
+    /// Removes one of the files. Returns whether nothing of it is left.
+    fn remove(&self, file: &Path, is_over: &AtomicBool, all: &mut Removed) -> anyhow::Result<bool> {
+        let (directory, name) = split(file)?;
+        mounts::passable(directory)?;
+        match fs::symlink_metadata(directory.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.force => return Ok(true),
+            found => found?,
+        };
+        let place = directory.canonicalize()?.join(name);
+        if let Some(mount_point) = mounts::at_or_below(&place)? {
+            bail!("something is mounted on {}", mount_point.display());
+        }
+        let bar = progress::counter("rm", None, "files", self.quiet);
+        let mut progress = |removed: Removed| {
+            bar.set_position(all.files + removed.files);
+            match is_over.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let mut is_whole = true;
+        let mut failed = |Failure { path, text, .. }: Failure| {
+            is_whole = false;
+            let path = directory.join(OsStr::from_bytes(&path));
+            bar.suspend(|| note!("cffs rm: {}: {text}", path.display()));
+        };
+        let request = RemoveRequest { directory, name: name.as_bytes(), recursive: self.recursive };
+        let removed = attached::remove(&request, &mut progress, &mut failed);
+        bar.finish_and_clear();
+        let (removed, is_complete) = removed.context("not removed")?;
+        all.files += removed.files;
+        all.directories += removed.directories;
+        Ok(is_whole && is_complete)
+    }
+}
+
+/// The directory of a file, and its name there.
+fn split(file: &Path) -> anyhow::Result<(&Path, &OsStr)> {
+    let bytes = file.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let (directory, name) = match bytes[..end].iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (&b"/"[..], &bytes[1..end]),
+        Some(slash) => (&bytes[..slash], &bytes[slash + 1..end]),
+        None => (&b"."[..], &bytes[..end]),
+    };
+    match name {
+        b"" | b"." | b".." => bail!("'.', '..' and '/' are not removed"),
+        _ => Ok((Path::new(OsStr::from_bytes(directory)), OsStr::from_bytes(name))),
+    }
+}
+
+fn shown(removed: Removed) -> String {
+    let (files, directories) =
+        (counted(removed.files, "file"), counted(removed.directories, "directory"));
+    format!("removed {files}, {directories}")
+}

@@ -1,0 +1,350 @@
+//! Programs attached to a mounted volume: they call its server through a socket instead of the kernel.
+//!
+//! A program asks for a *ticket* by setting the attribute `system.cffs.attach` of a directory to a number
+//! that it chose at random, and reads the ticket from the attribute with this number at the end. The kernel
+//! passes this on only if the program can reach the directory and the mount is writable. The ticket stands
+//! for the directory and the program's rights at that moment. It is used for one call.
+//!
+//! ```text
+//!   program ── setxattr, getxattr ──▶ kernel ──▶ Sessions: ticket, name of the socket
+//!           ── connect, calls (wire) ──────────▶ a thread per session ──▶ Volume
+//!                                                     └──▶ Observer: the kernel drops what it has cached
+//! ```
+//!
+//! The server trusts a program with nothing: calls name no inodes, messages are small, and a session has one
+//! thread and holds no lock while it waits for its program. Its threads never serve requests of the kernel,
+//! so they may notify the kernel.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cffs::error::{Error, Result};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use parking_lot::{Condvar, Mutex};
+use rustix::net::sockopt::socket_peercred;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::access::User;
+use crate::shared::{Companion, Current, Observer};
+use crate::wire::Answer;
+
+mod client;
+mod removal;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tickets;
+
+pub use client::{AttachError, RemoveRequest, remove};
+use tickets::Tickets;
+
+/// The attribute that a program sets to ask for a ticket.
+const ATTRIBUTE: &str = "system.cffs.attach";
+
+/// The most sessions, of all users and of one.
+const SESSIONS_MAX: usize = 64;
+const SESSIONS_OF_USER_MAX: usize = 16;
+/// The number of them for root and the user who mounted the volume.
+const SESSIONS_OF_OWNERS: usize = 8;
+/// How long a session that is to end may still send its answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the volume counts as shared after a ticket was made or the last session has ended. A ticket is
+/// older by then.
+const SHARED_AFTER: Duration = Duration::from_secs(11);
+
+/// The answer to a program that asked for a ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Invitation {
+    /// The abstract name of the socket, and the ticket in hexadecimal digits.
+    Ticket { socket: String, ticket: String },
+    /// Why the program may not attach.
+    Refused(String),
+}
+
+/// The number in the value of [`ATTRIBUTE`]; `None` for other attributes.
+pub(crate) fn asked(name: &[u8], value: &[u8]) -> Option<Result<u64>> {
+    let number = |value| std::str::from_utf8(value).ok()?.parse().ok();
+    let wrong = Error::Invalid("not a number");
+    (name == ATTRIBUTE.as_bytes()).then(|| number(value).ok_or(wrong))
+}
+
+/// The number in the name of an attribute that has a ticket.
+pub(crate) fn asked_by(name: &[u8]) -> Option<u64> {
+    let number = name.strip_prefix(ATTRIBUTE.as_bytes())?.strip_prefix(b".")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The sessions of the programs that are attached to a mounted volume.
+pub(crate) struct Sessions {
+    volume: Current,
+    observer: Box<dyn Observer>,
+    state: Mutex<State>,
+    ended: Condvar,
+    /// Whether sessions end as soon as they can.
+    is_closing: AtomicBool,
+    /// Whether a call panicked, so that the volume in memory may be half changed.
+    panicked: AtomicBool,
+    sharing: Sharing,
+    /// The processors of the server. Threads that serve the kernel are bound to one each.
+    processors: Option<CpuSet>,
+}
+
+#[derive(Default)]
+struct State {
+    tickets: Tickets,
+    /// The socket, from the first ticket on.
+    listener: Option<(String, Arc<UnixListener>)>,
+    /// Whether the thread that accepts connections runs.
+    is_accepting: bool,
+    /// The user and the socket of each session.
+    sessions: HashMap<u64, (u32, UnixStream)>,
+    next: u64,
+}
+
+impl Sessions {
+    /// Tells `observer` of changes. Nothing runs before the first program asks for a ticket.
+    pub fn new(volume: Current, observer: Box<dyn Observer>) -> Arc<Sessions> {
+        let (state, ended, is_closing, panicked) = Default::default();
+        let (sharing, processors) = (Sharing::new(), sched_getaffinity(None).ok());
+        let sessions =
+            Sessions { volume, observer, state, ended, is_closing, panicked, sharing, processors };
+        Arc::new(sessions)
+    }
+
+    /// Makes a ticket for a directory and a user, or notes why the user gets none. The program reads it with
+    /// the number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if too many tickets are unused, or sessions are being ended; [`Error::NotDirectory`].
+    pub fn ask(
+        self: &Arc<Self>,
+        dir: InodeNo,
+        number: u64,
+        uid: u32,
+        user: std::result::Result<User, &'static str>,
+    ) -> Result<()> {
+        let attr = self.volume.get().attr(dir)?;
+        if attr.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let mut state = self.state.lock();
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::InUse(String::from("sessions are being ended")));
+        }
+        if user.is_ok() {
+            self.listen(&mut state)?;
+            self.sharing.end_after(SHARED_AFTER, state.sessions.is_empty());
+        }
+        state.tickets.add((dir, attr.generation), number, uid, user, Instant::now())
+    }
+
+    /// The answer to the user that asked with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAttribute`] if the user did not, or too long ago.
+    pub fn answer(&self, number: u64, uid: u32) -> Result<Vec<u8>> {
+        let state = self.state.lock();
+        let shown = state.tickets.show(number, uid, Instant::now()).ok_or(Error::NoAttribute)?;
+        let invitation = match (shown, &state.listener) {
+            (Ok(ticket), Some((socket, _))) => {
+                Invitation::Ticket { socket: socket.clone(), ticket: hex(&ticket) }
+            }
+            (Ok(_), None) => return Err(Error::NoAttribute),
+            (Err(why), _) => Invitation::Refused(why.to_owned()),
+        };
+        Ok(serde_json::json!(invitation).to_string().into_bytes())
+    }
+
+    /// How long the kernel may cache names and attributes: `alone` while it is the only front end.
+    pub fn lifetime(&self, alone: Duration, shared: Duration) -> Duration {
+        if self.sharing.is_on() { alone.min(shared) } else { alone }
+    }
+
+    /// Opens the socket, and starts the thread that accepts connections.
+    fn listen(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        if state.listener.is_some() {
+            return Ok(());
+        }
+        // No other program can have taken a name that is random.
+        let name = format!("cffs-{}", hex(&tickets::random()?));
+        let listener = Arc::new(UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?);
+        let (sessions, accepting) = (Arc::clone(self), Arc::clone(&listener));
+        let accept = move || {
+            if let Some(processors) = &sessions.processors {
+                let _ = sched_setaffinity(None, processors);
+            }
+            sessions.accept(&accepting);
+            sessions.state.lock().is_accepting = false;
+            sessions.ended.notify_all();
+        };
+        thread::Builder::new().name(String::from("attaching")).spawn(accept)?;
+        (state.listener, state.is_accepting) = (Some((name, listener)), true);
+        Ok(())
+    }
+
+    fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        while !self.is_closing.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = self.begin(stream) {
+                        tracing::debug!(%error, "a program was not attached");
+                    }
+                }
+                Err(_) if self.is_closing.load(Ordering::Acquire) => {}
+                // For example, no file descriptor is available.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Begins a session in a thread, unless there are too many.
+    fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        let peer = socket_peercred(stream.as_fd())?;
+        let uid = peer.uid.as_raw();
+        let mut state = self.state.lock();
+        let most = if is_owner(uid) { SESSIONS_MAX } else { SESSIONS_MAX - SESSIONS_OF_OWNERS };
+        let own = state.sessions.values().filter(|(other, _)| *other == uid).count();
+        let is_full = state.sessions.len() >= most || own >= SESSIONS_OF_USER_MAX;
+        if is_full || self.is_closing.load(Ordering::Acquire) {
+            const WHY: &str = "too many programs are attached";
+            // The buffer of a new socket is empty, so this does not wait.
+            (&stream).write_all(&Answer::Refused(WHY.to_owned()).encode())?;
+            return Err(io::Error::other(WHY));
+        }
+        let number = state.next;
+        state.next += 1;
+        state.sessions.insert(number, (uid, stream.try_clone()?));
+        self.sharing.begin();
+        drop(state);
+        let sessions = Arc::clone(self);
+        let serve = move || {
+            sessions.serve(&stream, (uid, peer.gid.as_raw()));
+            sessions.end_session(number);
+        };
+        let spawned = thread::Builder::new().name(String::from("attached")).spawn(serve);
+        spawned.map(drop).inspect_err(|_| self.end_session(number))
+    }
+
+    /// Serves a session until it ends. A panic may leave the volume in memory half changed.
+    fn serve(&self, stream: &UnixStream, peer: (u32, u32)) {
+        let served = || session::Session::new(self, stream, peer).serve();
+        match catch_unwind(AssertUnwindSafe(served)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an attached program was cut off"),
+            Err(_) => {
+                tracing::error!("a call of an attached program panicked");
+                self.panicked.store(true, Ordering::Release);
+                self.volume.get().writer().distrust("a call of an attached program panicked");
+                self.observer.broken();
+            }
+        }
+    }
+
+    fn end_session(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.sessions.remove(&number);
+        self.sharing.end_after(SHARED_AFTER, state.sessions.is_empty());
+        self.ended.notify_all();
+    }
+
+    /// Ends all sessions, and the socket.
+    fn close(&self) {
+        let mut state = self.state.lock();
+        self.is_closing.store(true, Ordering::Release);
+        state.tickets = Tickets::default();
+        if let Some((_, listener)) = state.listener.take() {
+            // Wakes the thread that accepts connections.
+            let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
+        }
+        for (_, stream) in state.sessions.values() {
+            // Sessions that carry out a call still report that it ended.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+        let patience = Instant::now() + ANSWER_PATIENCE;
+        let is_busy = |state: &mut State| state.is_accepting || !state.sessions.is_empty();
+        self.ended.wait_while_until(&mut state, is_busy, patience);
+        for (_, stream) in state.sessions.values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.ended.wait_while(&mut state, is_busy);
+    }
+}
+
+impl Companion for Sessions {
+    /// Ends all sessions: a server that is replaced hands over references, and must not hand over theirs.
+    fn pause(&self) -> std::result::Result<(), String> {
+        self.close();
+        Ok(())
+    }
+
+    fn go_on(&self) {
+        self.is_closing.store(false, Ordering::Release);
+    }
+
+    fn end(&self) -> std::result::Result<(), String> {
+        self.close();
+        match self.panicked.load(Ordering::Acquire) {
+            true => Err(String::from("a call of an attached program panicked, as the log says")),
+            false => Ok(()),
+        }
+    }
+
+    fn broken(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+}
+
+/// Whether programs are attached, or just were.
+struct Sharing {
+    start: Instant,
+    /// When it ends, in milliseconds after the start; 0 if it never began.
+    until: AtomicU64,
+}
+
+impl Sharing {
+    fn new() -> Sharing {
+        Sharing { start: Instant::now(), until: AtomicU64::new(0) }
+    }
+
+    fn begin(&self) {
+        self.until.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Ends it after a time, unless it is still needed.
+    fn end_after(&self, time: Duration, is_over: bool) {
+        if is_over {
+            let until = (self.start.elapsed() + time).as_millis() as u64;
+            self.until.store(until, Ordering::SeqCst);
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        match self.until.load(Ordering::SeqCst) {
+            0 => false,
+            until => (self.start.elapsed().as_millis() as u64) < until,
+        }
+    }
+}
+
+/// Whether a user is root, or the one who mounted the volume.
+fn is_owner(uid: u32) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&uid)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

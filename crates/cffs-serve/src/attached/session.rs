@@ -1,0 +1,211 @@
+//! A session: it reads the calls of one program, and carries them out in order.
+
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cffs::error::Error;
+use cffs::vfs::errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Sessions;
+use super::removal::{Failed, Removal};
+use crate::wire::{
+    self, Answer, CALL_BYTES_MAX, Call, End, Failure, HEADER_BYTES, Removed, Ticket, VERSION,
+};
+
+/// How long a program may take to send a whole call.
+const CALL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to receive some bytes of answers that wait for it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a program gets reports, and the session looks whether the program is still there.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
+/// How many answers wait until they are sent together.
+const ANSWERS_BYTES: usize = 32 << 10;
+
+pub(super) struct Session<'a> {
+    sessions: &'a Sessions,
+    stream: &'a UnixStream,
+    peer: (u32, u32),
+}
+
+impl<'a> Session<'a> {
+    pub fn new(sessions: &'a Sessions, stream: &'a UnixStream, peer: (u32, u32)) -> Session<'a> {
+        Session { sessions, stream, peer }
+    }
+
+    /// Serves until the program ends the session or breaks the rules, or the server closes it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection, and violations of the protocol.
+    pub fn serve(&self) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+        match self.call()? {
+            Some(Call::Hello { oldest, newest }) if (oldest..=newest).contains(&VERSION) => {
+                self.send(&Answer::Welcome { version: VERSION })?;
+            }
+            Some(Call::Hello { .. }) => {
+                return self.refuse("the server does not know this version of attaching");
+            }
+            Some(_) => return Err(wire::BadMessage.into()),
+            None => return Ok(()),
+        }
+        while let Some(call) = self.call()? {
+            let Call::Remove { ticket, name, recursive } = call else {
+                return Err(wire::BadMessage.into());
+            };
+            self.remove(&ticket, &name, recursive)?;
+        }
+        Ok(())
+    }
+
+    /// The next call; `None` if the connection has ended.
+    fn call(&self) -> io::Result<Option<Call>> {
+        let deadline = Instant::now() + CALL_PATIENCE;
+        let mut head = [0; HEADER_BYTES];
+        if !self.read(&mut head, deadline)? {
+            return Ok(None);
+        }
+        let (len, kind) = wire::header(head, CALL_BYTES_MAX)?;
+        let mut body = [0; CALL_BYTES_MAX];
+        let body = &mut body[..len];
+        match self.read(body, deadline)? {
+            true => Ok(Some(Call::decode(kind, body)?)),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Fills the buffer until the deadline, however slowly the bytes arrive. Returns false if the connection
+    /// has ended before the first byte. Descriptors that come with the bytes are discarded by the kernel.
+    fn read(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<bool> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A timeout of zero would wait forever.
+            self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            match (&mut &*self.stream).read(&mut buffer[filled..]) {
+                Ok(0) if filled == 0 => return Ok(false),
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= deadline && filled < buffer.len() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(true)
+    }
+
+    fn send(&self, answer: &Answer) -> io::Result<()> {
+        (&mut &*self.stream).write_all(&answer.encode())
+    }
+
+    fn refuse(&self, why: &str) -> io::Result<()> {
+        self.send(&Answer::Refused(why.to_owned()))
+    }
+
+    fn remove(&self, ticket: &Ticket, name: &[u8], recursive: bool) -> io::Result<()> {
+        let granted = self.sessions.state.lock().tickets.redeem(ticket, self.peer, Instant::now());
+        let Some(granted) = granted else {
+            return self.refuse("the ticket is not valid, or no longer");
+        };
+        let volume = self.sessions.volume.get();
+        let mut report = Report::new(self);
+        let (ino, generation) = granted.directory;
+        let found = volume.find(ino).and_then(|attr| match (attr.generation, attr.nlink) {
+            (found, 1..) if found == generation => Ok(()),
+            _ => {
+                volume.release(ino, 1);
+                Err(Error::Stale)
+            }
+        });
+        let removed = match found {
+            Ok(()) => {
+                let observer = &*self.sessions.observer;
+                let mut step =
+                    |step: Option<Failed<'_>>, removed: &Removed| report.step(step, removed);
+                Removal::new(&volume, observer, &granted.user, &mut step).run(ino, name, recursive)
+            }
+            Err(error) => {
+                let removed = Removed::default();
+                let _ = report.step(Some(Failed { path: name.to_vec(), error: &error }), &removed);
+                removed
+            }
+        };
+        report.finish(removed)
+    }
+}
+
+/// The answers to a call while it is carried out.
+struct Report<'a> {
+    session: &'a Session<'a>,
+    waiting: Vec<u8>,
+    steps: u32,
+    sent: Instant,
+    end: End,
+    failure: Option<io::Error>,
+}
+
+impl<'a> Report<'a> {
+    fn new(session: &'a Session<'a>) -> Report<'a> {
+        let (waiting, sent) = (Vec::new(), Instant::now());
+        Report { session, waiting, steps: 0, sent, end: End::Complete, failure: None }
+    }
+
+    /// Notes a failure, if it is one, and reports from time to time. Breaks if the call is to end.
+    fn step(&mut self, failed: Option<Failed<'_>>, removed: &Removed) -> ControlFlow<()> {
+        if let Some(Failed { path, error }) = failed {
+            let failure =
+                Failure { path, errno: errno(error) as u16, text: error.without_advice() };
+            self.waiting.extend(Answer::Failed(failure).encode());
+        }
+        if self.session.sessions.is_closing.load(Ordering::Acquire) {
+            self.end = End::Closing;
+            return ControlFlow::Break(());
+        }
+        self.steps += 1;
+        let is_due = self.steps.is_multiple_of(64) && self.sent.elapsed() >= REPORT_INTERVAL;
+        if !is_due && self.waiting.len() < ANSWERS_BYTES {
+            return ControlFlow::Continue(());
+        }
+        self.waiting.extend(Answer::Progress(*removed).encode());
+        match self.flush().and_then(|()| self.has_hung_up()) {
+            Ok(false) => ControlFlow::Continue(()),
+            Ok(true) => {
+                let is_closing = self.session.sessions.is_closing.load(Ordering::Acquire);
+                self.end = if is_closing { End::Closing } else { End::Cancelled };
+                ControlFlow::Break(())
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut &*self.session.stream).write_all(&self.waiting)?;
+        self.waiting.clear();
+        self.sent = Instant::now();
+        Ok(())
+    }
+
+    /// Whether the program has ended, or has closed its side of the connection, which ends the call.
+    fn has_hung_up(&self) -> io::Result<bool> {
+        let mut descriptors = [PollFd::new(self.session.stream, PollFlags::RDHUP)];
+        poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(!descriptors[0].revents().is_empty())
+    }
+
+    fn finish(mut self, removed: Removed) -> io::Result<()> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        self.waiting.extend(Answer::Done { removed, end: self.end }.encode());
+        self.flush()
+    }
+}
