@@ -228,7 +228,7 @@ fn use_a_volume(cloud: Cloud, url: &str, key: [(&str, &str); 2]) {
     let from = tree.to_str().expect("UTF-8");
     succeed(&mut run(&["mkfs", "--size", "1T", url]));
     let again = fail(1, &mut run(&["mkfs", "--size", "1T", url]));
-    assert!(again.contains("there is a volume"), "{again}");
+    assert!(again.contains("already has a volume"), "{again}");
     succeed(&mut run(&["import", "-q", url, from]));
     assert_eq!(succeed(&mut run(&["cat", url, "/d/small"])), "contents");
     let version = format!("{url}@first");

@@ -254,5 +254,5 @@ fn sources_that_cannot_be_followed() {
     refused("follow=0", url, &[], "'follow' is a number of seconds from 1 to 3600, not '0'");
     refused("follow", url, &["--nfs", "127.0.0.1:0"], "leave out --nfs or 'follow'");
     let version = format!("{}@monday", url.display());
-    refused("follow", Path::new(&version), &[], "the version monday does not change");
+    refused("follow", Path::new(&version), &[], "version monday does not change");
 }

@@ -320,7 +320,7 @@ fn the_remedy_for_a_truncated_image_works() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(4), "{repair}: {said}");
         assert!(said.contains("CF0103") && said.contains("no repair helps"), "{repair}: {said}");
-        assert!(said.contains("brings it to that size"), "{repair}: {said}");
+        assert!(said.contains("extend it to that size"), "{repair}: {said}");
     }
     // The remedy that it names works.
     resize(whole);

@@ -86,7 +86,7 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     assert_eq!(succeed(&mut run(&["cat", &kept, "/in/d/small"])), "contents");
     assert_eq!(succeed(&mut run(&["snapshot", "ls", url])), "v1\n");
     let fixed = fail(1, &mut run(&["import", "-q", &kept, other.to_str().expect("UTF-8")]));
-    assert!(fixed.contains("cffs clone makes a volume of it"), "{fixed}");
+    assert!(fixed.contains("cffs clone makes a writable volume from it"), "{fixed}");
 
     let clone = format!("{url}-clone");
     succeed(&mut run(&["clone", &kept, &clone]));
@@ -690,7 +690,7 @@ fn a_full_store_fails_syncs_and_keeps_synced_data() {
         succeed(&mut run(&["import", "-q", url, small.to_str().expect("UTF-8"), "/kept"]));
         let large = ["import", "-q", url, source.to_str().expect("UTF-8"), "/lost"];
         let said = fail(1, &mut run(&large));
-        assert!(said.contains("make room in the store"), "{said}");
+        assert!(said.contains("free space in the store"), "{said}");
         succeed(&mut run(&["fsck", "-p", "--take-over", url]));
         assert_eq!(succeed(&mut run(&["cat", url, "/kept/small"])), "contents");
     }
