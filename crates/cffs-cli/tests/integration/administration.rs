@@ -124,9 +124,10 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     }
     let (scratch, journal) = Scratch::with_journal_in_a_file();
     assert_eq!(fs::metadata(&journal).expect("made").len(), 4 << 20);
+    let new = scratch.path().join("new");
     let said = fail(
         1,
-        scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]).arg(&journal).arg("new"),
+        scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]).arg(&journal).arg(&new),
     );
     assert!(said.contains("the journal of a C-FFS volume"), "{said}");
 
