@@ -162,7 +162,7 @@ fn each_field_is_held_to_its_range() {
     assert_eq!(Superblock::decode(&largest.encode(), 0).unwrap(), largest);
     refused("reserve_fragments", |s| s.reserve.fragments = 8_000_000);
     for (at, field, wrong) in [
-        (126, "policy", [0, 8, 255]),
+        (126, "policy", [0, 9, 255]),
         (127, "state", [0, 4, 255]),
         (320, "errors_policy", [3, 4, 255]),
     ] {
