@@ -1,6 +1,7 @@
 //! Descriptions of a volume as JSON, shared by servers and commands.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use cffs::device::JournalStats;
 use cffs::format::Superblock;
@@ -112,7 +113,27 @@ pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
         fields.insert(String::from("free_bytes"), free_bytes.into());
         fields.insert(String::from("inodes"), stat.inodes.into());
     }
-    json!({ "server": server, "read_only_because": volume.writer().latched(), "superblock": shown })
+    json!({
+        "server": server,
+        "idle_processors": idle_processors(),
+        "read_only_because": volume.writer().latched(),
+        "superblock": shown,
+    })
+}
+
+/// How idle virtual processors of this machine wait, which each call to a mount depends on. `None` if the
+/// kernel does not say.
+fn idle_processors() -> Option<String> {
+    let nanoseconds =
+        fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns").ok()?;
+    Some(describe_polling(nanoseconds.trim().parse().ok()?))
+}
+
+fn describe_polling(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0 => String::from("halt at once, which slows each call to the mount"),
+        nanoseconds => format!("poll for {} µs before they halt", nanoseconds / 1000),
+    }
 }
 
 /// The memory of the server: of the volume by kind, with limits where they exist, and of the whole process

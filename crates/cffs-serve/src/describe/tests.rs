@@ -37,3 +37,9 @@ fn the_placement_of_a_large_file_fits_into_an_answer() {
     assert_eq!(answer["clusters"]["parts_of_other_files"], 25_500);
     assert_eq!(answer["clusters"]["ratio"], 4.0);
 }
+
+#[test]
+fn processors_that_halt_at_once_are_named_as_slow() {
+    assert!(describe_polling(0).contains("slows each call"));
+    assert_eq!(describe_polling(200_000), "poll for 200 µs before they halt");
+}
