@@ -22,7 +22,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 
 # The names under which mkfs(8), fsck(8) and mount(8) look for the program.
 SBINNAMES := mkfs.cffs fsck.cffs
-PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace disk init groups mkdir create cp mv)
+PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace disk memory init groups mkdir create cp mv)
 MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -64,7 +64,7 @@ SOAK_ROUNDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-disk questions figures
+.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-study place-disk questions figures
 .PHONY: page-pictures page-cost
 .PHONY: bench bench-quick bench-journal bench-nfs
 .PHONY: bench-objects bench-python deny clean
@@ -227,6 +227,9 @@ scale: ## Measure how costs grow with clients, names, files and volumes (needs r
 
 web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs root; ten minutes)
 	scripts/web-study.sh
+
+place-study: ## Count for the tables and figures of PLACE (needs root; a minute)
+	scripts/place-study.sh
 
 place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
 	CFFS_PLACE_DISK_RUNS=10 $(CARGO) test --release --locked -p cffs-bench --test place accuracy:: -- --nocapture

@@ -29,6 +29,8 @@ use seeks::Seek;
 
 /// Places at which the bandwidth is measured.
 const PLACES: u64 = 16;
+/// The same if there is no time.
+const PLACES_MIN: u64 = 2;
 /// Places whose bandwidths differ by less than this fraction belong to one zone.
 const ALIKE: f64 = 0.04;
 /// The duration of sequential reads at each place, in turns.
@@ -75,6 +77,10 @@ pub struct Disk {
     pub write_cache: Option<bool>,
     /// Whether the kernel assumes a write cache, and flushes it.
     pub write_cache_flushed: Option<bool>,
+    /// The fraction of times between reads that were no whole turns, because other programs delayed them.
+    pub late: Option<f64>,
+    /// The measurements for which there was no time.
+    pub omitted: Vec<&'static str>,
 }
 
 /// A part of a disk with one bandwidth.
@@ -88,13 +94,14 @@ pub struct Zone {
 }
 
 /// Measures a disk, which no other program should use meanwhile. If writes are allowed, this also measures
-/// how long they take.
+/// how long they take. After this many seconds, it begins no further measurement; the most important come
+/// first.
 ///
 /// # Errors
 ///
 /// Errors of the drive; [`io::ErrorKind::InvalidInput`] for a disk that is too small, and for a byte range
 /// outside it.
-pub fn measure(drive: &mut impl Drive, writable: &Writable) -> io::Result<Disk> {
+pub fn measure(drive: &mut impl Drive, writable: &Writable, seconds: f64) -> io::Result<Disk> {
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if drive.size_bytes() < rotation::LEAST_BYTES {
         let least = rotation::LEAST_BYTES >> 20;
@@ -112,20 +119,32 @@ pub fn measure(drive: &mut impl Drive, writable: &Writable) -> io::Result<Disk> 
             return invalid(format!("from byte {start} to {end} is no unit of {unit} of the disk"));
         }
     }
-    let (rotation, access) = rotation::measure(drive)?;
+    let deadline = drive.now() + seconds;
+    let mut omitted = Vec::new();
+    let rotation::Found { turn: rotation, access, late } = rotation::measure(drive)?;
     let command = command(drive)?;
-    let zones = zones(drive, rotation)?;
+    let zones = zones(drive, rotation, access, deadline)?;
     let seeks = match rotation {
-        Some(turn) => seeks::measure(drive, &zones, turn, command)?,
+        Some(turn) => seeks::measure(drive, &zones, turn, command, deadline)?,
         None => Vec::new(),
+    };
+    if rotation.is_some() && seeks.len() < seeks::DISTANCES.len() {
+        omitted.push("seeks");
+    }
+    let mut has_time = |drive: &dyn Drive, what| {
+        let has_time = drive.now() < deadline;
+        omitted.extend((!has_time).then_some(what));
+        has_time
     };
     let slowest = zones.iter().map(|zone| zone.bytes_per_second).fold(f64::MAX, f64::min);
     let read_ahead_bytes = match rotation {
-        Some(turn) => read_ahead(drive, turn, command, slowest)?,
-        None => 0,
+        Some(turn) if has_time(drive, "read-ahead") => read_ahead(drive, turn, command, slowest)?,
+        _ => 0,
     };
     let write_cache = match (writable, rotation) {
-        (Some(bytes), Some(turn)) => Some(caches_writes(drive, &bytes, turn, command)?),
+        (Some(bytes), Some(turn)) if has_time(drive, "writes") => {
+            Some(caches_writes(drive, &bytes, turn, command)?)
+        }
         _ => None,
     };
     Ok(Disk {
@@ -139,6 +158,8 @@ pub fn measure(drive: &mut impl Drive, writable: &Writable) -> io::Result<Disk> 
         read_ahead_bytes,
         write_cache,
         write_cache_flushed: drive.is_flushed(),
+        late,
+        omitted,
     })
 }
 
@@ -162,19 +183,31 @@ fn command(drive: &mut impl Drive) -> io::Result<f64> {
     Ok(median(times))
 }
 
-/// The bandwidth at places over the whole disk, with similar neighbours joined.
-fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>> {
+/// The bandwidth at places over the whole disk, with similar neighbours joined; at fewer places if there is
+/// little time.
+fn zones(
+    drive: &mut impl Drive,
+    rotation: Option<f64>,
+    access: f64,
+    deadline: f64,
+) -> io::Result<Vec<Zone>> {
     let (size, span) = (drive.size_bytes(), rotation.map_or(WITHOUT_TURNS, |turn| TURNS * turn));
-    let bounds = |place: u64| (size / PLACES * place, size / PLACES * (place + 1));
+    // Seeks take about as long; most places are measured once.
+    let affordable = (deadline - drive.now()).max(0.0) / 2.0 / (span + access);
+    let places = (affordable as u64).clamp(PLACES_MIN, PLACES);
+    let bounds = |place: u64| (size / places * place, size / places * (place + 1));
     let mut rates = Vec::new();
-    for place in 0..PLACES {
+    for place in 0..places {
         let (first, end) = bounds(place);
         // In the middle of each part, so that the error of a zone's end has no bias.
         rates.push(bandwidth(drive, first / 2 + end / 2, end, span)?);
     }
-    for place in 0..PLACES {
+    for place in 0..places {
         let (first, end) = bounds(place);
         let place = place as usize;
+        if drive.now() > deadline {
+            break;
+        }
         if neighbours(&rates, place).all(|other| is_within(other, rates[place], ALIKE / 2.0)) {
             continue;
         }
@@ -191,7 +224,7 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
         }
     }
     let mut zones: Vec<(Zone, u64)> = Vec::new();
-    for (place, bytes_per_second) in (0..PLACES).zip(rates) {
+    for (place, bytes_per_second) in (0..places).zip(rates) {
         let (first_byte, end_byte) = bounds(place);
         match zones.last_mut() {
             Some((zone, places)) if is_within(zone.bytes_per_second, bytes_per_second, ALIKE) => {

@@ -19,7 +19,8 @@
 //! - [`controlled`]: directories and files in a chosen group; [`trees`]: trees of them;
 //! - [`list`]: lists of files, as traces and pipes have them;
 //! - [`trace`]: the files that a command opens, in order;
-//! - [`disk`]: the properties of a disk, measured by reading it.
+//! - [`disk`]: the properties of a disk, measured by reading it;
+//! - [`memory`]: the sizes of the caches above it.
 //!
 //! Nothing here depends on C-FFS: it uses only the kernel's interfaces. Writes go through the file system,
 //! never to its device.
@@ -33,6 +34,7 @@ pub mod extents;
 pub mod full;
 pub mod groups;
 pub mod list;
+pub mod memory;
 pub mod pack;
 pub mod predict;
 pub mod room;

@@ -31,10 +31,8 @@ pub enum Size {
 const TRIES: u32 = 4;
 /// The size of the write that leads ext4: smaller ones are placed where the processor has space at hand.
 const LEAD_BYTES: u64 = 64 << 10;
-/// How many of them may end up elsewhere.
-const LEADS_MAX: usize = 16;
 /// The longest piece to allocate at once.
-const PIECE_BYTES_MAX: u64 = 8 << 20;
+const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// The same on XFS.
 const XFS_PIECE_BYTES_MAX: u64 = 1 << 30;
 /// The shortest: ext4 places shorter ones where the processor has space at hand.
@@ -70,6 +68,8 @@ pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<
 pub fn largest(shadow: &Shadow, group: u64) -> Result<u64> {
     let _all = shadow.search_from_goal();
     let file = led(shadow, group)?;
+    // Its blocks are free after the commit.
+    file.sync_all().context("write back")?;
     let largest = extend(shadow.groups(), &file, group, u64::MAX, Size::Grows)?;
     // At once: XFS frees what a closed file had in the background.
     file.set_len(0).context("free the space")?;
@@ -152,25 +152,26 @@ fn led(shadow: &Shadow, group: u64) -> Result<File> {
     }
     // The kernel skips groups whose block bitmap it has not read yet.
     shadow.learn_free_space();
-    let zeros = vec![0; LEAD_BYTES as usize];
+    let zeros = vec![0; 4 * LEAD_BYTES as usize];
     let mut refused = Vec::new();
-    loop {
+    for _ in 0..TRIES {
         let mut file = shadow.nameless(0o600, group)?;
         file.write_all_at(&zeros, LEAD_BYTES).context("lead the kernel to the group")?;
         file = closed(file, |reading| reading.sync_data()).context("write back")?;
-        file.write_all_at(&zeros, 2 * LEAD_BYTES).context("lead the kernel to the group")?;
+        // The space behind what remains is free after the commit.
+        file.set_len(2 * LEAD_BYTES).context("cut the file")?;
+        file.sync_all().context("write back")?;
+        let next = &zeros[..LEAD_BYTES as usize];
+        file.write_all_at(next, 2 * LEAD_BYTES).context("lead the kernel to the group")?;
         file.sync_data().context("write back")?;
         if is_inside(shadow.groups(), &file, 0, group)? {
-            file.set_len(0).context("free what led to the group")?;
+            file.set_len(0).context("free the space")?;
             return Ok(file);
         }
-        // It keeps its blocks until the end: the next one must not get the same, since the space behind them
-        // is in use.
+        // It keeps its blocks until the end, so that the next one gets others.
         refused.push(file);
-        if refused.len() > LEADS_MAX {
-            return shadow.nameless(0o600, group);
-        }
     }
+    shadow.nameless(0o600, group)
 }
 
 /// Calls a function while a file is not open for writing.

@@ -139,7 +139,7 @@ fn a_closed_pipe_causes_no_panic() {
     let Some((directory, path)) = tree() else { return };
     let other = directory.path().join("other").display().to_string();
     let trace = directory.path().join("trace").display().to_string();
-    let commands: [(&str, &[&str]); 12] = [
+    let commands: [(&str, &[&str]); 13] = [
         ("show", &[&path]),
         ("pack", &["-nv", "--max-size", "6000", &path]),
         ("warm", &[&path]),
@@ -147,7 +147,8 @@ fn a_closed_pipe_causes_no_panic() {
         ("trace", &["-o", &trace, "--", "true"]),
         ("init", &[&path]),
         ("groups", &[&path]),
-        ("disk", &[&path]),
+        ("disk", &["/dev/null"]),
+        ("memory", &["--limit", "1M", &path]),
         ("mkdir", &["--group", "0", &other]),
         ("create", &["--group", "0", &other]),
         ("cp", &["--group", "0", &path, &other]),

@@ -75,7 +75,7 @@ fn disk_of(profile: Profile) -> Virtual {
 /// The findings, and the duration of the measurement in seconds.
 fn found(profile: Profile) -> (Disk, f64) {
     let mut drive = disk_of(profile);
-    let found = measure(&mut drive, &Writable::Disk).expect("measured");
+    let found = measure(&mut drive, &Writable::Disk, f64::INFINITY).expect("measured");
     (found, drive.now())
 }
 
@@ -90,6 +90,25 @@ fn findings_match_the_properties_of_the_disks() {
     }
 }
 
+/// The rotation is right even if there is time for nothing else.
+#[test]
+fn a_measurement_ends_in_time_and_names_its_omissions() {
+    for profile in DISKS {
+        let (whole, _) = found(profile);
+        for seconds in [1.0, 3.0, 5.0, 20.0] {
+            let mut drive = disk_of(profile);
+            let disk = measure(&mut drive, &Writable::Disk, seconds).expect("measured");
+            let took = drive.now();
+            println!("{profile:?}, {seconds} s: {took:.1} s, without {:?}", disk.omitted);
+            assert_eq!(disk.rotation_ms, whole.rotation_ms, "{profile:?}");
+            // A measurement that has begun is completed.
+            assert!(took < seconds.max(2.5) + 1.5, "{profile:?}: {took} s instead of {seconds}");
+            assert_eq!(disk.omitted.is_empty(), seconds == 20.0, "{profile:?}, {seconds} s");
+            assert_eq!(disk.write_cache.is_none(), disk.omitted.contains(&"writes"));
+        }
+    }
+}
+
 /// As through a kernel under other load.
 #[test]
 fn requests_that_are_late_change_nothing() {
@@ -98,7 +117,7 @@ fn requests_that_are_late_change_nothing() {
         for seed in 1..=40 {
             let mut drive = disk_of(profile);
             (drive.late, drive.random) = (5, Random::new(seed));
-            let disk = measure(&mut drive, &Writable::Disk).expect("measured");
+            let disk = measure(&mut drive, &Writable::Disk, f64::INFINITY).expect("measured");
             let mut faults = faults(profile, &disk);
             if disk.write_cache != Some(profile.has_write_cache()) {
                 faults.push(format!("{profile:?}: write cache {:?}", disk.write_cache));
@@ -165,7 +184,7 @@ fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
         let drive = FileDrive::open(served.path(), &Writable::Disk).expect("opened");
         let mut drive = Counted { drive, reads: 0, writes: 0 };
         let before = served.counters();
-        let disk = measure(&mut drive, &Writable::Disk).expect("measured");
+        let disk = measure(&mut drive, &Writable::Disk, f64::INFINITY).expect("measured");
         let reached = served.counters().since(&before);
         println!("{profile:?} in {:.1} s: {disk:#?}", drive.now());
         assert_eq!((drive.size_bytes(), drive.unit()), (size_of(profile), disk_of(profile).unit));
@@ -193,7 +212,7 @@ fn a_device_without_rotation_is_no_disk() {
 #[test]
 fn nothing_is_written_by_default() {
     let mut drive = disk_of(Profile::Hdd7200);
-    let found = measure(&mut drive, &Writable::Nothing).expect("measured");
+    let found = measure(&mut drive, &Writable::Nothing, f64::INFINITY).expect("measured");
     assert_eq!(drive.written, [0; 0]);
     assert_eq!(found.write_cache, None);
 }
@@ -207,7 +226,8 @@ fn only_the_given_bytes_are_written() {
             drive.written.clear();
             // Neither end is aligned to a unit.
             let named = first * unit - 1..(first + units) * unit + 1;
-            let found = measure(&mut drive, &Writable::Bytes(named)).expect("measured");
+            let found =
+                measure(&mut drive, &Writable::Bytes(named), f64::INFINITY).expect("measured");
             let allowed = |at: &u64| (first..first + units).contains(&(at / unit));
             assert!(!drive.written.is_empty() && drive.written.iter().all(allowed));
             assert_eq!(found.write_cache, Some(profile.has_write_cache()), "{profile:?}, {units}");
@@ -215,7 +235,8 @@ fn only_the_given_bytes_are_written() {
         let size = drive.size_bytes();
         for named in [5 * unit + 1..7 * unit - 1, size - unit..size + unit, 0..0] {
             drive.written.clear();
-            let refused = measure(&mut drive, &Writable::Bytes(named)).expect_err("refused");
+            let refused =
+                measure(&mut drive, &Writable::Bytes(named), f64::INFINITY).expect_err("refused");
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
             assert_eq!(drive.written, [0; 0]);
         }
@@ -238,7 +259,7 @@ fn writes_leave_the_contents_as_they_were() {
     for first in firsts() {
         drive.disk.write_at(first * unit, &[IoSlice::new(&chunk(first))]).expect("written");
     }
-    measure(&mut drive, &Writable::Disk).expect("measured");
+    measure(&mut drive, &Writable::Disk, f64::INFINITY).expect("measured");
     assert!(!drive.written.is_empty());
     for first in firsts() {
         let found = drive.read(first * unit, 1 << 20).expect("read");

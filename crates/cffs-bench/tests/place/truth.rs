@@ -157,7 +157,7 @@ impl Served {
         let path = self.path();
         let mut drive =
             FileDrive::open(path, writable).with_context(|| path.display().to_string())?;
-        let disk = measure(&mut drive, writable)?;
+        let disk = measure(&mut drive, writable, f64::INFINITY)?;
         Ok((disk, drive.now()))
     }
 

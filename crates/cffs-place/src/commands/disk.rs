@@ -1,16 +1,17 @@
 //! `place disk`: measures a disk.
 
+use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cffs_place::disk::{self, Disk, FileDrive, Writable};
 use clap::Args;
 use rustix::io::Errno;
 
 use super::size;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +25,18 @@ mod tests;
 /// Whether the drive acknowledges writes before they are on the platter is what the kernel assumes, unless
 /// test writes are allowed (--try-writes). These write back what was just read from the same place: in twelve
 /// places of a device that is not in use, or of a byte range that you name and that is unused meanwhile.
+///
+/// If you may not read the device, name a directory: then a temporary file of 256 MiB there is measured,
+/// which stands for the part of the disk where it lies.
 #[derive(Debug, Args)]
 #[command(name = "disk", after_help = EXAMPLES)]
 pub struct MeasureDisk {
-    /// The block device, or a file that stands for one.
+    /// The block device, a file that stands for one, or a directory.
     device: PathBuf,
+    /// Begin no measurement after this many seconds. The rotation, which takes about two, comes first; then
+    /// the bandwidth, at fewer places if there is little time, seeks, read-ahead and writes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
     /// Try writes as well, on the whole device or between these bytes (units K, M, G, T).
     #[arg(long, value_name = "FIRST..END", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = bytes)]
@@ -43,6 +51,7 @@ Examples:
   place disk /dev/sdb
   place disk --try-writes /dev/sdb            # not in use
   place disk --try-writes=1G..2G /dev/sdb     # this part is not in use
+  place disk --seconds 4 ~                    # without root, in a temporary file
   place disk --json /dev/sdb | jq .rpm";
 
 impl MeasureDisk {
@@ -54,10 +63,30 @@ impl MeasureDisk {
             Some(None) => Writable::Disk,
             Some(Some(bytes)) => Writable::Bytes(bytes),
         };
-        let mut drive = FileDrive::open(&self.device, &writable)
-            .map_err(|error| advised(error, &writable))
-            .with_context(name)?;
-        let found = disk::measure(&mut drive, &writable).with_context(name)?;
+        let is_directory = self.device.is_dir();
+        if is_directory && !matches!(writable, Writable::Nothing) {
+            bail!("{}: a directory is no device; writes are tried on devices only", name());
+        }
+        let mut drive = match is_directory {
+            true => FileDrive::in_directory(&self.device),
+            false => FileDrive::open(&self.device, &writable),
+        }
+        .map_err(|error| advised(error, &writable))
+        .with_context(name)?;
+        let seconds = self.seconds.map_or(f64::INFINITY, f64::from);
+        let found = disk::measure(&mut drive, &writable, seconds).with_context(name)?;
+        if is_directory && let Some((first, end, pieces)) = drive.part() {
+            note!(
+                "place: {}: measured in {pieces} pieces from {} to {} MB of the device: seeks are those \
+                 within them",
+                name(),
+                first / 1_000_000,
+                end / 1_000_000
+            );
+        }
+        if let Some(why) = noise(&found, &fs::read_to_string("/proc/loadavg").unwrap_or_default()) {
+            note!("place: {}: {why}; measure again when the machine is idle", name());
+        }
         match self.json {
             true => output::json(&found)?,
             false => print(&found)?,
@@ -65,6 +94,24 @@ impl MeasureDisk {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+/// Why the figures may be wrong: other programs were running, or delayed many reads.
+fn noise(found: &Disk, load: &str) -> Option<String> {
+    let running: f64 = load.split(' ').next()?.parse().ok()?;
+    match found.late {
+        Some(late) if late > LATE_MAX => {
+            Some(format!("{:.0}% of the reads were late", late * 100.0))
+        }
+        _ if running > RUNNING_MAX => {
+            Some(format!("{running} programs were running on average in the last minute"))
+        }
+        _ => None,
+    }
+}
+
+/// More late reads than this make the figures doubtful; as do more programs running than this.
+const LATE_MAX: f64 = 0.1;
+const RUNNING_MAX: f64 = 0.5;
 
 /// An error from opening the disk, with advice.
 fn advised(error: std::io::Error, writable: &Writable) -> anyhow::Error {
@@ -100,11 +147,16 @@ fn print(disk: &Disk) -> Result<()> {
     )?;
     if disk.rotation_ms.is_some() {
         match disk.read_ahead_bytes {
+            0 if disk.omitted.contains(&"read-ahead") => Ok(()),
             0 => say!("read-ahead none"),
             bytes => say!("read-ahead {} to {} KiB", bytes >> 10, bytes >> 9),
         }?;
     }
-    say!("writes     {}", writes(disk))
+    say!("writes     {}", writes(disk))?;
+    match disk.omitted.as_slice() {
+        [] => Ok(()),
+        omitted => say!("no time    for all {}", omitted.join(", ")),
+    }
 }
 
 /// The state of the write cache, by measurement and according to the kernel.

@@ -6,6 +6,7 @@ pub mod disk;
 pub mod generate;
 pub mod groups;
 pub mod init;
+pub mod memory;
 pub mod pack;
 pub mod show;
 pub mod trace;

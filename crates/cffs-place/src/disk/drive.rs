@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use super::Writable;
+use crate::extents;
 
 /// A disk, one request at a time.
 pub trait Drive {
@@ -57,6 +59,8 @@ pub struct FileDrive {
 /// The longest request; also the alignment of its address in memory.
 const BUFFER: usize = 64 << 10;
 const ALIGNMENT: usize = 4096;
+/// The size of a file that stands for a part of a disk.
+const PART_BYTES: u64 = 256 << 20;
 
 impl FileDrive {
     /// Opens a disk; a disk that is writable as a whole must not be in use.
@@ -84,6 +88,51 @@ impl FileDrive {
         };
         let buffer = vec![0; BUFFER + ALIGNMENT];
         Ok(FileDrive { file, size_bytes, unit, is_flushed, buffer, since: Instant::now() })
+    }
+
+    /// A file without a name in a directory, which stands for the part of the disk where the file system puts
+    /// it. This needs no privileges.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system, and too little free space: it must be four times the size of the file.
+    pub fn in_directory(directory: &Path) -> io::Result<FileDrive> {
+        let status = rustix::fs::statvfs(directory)?;
+        let needed = 4 * PART_BYTES;
+        if status.f_bavail * status.f_frsize < needed {
+            let why = format!("less than {} MiB are free", needed >> 20);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        let flags = OFlags::TMPFILE.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).mode(0o600).custom_flags(flags).open(directory)?;
+        // Not zeros: the file system may compress them.
+        let mut random: u64 = 1;
+        let noise: Vec<u8> = (0..1 << 20)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 56) as u8
+            })
+            .collect();
+        for at in (0..PART_BYTES).step_by(noise.len()) {
+            file.write_all_at(&noise, at)?;
+        }
+        file.sync_all()?;
+        FileDrive::open(
+            Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())),
+            &Writable::Nothing,
+        )
+    }
+
+    /// Where on the device a file lies that stands for a part of it: the first byte, the end, and in how many
+    /// pieces.
+    pub fn part(&self) -> Option<(u64, u64, usize)> {
+        let extents = extents::of(&self.file, false).ok()?;
+        let first = extents.iter().map(|extent| extent.physical).min()?;
+        let end = extents.iter().map(extents::Extent::physical_end).max()?;
+        let breaks = extents.windows(2).filter(|two| two[0].physical_end() != two[1].physical);
+        Some((first, end, 1 + breaks.count()))
     }
 
     /// The first `bytes` of the buffer, aligned for direct I/O.

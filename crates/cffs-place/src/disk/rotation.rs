@@ -28,8 +28,18 @@ const NEARLY: f64 = 0.8;
 /// estimate.
 const WHOLE: [f64; 4] = [0.5, 0.25, 0.1, 0.1];
 
-/// The time of a turn in seconds, if one was found, and the mean time of a read.
-pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
+/// The result of reading the same places several times.
+pub struct Found {
+    /// The time of a turn in seconds, if there are turns.
+    pub turn: Option<f64>,
+    /// The mean time of a read.
+    pub access: f64,
+    /// The fraction of the times between reads of two places that differ by no whole number of turns.
+    pub late: Option<f64>,
+}
+
+/// Reads places several times, after pauses.
+pub fn measure(drive: &mut impl Drive) -> io::Result<Found> {
     // A part of the disk is enough, and seeks within it are shorter.
     let span = (drive.size_bytes() / 8).max(LEAST_BYTES).min(drive.size_bytes());
     let apart = span / SITES;
@@ -63,7 +73,15 @@ pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
             differences.extend(times[number + 1..].iter().map(|other| (one - other).abs()));
         }
     }
-    Ok((turn(&differences), access / reads))
+    let turn = turn(&differences);
+    let late = turn.map(|turn| {
+        let is_late = |difference: &&f64| {
+            let turns = *difference / turn;
+            (turns - turns.round()).abs() > WHOLE[WHOLE.len() - 1]
+        };
+        differences.iter().filter(is_late).count() as f64 / differences.len() as f64
+    });
+    Ok(Found { turn, access: access / reads, late })
 }
 
 /// The longest time of which nearly all differences are multiples.

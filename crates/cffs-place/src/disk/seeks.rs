@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Drive, Zone, timed};
 
 /// Distances, as fractions of the disk's cylinders.
-const DISTANCES: [f64; 4] = [1.0 / 8.0, 1.0 / 3.0, 2.0 / 3.0, 0.98];
+pub const DISTANCES: [f64; 4] = [1.0 / 8.0, 1.0 / 3.0, 2.0 / 3.0, 0.98];
 /// Places read at each distance: more than drives have buffer segments, so that a repeated read
 /// comes from the platter again.
 const PLACES: usize = 36;
@@ -35,12 +35,14 @@ pub struct Seek {
 /// The times of reads at one distance span a turn, and the bounds of that span give the seek time.
 /// The rotational position of a place is known once it was read after another. So some places are
 /// read again, after pauses chosen such that the arm arrives just before or just after the place:
-/// this shows both bounds as exactly as many more reads would.
+/// this shows both bounds as exactly as many more reads would. Distances for which there is no time are left
+/// out.
 pub fn measure(
     drive: &mut impl Drive,
     zones: &[Zone],
     turn: f64,
     command: f64,
+    deadline: f64,
 ) -> io::Result<Vec<Seek>> {
     let unit = drive.unit();
     let cylinders = Cylinders::of(zones);
@@ -48,6 +50,9 @@ pub fn measure(
     let mut seeks = Vec::new();
     let mut random: u64 = 1;
     for distance in DISTANCES {
+        if drive.now() > deadline {
+            break;
+        }
         // Back and forth between two stretches.
         let stretch = (distance / 8.0).min(STRETCH).min(1.0 - distance);
         let place = |number: usize| {

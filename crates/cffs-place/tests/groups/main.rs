@@ -146,6 +146,77 @@ fn an_unprivileged_user_can_use_an_own_tree() {
     }
 }
 
+#[test]
+fn an_unprivileged_user_can_measure_a_disk_in_a_file_that_leaves_nothing() {
+    let Some(volume) = Volume::make(Kind::Ext4) else { return };
+    let home = Home::on(&volume);
+    volume.settle();
+    let free = || rustix::fs::statvfs(volume.root()).expect("statvfs").f_bfree;
+    let before = free();
+    let output = home.call(NOBODY, &["disk", "--seconds", "1", "--json", "."]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(": measured in 1 pieces from "), "{said}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&found["size_bytes"], &found["rpm"]), (&(256 << 20).into(), &().into()));
+    assert!(found["zones"][0]["bytes_per_second"].as_f64().is_some_and(|rate| rate > 1e6));
+    volume.settle();
+    assert_eq!(free(), before);
+    let said = home.fail(NOBODY, &["disk", "--try-writes", "."]);
+    assert!(said.contains("a directory is no device"), "{said}");
+}
+
+/// A control group of memory, gone when dropped.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// Nothing where the kernel limits no memory.
+    fn limited_to(bytes: u64) -> Option<MemoryGroup> {
+        let (root, limit) =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+                .into_iter()
+                .find(|(root, _)| Path::new(root).join("cgroup.procs").exists())?;
+        let group = MemoryGroup(Path::new(root).join(format!("place-{}", std::process::id())));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn the_page_cache_ends_where_a_control_group_limits_it() {
+    let Some(volume) = Volume::make(Kind::Ext4) else { return };
+    let Some(group) = MemoryGroup::limited_to(64 << 20) else {
+        eprintln!("not run: no control group limits memory");
+        return;
+    };
+    let said = |limited: bool| -> serde_json::Value {
+        let join = if limited { "echo $$ >\"$0\" && " } else { "" };
+        let output = Command::new("sh")
+            .args(["-c", &format!("{join}exec \"$@\"")])
+            .arg(group.0.join("cgroup.procs"))
+            .args([env!("CARGO_BIN_EXE_place"), "memory", "--json", "--limit", "160M"])
+            .arg(volume.root())
+            .output()
+            .expect("place");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let limited = said(true);
+    let bytes = limited["file_bytes"].as_u64().expect("a number");
+    println!("{} MiB of 64", bytes >> 20);
+    assert!((24 << 20..=64 << 20).contains(&bytes), "{limited}");
+    assert_eq!(limited["is_whole"], false);
+    let free = said(false);
+    assert_eq!((&free["file_bytes"], &free["is_whole"]), (&(160 << 20).into(), &true.into()));
+}
+
 /// A copy that belongs to another user does not run as that user.
 #[test]
 fn a_copy_without_its_owner_is_not_set_user_id() {

@@ -21,6 +21,8 @@ fn a_cache_that_the_kernel_does_not_flush_is_named() {
         read_ahead_bytes: 0,
         write_cache: None,
         write_cache_flushed: None,
+        late: None,
+        omitted: Vec::new(),
     };
     assert_eq!(writes(&disk), "not tried (--try-writes)");
     disk.write_cache_flushed = Some(false);
@@ -31,4 +33,28 @@ fn a_cache_that_the_kernel_does_not_flush_is_named() {
     assert!(writes(&disk).contains("does not flush"));
     disk.write_cache_flushed = Some(true);
     assert_eq!(writes(&disk), "acknowledged before they are on the platter");
+}
+
+#[test]
+fn a_warning_says_that_other_programs_disturbed() {
+    let mut disk = Disk {
+        size_bytes: 1 << 30,
+        command_ms: 0.1,
+        access_ms: 8.0,
+        rotation_ms: Some(8.0),
+        rpm: Some(7500.0),
+        seeks: Vec::new(),
+        zones: Vec::new(),
+        read_ahead_bytes: 0,
+        write_cache: None,
+        write_cache_flushed: None,
+        late: Some(0.05),
+        omitted: Vec::new(),
+    };
+    assert_eq!(noise(&disk, "0.20 0.10 0.05 1/100 1"), None);
+    assert!(
+        noise(&disk, "1.50 0.10 0.05 1/100 1").is_some_and(|why| why.starts_with("1.5 programs"))
+    );
+    disk.late = Some(0.31);
+    assert!(noise(&disk, "0.20 0.10 0.05 1/100 1").is_some_and(|why| why.starts_with("31% of")));
 }

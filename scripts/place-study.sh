@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Counts requests and distances for the tables and figures of PLACE, and writes docs/performance/place.md.
+#
+#   scripts/place-study.sh      (root; a minute, and 200 MB in /dev/shm)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ((EUID != 0)); then
+    echo "place-study: mounting needs root" >&2
+    exit 1
+fi
+cargo build --quiet --release --locked -p cffs-place
+scratch=$(mktemp -d /dev/shm/place-study.XXXXXX)
+trap 'umount -q "$scratch/mnt" || true; rm -rf "$scratch"' EXIT
+report=docs/performance/place.md
+python3 scripts/place_study.py "${CARGO_TARGET_DIR:-target}/release/place" "$scratch" >"$scratch/report"
+cat "$scratch/report" >"$report"
