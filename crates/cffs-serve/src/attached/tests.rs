@@ -16,8 +16,12 @@ use crate::access::Privileges;
 use crate::shared::{Change, NoObserver};
 use crate::wire::{self, Call, End, Removed, Ticket};
 
-const USER: u32 = 1000;
 const ME: &Caller<'_> = &Caller::ROOT;
+
+/// A user other than root and the one who runs the tests.
+fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw() + 1000
+}
 
 fn volume() -> Arc<Volume> {
     let device = Arc::new(MemoryDevice::new(32 << 20));
@@ -38,11 +42,11 @@ fn make(volume: &Volume, dir: InodeNo, name: &str, new: &NewFile<'_>) -> InodeNo
 }
 
 fn make_dir(volume: &Volume, dir: InodeNo, name: &str, permissions: u32) -> InodeNo {
-    make(volume, dir, name, &new(NewKind::Directory, permissions, USER))
+    make(volume, dir, name, &new(NewKind::Directory, permissions, user_id()))
 }
 
 fn make_file(volume: &Volume, dir: InodeNo, name: &str) -> InodeNo {
-    make(volume, dir, name, &new(NewKind::Regular, 0o644, USER))
+    make(volume, dir, name, &new(NewKind::Regular, 0o644, user_id()))
 }
 
 /// A directory `tree` in the root with two directories and 300 files in each. Returns the directories.
@@ -152,7 +156,7 @@ fn a_ticket_serves_one_call_of_its_user() {
     assert!(!dirs.into_iter().any(|dir| volume.is_referenced(dir)));
     let (refused, _) = ask(&stream, &remove_call(used, "tree"));
     assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
-    let (socket, of_other) = ticket(&sessions, User::new(USER, USER, Vec::new()));
+    let (socket, of_other) = ticket(&sessions, User::new(user_id(), user_id(), Vec::new()));
     let (refused, _) = ask(&greeted(&socket), &remove_call(of_other, "tree"));
     assert!(matches!(refused, Some(Answer::Refused(_))), "the peer is another user: {refused:?}");
     assert_eq!(sessions.end(), Ok(()));
@@ -161,28 +165,31 @@ fn a_ticket_serves_one_call_of_its_user() {
 #[test]
 fn tickets_are_limited_in_number_and_time() {
     let (mut tickets, now) = (Tickets::default(), Instant::now());
-    let (dir, user) = ((InodeNo::ROOT, 0), User::new(USER, USER, Vec::new()));
+    let (dir, user) = ((InodeNo::ROOT, 0), User::new(user_id(), user_id(), Vec::new()));
     let late = now + Duration::from_secs(11);
     for number in 0..8 {
-        tickets.add(dir, number, USER, Ok(user.clone()), now).expect("made");
+        tickets.add(dir, number, user_id(), Ok(user.clone()), now).expect("made");
     }
-    assert!(tickets.add(dir, 8, USER, Ok(user.clone()), now).is_err(), "the user has too many");
+    assert!(
+        tickets.add(dir, 8, user_id(), Ok(user.clone()), now).is_err(),
+        "the user has too many"
+    );
     for number in 1..49 {
         tickets.add(dir, number, number as u32, Err("no"), now).expect("made");
     }
     assert!(tickets.add(dir, 0, 99, Err("no"), now).is_err(), "all users have too many");
     tickets.add(dir, 0, 0, Err("no"), now).expect("some are for root");
-    let first = tickets.show(0, USER, now).expect("shown").expect("a ticket");
-    assert_eq!(tickets.show(0, USER + 1, now), None, "of another user");
-    assert_eq!(tickets.show(0, USER, late), None, "too old");
+    let first = tickets.show(0, user_id(), now).expect("shown").expect("a ticket");
+    assert_eq!(tickets.show(0, user_id() + 1, now), None, "of another user");
+    assert_eq!(tickets.show(0, user_id(), late), None, "too old");
     assert_eq!(tickets.show(3, 3, now), Some(Err("no")));
-    assert_eq!(tickets.redeem(&first, (USER, 0), now), None, "of another group");
-    assert_eq!(tickets.redeem(&first, (USER, USER), late), None, "too old");
-    assert_eq!(tickets.redeem(&[0; 16], (USER, USER), now), None);
-    let granted = tickets.redeem(&first, (USER, USER), now).expect("redeemed");
+    assert_eq!(tickets.redeem(&first, (user_id(), 0), now), None, "of another group");
+    assert_eq!(tickets.redeem(&first, (user_id(), user_id()), late), None, "too old");
+    assert_eq!(tickets.redeem(&[0; 16], (user_id(), user_id()), now), None);
+    let granted = tickets.redeem(&first, (user_id(), user_id()), now).expect("redeemed");
     assert_eq!((granted.directory, granted.user), (dir, user.clone()));
-    assert_eq!(tickets.redeem(&first, (USER, USER), now), None, "used");
-    tickets.add(dir, 0, USER, Ok(user), late).expect("the old ones are gone");
+    assert_eq!(tickets.redeem(&first, (user_id(), user_id()), now), None, "used");
+    tickets.add(dir, 0, user_id(), Ok(user), late).expect("the old ones are gone");
 }
 
 #[test]
@@ -377,7 +384,7 @@ fn remove_while(
 }
 
 fn user() -> User {
-    User::new(USER, USER, Vec::new())
+    User::new(user_id(), user_id(), Vec::new())
 }
 
 /// A tree of a user in a directory of that user, so that the user may remove it.
@@ -439,10 +446,10 @@ fn a_tree_deeper_than_the_limit_stays_from_there_on() {
 fn a_directory_with_files_that_stay_is_left_with_them() {
     let volume = volume();
     root_of_user(&volume);
-    let sticky = NewFile { uid: 1, ..new(NewKind::Directory, 0o1777, USER) };
+    let sticky = NewFile { uid: 1, ..new(NewKind::Directory, 0o1777, user_id()) };
     let dir = make(&volume, InodeNo::ROOT, "sticky", &sticky);
     for number in 0..400 {
-        let uid = if number % 2 == 0 { USER } else { 2 };
+        let uid = if number % 2 == 0 { user_id() } else { 2 };
         make(&volume, dir, &number.to_string(), &new(NewKind::Regular, 0o666, uid));
     }
     let (removed, failures) = remove_while(&volume, &NoObserver, &user(), "sticky", |_| {});
