@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::User;
 use crate::shared::{Companion, Current, Observer};
-use crate::wire::Answer;
+use crate::wire::{Answer, Ticket};
 
 mod client;
 mod removal;
@@ -47,7 +47,7 @@ mod tests;
 mod tickets;
 
 pub use client::{AttachError, RemoveRequest, remove};
-use tickets::Tickets;
+use tickets::{Granted, Tickets};
 
 /// The attribute that a program sets to ask for a ticket.
 const ATTRIBUTE: &str = "system.cffs.attach";
@@ -57,8 +57,12 @@ const SESSIONS_MAX: usize = 64;
 const SESSIONS_OF_USER_MAX: usize = 16;
 /// The number of them for root and the user who mounted the volume.
 const SESSIONS_OF_OWNERS: usize = 8;
+/// The most threads for connections. The others wait until one of them has ended.
+const THREADS_MAX: usize = 2 * SESSIONS_MAX;
 /// How long a session that is to end may still send its answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait until something that has failed is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the volume counts as shared after a ticket was made or the last session has ended. A ticket is
 /// older by then.
 const SHARED_AFTER: Duration = Duration::from_secs(11);
@@ -106,11 +110,13 @@ struct State {
     tickets: Tickets,
     /// The socket, from the first ticket on.
     listener: Option<(String, Arc<UnixListener>)>,
-    /// Whether the thread that accepts connections runs.
-    is_accepting: bool,
+    /// The threads for connections, of sessions and of those that are refused.
+    threads: usize,
     /// The user and the socket of each session.
-    sessions: HashMap<u64, (u32, UnixStream)>,
+    sessions: HashMap<u64, (u32, Arc<UnixStream>)>,
     next: u64,
+    /// The calls that use the volume.
+    calls: usize,
 }
 
 impl Sessions {
@@ -188,31 +194,68 @@ impl Sessions {
                 let _ = sched_setaffinity(None, processors);
             }
             sessions.accept(&accepting);
-            sessions.state.lock().is_accepting = false;
-            sessions.ended.notify_all();
         };
         thread::Builder::new().name(String::from("attaching")).spawn(accept)?;
-        (state.listener, state.is_accepting) = (Some((name, listener)), true);
+        state.listener = Some((name, listener));
         Ok(())
     }
 
-    fn accept(self: &Arc<Self>, listener: &UnixListener) {
-        while !self.is_closing.load(Ordering::Acquire) {
+    /// Accepts connections until the socket is closed. Then this has the last reference on it: a program may
+    /// have sent descriptors, and closing these may take as long as the program wants.
+    fn accept(self: &Arc<Self>, listener: &Arc<UnixListener>) {
+        let is_open = |state: &State| {
+            state.listener.as_ref().is_some_and(|(_, open)| Arc::ptr_eq(open, listener))
+        };
+        loop {
+            let mut state = self.state.lock();
+            self.ended
+                .wait_while(&mut state, |state| is_open(state) && state.threads >= THREADS_MAX);
+            if !is_open(&state) {
+                return;
+            }
+            drop(state);
             match listener.accept() {
-                Ok((stream, _)) => {
-                    if let Err(error) = self.begin(stream) {
-                        tracing::debug!(%error, "a program was not attached");
-                    }
-                }
-                Err(_) if self.is_closing.load(Ordering::Acquire) => {}
-                // For example, no file descriptor is available.
-                Err(_) => thread::sleep(Duration::from_millis(100)),
+                Ok((stream, _)) => self.begin(stream),
+                // The socket is closed or, for example, no file descriptor is available.
+                Err(_) => thread::sleep(RETRY_INTERVAL),
             }
         }
     }
 
-    /// Begins a session in a thread, unless there are too many.
-    fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+    /// Starts the thread of a connection. The thread that accepts connections never closes one.
+    fn begin(self: &Arc<Self>, stream: UnixStream) {
+        self.state.lock().threads += 1;
+        let stream = Arc::new(Mutex::new(Some(stream)));
+        loop {
+            let (sessions, shared) = (Arc::clone(self), Arc::clone(&stream));
+            let attach = move || {
+                let taken = shared.lock().take();
+                if let Some(stream) = taken {
+                    sessions.attach(Arc::new(stream));
+                }
+                sessions.state.lock().threads -= 1;
+                sessions.ended.notify_all();
+            };
+            if thread::Builder::new().name(String::from("attached")).spawn(attach).is_ok() {
+                return;
+            }
+            thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    /// Serves a connection to its end, and closes it.
+    fn attach(&self, stream: Arc<UnixStream>) {
+        match self.enter(&stream) {
+            Ok((number, peer)) => {
+                self.serve(&stream, peer);
+                self.end_session(number);
+            }
+            Err(error) => tracing::debug!(%error, "a program was not attached"),
+        }
+    }
+
+    /// Notes a session, unless there are too many. Returns its number, and the user and group of its peer.
+    fn enter(&self, stream: &Arc<UnixStream>) -> io::Result<(u64, (u32, u32))> {
         let peer = socket_peercred(stream.as_fd())?;
         let uid = peer.uid.as_raw();
         let mut state = self.state.lock();
@@ -222,35 +265,23 @@ impl Sessions {
         if is_full || self.is_closing.load(Ordering::Acquire) {
             const WHY: &str = "too many programs are attached";
             // The buffer of a new socket is empty, so this does not wait.
-            (&stream).write_all(&Answer::Refused(WHY.to_owned()).encode())?;
+            (&mut &**stream).write_all(&Answer::Refused(WHY.to_owned()).encode())?;
             return Err(io::Error::other(WHY));
         }
         let number = state.next;
         state.next += 1;
-        state.sessions.insert(number, (uid, stream.try_clone()?));
+        state.sessions.insert(number, (uid, Arc::clone(stream)));
         self.sharing.begin();
-        drop(state);
-        let sessions = Arc::clone(self);
-        let serve = move || {
-            sessions.serve(&stream, (uid, peer.gid.as_raw()));
-            sessions.end_session(number);
-        };
-        let spawned = thread::Builder::new().name(String::from("attached")).spawn(serve);
-        spawned.map(drop).inspect_err(|_| self.end_session(number))
+        Ok((number, (uid, peer.gid.as_raw())))
     }
 
-    /// Serves a session until it ends. A panic may leave the volume in memory half changed.
+    /// Serves a session until it ends.
     fn serve(&self, stream: &UnixStream, peer: (u32, u32)) {
         let served = || session::Session::new(self, stream, peer).serve();
         match catch_unwind(AssertUnwindSafe(served)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "an attached program was cut off"),
-            Err(_) => {
-                tracing::error!("a call of an attached program panicked");
-                self.panicked.store(true, Ordering::Release);
-                self.volume.get().writer().distrust("a call of an attached program panicked");
-                self.observer.broken();
-            }
+            Err(_) => tracing::error!("the session of an attached program panicked"),
         }
     }
 
@@ -261,7 +292,20 @@ impl Sessions {
         self.ended.notify_all();
     }
 
-    /// Ends all sessions, and the socket.
+    /// The meaning of a ticket, and the guard of the call that uses it.
+    fn redeem(&self, ticket: &Ticket, peer: (u32, u32)) -> Option<(Granted, Inside<'_>)> {
+        let mut state = self.state.lock();
+        if self.is_closing.load(Ordering::Acquire) {
+            return None;
+        }
+        let granted = state.tickets.redeem(ticket, peer, Instant::now())?;
+        state.calls += 1;
+        Some((granted, Inside(self)))
+    }
+
+    /// Ends the socket and all sessions, and waits for the calls that use the volume. It does not wait for
+    /// other sessions: one may be closing descriptors that its program has sent, which may take as long as
+    /// the program wants.
     fn close(&self) {
         let mut state = self.state.lock();
         self.is_closing.store(true, Ordering::Release);
@@ -274,13 +318,32 @@ impl Sessions {
             // Sessions that carry out a call still report that it ended.
             let _ = stream.shutdown(Shutdown::Read);
         }
+        self.ended.notify_all();
         let patience = Instant::now() + ANSWER_PATIENCE;
-        let is_busy = |state: &mut State| state.is_accepting || !state.sessions.is_empty();
-        self.ended.wait_while_until(&mut state, is_busy, patience);
+        self.ended.wait_while_until(&mut state, |state| !state.sessions.is_empty(), patience);
         for (_, stream) in state.sessions.values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        self.ended.wait_while(&mut state, is_busy);
+        self.ended.wait_while(&mut state, |state| state.calls > 0);
+    }
+}
+
+/// A call that uses the volume, until it is dropped.
+struct Inside<'a>(&'a Sessions);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let sessions = self.0;
+        if thread::panicking() {
+            // The volume in memory may be half changed.
+            const WHY: &str = "a call of an attached program panicked";
+            tracing::error!("{WHY}");
+            sessions.panicked.store(true, Ordering::Release);
+            sessions.volume.get().writer().distrust(WHY);
+            sessions.observer.broken();
+        }
+        sessions.state.lock().calls -= 1;
+        sessions.ended.notify_all();
     }
 }
 

@@ -109,8 +109,7 @@ impl<'a> Session<'a> {
     }
 
     fn remove(&self, ticket: &Ticket, name: &[u8], recursive: bool) -> io::Result<()> {
-        let granted = self.sessions.state.lock().tickets.redeem(ticket, self.peer, Instant::now());
-        let Some(granted) = granted else {
+        let Some((granted, inside)) = self.sessions.redeem(ticket, self.peer) else {
             return self.refuse("the ticket is not valid, or no longer");
         };
         let volume = self.sessions.volume.get();
@@ -136,6 +135,7 @@ impl<'a> Session<'a> {
                 removed
             }
         };
+        drop(inside);
         report.finish(removed)
     }
 }

@@ -16,6 +16,8 @@ use crate::access::Privileges;
 use crate::shared::{Change, NoObserver};
 use crate::wire::{self, Call, End, Removed, Ticket};
 
+mod hindrances;
+
 const ME: &Caller<'_> = &Caller::ROOT;
 
 /// A user other than root and the one who runs the tests.

@@ -1,0 +1,92 @@
+//! Programs that try to hinder the server and other programs.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use rustix::net::sockopt::set_socket_linger;
+
+use super::*;
+
+/// A connection whose closing waits for a minute, since its peer takes no bytes.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let full = TcpStream::connect(address).expect("connected");
+    let (peer, _) = listener.accept().expect("accepted");
+    full.set_nonblocking(true).expect("set");
+    while (&full).write(&[0; 64 << 10]).is_ok() {}
+    full.set_nonblocking(false).expect("set");
+    set_socket_linger(&full, Some(Duration::from_secs(60))).expect("set");
+    (full, peer)
+}
+
+/// Sends a message with a descriptor.
+fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: impl AsFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    sendmsg(stream, &[io::IoSlice::new(bytes)], &mut control, SendFlags::empty()).expect("sent");
+}
+
+/// The outcome of something that must not take longer than this.
+fn within<T: Send + 'static>(seconds: u64, what: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, outcome) = mpsc::channel();
+    thread::spawn(move || sender.send(what()));
+    outcome.recv_timeout(Duration::from_secs(seconds)).expect("it takes too long")
+}
+
+#[test]
+fn a_descriptor_whose_closing_waits_hinders_neither_other_programs_nor_the_end() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let (socket, _) = ticket(&sessions, me(Privileges::ALL));
+    let hostile = 4 + SESSIONS_OF_USER_MAX;
+    // No session begins before all messages are sent: some are read, and others closed unread.
+    let state = sessions.state.lock();
+    let kept: Vec<_> = (0..hostile)
+        .map(|_| {
+            let (stream, (full, peer)) = (connect(&socket), lingering());
+            send_with(&stream, &HELLO.encode(), full);
+            (stream, peer)
+        })
+        .collect();
+    drop(state);
+    let refused = within(20, move || answer(&connect(&socket)));
+    assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
+    let ending = Arc::clone(&sessions);
+    within(5, move || ending.pause()).expect("paused");
+    sessions.go_on();
+    drop(kept);
+    let begun = Instant::now();
+    while sessions.state.lock().sessions.len() >= SESSIONS_OF_USER_MAX {
+        assert!(begun.elapsed() < Duration::from_secs(20), "sessions stay");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let (socket, _) = ticket(&sessions, me(Privileges::ALL));
+    greeted(&socket);
+    within(5, move || sessions.end()).expect("ended");
+}
+
+/// An observer that panics.
+struct Panicking;
+
+impl Observer for Panicking {
+    fn changed(&self, _: Change<'_>) {
+        panic!("for the test");
+    }
+
+    fn broken(&self) {}
+}
+
+#[test]
+fn a_volume_in_which_a_call_panicked_is_not_closed() {
+    let volume = volume();
+    tree(&volume);
+    volume.lookup(InodeNo::ROOT, b"tree").expect("referenced");
+    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), Box::new(Panicking));
+    let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
+    let (done, _) = ask(&greeted(&socket), &remove_call(ticket, "tree"));
+    assert_eq!(done, None);
+    assert!(within(20, move || sessions.end()).is_err());
+}
