@@ -63,8 +63,8 @@ const THREADS_MAX: usize = 2 * SESSIONS_MAX;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait until something that has failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the volume counts as shared after a ticket was made or the last session has ended. A ticket is
-/// older by then.
+/// How long the volume counts as shared after a ticket was made or the last call has ended. A ticket is older
+/// by then.
 const SHARED_AFTER: Duration = Duration::from_secs(11);
 
 /// The answer to a program that asked for a ticket.
@@ -152,7 +152,7 @@ impl Sessions {
         }
         if user.is_ok() {
             self.listen(&mut state)?;
-            self.sharing.end_after(SHARED_AFTER, state.sessions.is_empty());
+            self.sharing.end_after(SHARED_AFTER, state.calls == 0);
         }
         state.tickets.add((dir, attr.generation), number, uid, user, Instant::now())
     }
@@ -271,7 +271,6 @@ impl Sessions {
         let number = state.next;
         state.next += 1;
         state.sessions.insert(number, (uid, Arc::clone(stream)));
-        self.sharing.begin();
         Ok((number, (uid, peer.gid.as_raw())))
     }
 
@@ -288,7 +287,6 @@ impl Sessions {
     fn end_session(&self, number: u64) {
         let mut state = self.state.lock();
         state.sessions.remove(&number);
-        self.sharing.end_after(SHARED_AFTER, state.sessions.is_empty());
         self.ended.notify_all();
     }
 
@@ -300,6 +298,7 @@ impl Sessions {
         }
         let granted = state.tickets.redeem(ticket, peer, Instant::now())?;
         state.calls += 1;
+        self.sharing.begin();
         Some((granted, Inside(self)))
     }
 
@@ -342,7 +341,9 @@ impl Drop for Inside<'_> {
             sessions.volume.get().writer().distrust(WHY);
             sessions.observer.broken();
         }
-        sessions.state.lock().calls -= 1;
+        let mut state = sessions.state.lock();
+        state.calls -= 1;
+        sessions.sharing.end_after(SHARED_AFTER, state.calls == 0);
         sessions.ended.notify_all();
     }
 }
@@ -371,7 +372,7 @@ impl Companion for Sessions {
     }
 }
 
-/// Whether programs are attached, or just were.
+/// Whether attached programs change the volume, are about to, or just did.
 struct Sharing {
     start: Instant,
     /// When it ends, in milliseconds after the start; 0 if it never began.

@@ -90,3 +90,22 @@ fn a_volume_in_which_a_call_panicked_is_not_closed() {
     assert_eq!(done, None);
     assert!(within(20, move || sessions.end()).is_err());
 }
+
+#[test]
+fn only_a_call_with_a_ticket_makes_the_volume_shared() {
+    let volume = volume();
+    let sessions = slow_sessions(&volume);
+    let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
+    assert!(sessions.sharing.is_on(), "a ticket was made");
+    sessions.sharing.until.store(0, Ordering::SeqCst);
+    let mut stream = greeted(&socket);
+    let (refused, _) = ask(&greeted(&socket), &remove_call([0; 16], "tree"));
+    assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
+    assert!(!sessions.sharing.is_on(), "it was made long ago");
+    stream.write_all(&remove_call(ticket, "tree").encode()).expect("sent");
+    assert!(matches!(answer(&stream), Some(Answer::Progress(_))));
+    assert_eq!(sessions.sharing.until.load(Ordering::SeqCst), u64::MAX);
+    sessions.end().expect("ended");
+    assert!(sessions.sharing.is_on(), "for a while");
+    assert_ne!(sessions.sharing.until.load(Ordering::SeqCst), u64::MAX);
+}
