@@ -61,6 +61,9 @@ const SESSIONS_OF_OWNERS: usize = 8;
 const THREADS_MAX: usize = 2 * SESSIONS_MAX;
 /// How long a session that is to end may still send its answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a restart waits for calls. A message to the kernel waits for its lock on a directory, which a
+/// program may hold as long as it wants.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait until something that has failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the volume counts as shared after a ticket was made or the last call has ended. A ticket is older
@@ -304,8 +307,8 @@ impl Sessions {
 
     /// Ends the socket and all sessions, and waits for the calls that use the volume. It does not wait for
     /// other sessions: one may be closing descriptors that its program has sent, which may take as long as
-    /// the program wants.
-    fn close(&self) {
+    /// the program wants. Returns whether all calls have ended within `patience`.
+    fn close(&self, patience: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         self.is_closing.store(true, Ordering::Release);
         state.tickets = Tickets::default();
@@ -318,12 +321,21 @@ impl Sessions {
             let _ = stream.shutdown(Shutdown::Read);
         }
         self.ended.notify_all();
-        let patience = Instant::now() + ANSWER_PATIENCE;
-        self.ended.wait_while_until(&mut state, |state| !state.sessions.is_empty(), patience);
+        let answered = Instant::now() + ANSWER_PATIENCE;
+        self.ended.wait_while_until(&mut state, |state| !state.sessions.is_empty(), answered);
         for (_, stream) in state.sessions.values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        self.ended.wait_while(&mut state, |state| state.calls > 0);
+        let is_in_use = |state: &mut State| state.calls > 0;
+        match patience {
+            Some(patience) => {
+                !self.ended.wait_while_for(&mut state, is_in_use, patience).timed_out()
+            }
+            None => {
+                self.ended.wait_while(&mut state, is_in_use);
+                true
+            }
+        }
     }
 }
 
@@ -351,8 +363,12 @@ impl Drop for Inside<'_> {
 impl Companion for Sessions {
     /// Ends all sessions: a server that is replaced hands over references, and must not hand over theirs.
     fn pause(&self) -> std::result::Result<(), String> {
-        self.close();
-        Ok(())
+        match self.close(Some(PAUSE_PATIENCE)) {
+            true => Ok(()),
+            false => Err(String::from(
+                "a removal by cffs rm does not end, since the kernel has locked a directory; try again",
+            )),
+        }
     }
 
     fn go_on(&self) {
@@ -360,7 +376,8 @@ impl Companion for Sessions {
     }
 
     fn end(&self) -> std::result::Result<(), String> {
-        self.close();
+        // The volume must not be closed before.
+        self.close(None);
         match self.panicked.load(Ordering::Acquire) {
             true => Err(String::from("a call of an attached program panicked, as the log says")),
             false => Ok(()),

@@ -68,6 +68,47 @@ fn a_descriptor_whose_closing_waits_hinders_neither_other_programs_nor_the_end()
     within(5, move || sessions.end()).expect("ended");
 }
 
+/// An observer that waits until a sender is dropped.
+struct Stuck(StdMutex<mpsc::Receiver<()>>);
+
+impl Observer for Stuck {
+    fn changed(&self, _: Change<'_>) {
+        let _ = self.0.lock().expect("whole").recv();
+    }
+
+    fn broken(&self) {}
+}
+
+#[test]
+fn a_restart_fails_in_time_if_a_call_does_not_end_and_an_unmount_waits_for_it() {
+    let volume = volume();
+    let [dir, ..] = tree(&volume);
+    let _ = volume.lookup(InodeNo::ROOT, b"tree").expect("referenced");
+    let (held, receiver) = mpsc::channel();
+    let observer = Box::new(Stuck(StdMutex::new(receiver)));
+    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer);
+    let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
+    let mut stream = greeted(&socket);
+    stream.write_all(&remove_call(ticket, "tree").encode()).expect("sent");
+    let begun = Instant::now();
+    while is_there(&volume, InodeNo::ROOT, "tree") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the call does not begin");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pausing = Arc::clone(&sessions);
+    let why = within(20, move || pausing.pause()).expect_err("a call is in the volume");
+    assert!(why.contains("cffs rm"), "{why}");
+    sessions.go_on();
+    let (ended, outcome) = mpsc::channel();
+    let ending = Arc::clone(&sessions);
+    thread::spawn(move || ended.send(ending.end()));
+    assert!(outcome.recv_timeout(Duration::from_secs(2)).is_err(), "the call uses the volume");
+    drop(held);
+    assert_eq!(outcome.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
+    volume.release(dir, 1);
+    assert!(!volume.is_referenced(dir));
+}
+
 /// An observer that panics.
 struct Panicking;
 
