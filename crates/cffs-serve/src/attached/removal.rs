@@ -2,8 +2,9 @@
 //! be removed stays and is reported.
 //!
 //! The user needs write and search permission on a directory to remove its names, and read permission to list
-//! it. These are read when the directory is entered. A condition holds for each change: the directory's owner
-//! and mode are those that were read, so a change of them is obeyed as soon as it has returned.
+//! it. These are read when the directory is entered, and again after names were listed or a directory in it
+//! was looked up. A condition holds for each change: the directory's owner and mode are those that were read,
+//! so a change of them is obeyed as soon as it has returned.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -195,7 +196,19 @@ impl<'a> Removal<'a> {
         });
     }
 
-    /// Lists some names of the current directory.
+    /// Reads the rights on the current directory again.
+    fn rights_now(&mut self) -> Result<Rights> {
+        let Some(ino) = self.levels.last().map(|level| level.ino) else {
+            return Err(Error::Stale);
+        };
+        let now = self.rights(&self.volume.attr(ino)?)?;
+        if let Some(level) = self.levels.last_mut() {
+            level.rights = now;
+        }
+        Ok(now)
+    }
+
+    /// Lists some names of the current directory, unless the user may no longer list it.
     fn list(&mut self, cookie: u64) -> ControlFlow<()> {
         let Some(level) = self.levels.last_mut() else { return ControlFlow::Break(()) };
         let (ino, entries) = (level.ino, &mut level.entries);
@@ -216,8 +229,14 @@ impl<'a> Removal<'a> {
             (false, Some(last)) => Some(last.cookie),
             _ => None,
         };
-        match listed {
-            Ok(()) => ControlFlow::Continue(()),
+        match listed.and_then(|()| self.rights_now()) {
+            Ok(Rights { list: true, .. }) => ControlFlow::Continue(()),
+            Ok(_) => {
+                if let Some(level) = self.levels.last_mut() {
+                    (level.entries, level.cookie) = (VecDeque::new(), None);
+                }
+                ControlFlow::Continue(())
+            }
             Err(error) => self.report(b"", Err(error)),
         }
     }
@@ -232,11 +251,17 @@ impl<'a> Removal<'a> {
 
     /// Enters a directory, or removes the name if it is another file by now.
     fn descend(&mut self, entry: &Entry) -> Result<()> {
-        let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        if !level.rights.search {
-            return Err(Error::AccessDenied);
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let found = self.volume.lookup(level.ino, &entry.name);
+        let may_search = self.rights_now().and_then(|rights| match rights.search {
+            true => Ok(()),
+            false => Err(Error::AccessDenied),
+        });
+        if let Err(denied) = may_search {
+            found.iter().for_each(|found| self.volume.release(found.ino, 1));
+            return Err(denied);
         }
-        let found = match self.volume.lookup(level.ino, &entry.name) {
+        let found = match found {
             // Another program has removed it. The name that the caller gave must exist.
             Err(Error::NotFound) if self.levels.len() > 1 => return Ok(()),
             found => found?,
@@ -343,14 +368,10 @@ impl<'a> Removal<'a> {
             // The directory was moved away, and another file has its name.
             return Err(Error::Stale);
         }
-        let now = self.rights(&self.volume.attr(dir)?)?;
-        if now.of == rights.of {
-            return Err(Error::NotPermitted);
+        match self.rights_now()? {
+            now if now.of == rights.of => Err(Error::NotPermitted),
+            _ => Err(Error::Unmet),
         }
-        if let Some(level) = self.levels.last_mut() {
-            level.rights = now;
-        }
-        Err(Error::Unmet)
     }
 
     /// Tells the kernel that a name of the current directory is gone, if it knows the inode.

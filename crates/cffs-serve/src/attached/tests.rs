@@ -17,6 +17,7 @@ use crate::shared::{Change, NoObserver};
 use crate::wire::{self, Call, End, Removed, Ticket};
 
 mod hindrances;
+mod rights;
 
 const ME: &Caller<'_> = &Caller::ROOT;
 
