@@ -132,7 +132,7 @@ impl Sessions {
         Arc::new(sessions)
     }
 
-    /// Makes a ticket for a directory and a user, or notes why the user gets none. The program reads it with
+    /// Makes a ticket for a directory and a user, or notes why the user gets none; `user` finds that out. The program reads it with
     /// the number.
     ///
     /// # Errors
@@ -143,12 +143,15 @@ impl Sessions {
         dir: InodeNo,
         number: u64,
         uid: u32,
-        user: std::result::Result<User, &'static str>,
+        user: impl FnOnce() -> std::result::Result<User, &'static str>,
     ) -> Result<()> {
         let attr = self.volume.get().attr(dir)?;
         if attr.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
+        self.state.lock().tickets.check_room(uid, Instant::now())?;
+        // This takes long, and is not done for a user with too many tickets.
+        let user = user();
         let mut state = self.state.lock();
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::InUse(String::from("sessions are being ended")));

@@ -91,7 +91,7 @@ fn sessions(volume: &Arc<Volume>) -> Arc<Sessions> {
 /// Gets a ticket for the root, and the name of the socket.
 fn ticket(sessions: &Arc<Sessions>, user: User) -> (String, Ticket) {
     let uid = user.uid;
-    sessions.ask(InodeNo::ROOT, 5, uid, Ok(user)).expect("asked");
+    sessions.ask(InodeNo::ROOT, 5, uid, || Ok(user)).expect("asked");
     let answer = sessions.answer(5, uid).expect("answered");
     let Invitation::Ticket { socket, ticket } = serde_json::from_slice(&answer).expect("JSON")
     else {
@@ -196,6 +196,18 @@ fn tickets_are_limited_in_number_and_time() {
 }
 
 #[test]
+fn the_process_of_a_user_with_too_many_tickets_is_not_examined() {
+    let (volume, user) = (volume(), user());
+    let sessions = sessions(&volume);
+    for number in 0..8 {
+        sessions.ask(InodeNo::ROOT, number, user.uid, || Ok(user.clone())).expect("made");
+    }
+    let examine = || panic!("this takes long");
+    assert!(sessions.ask(InodeNo::ROOT, 8, user.uid, examine).is_err());
+    sessions.end().expect("ended");
+}
+
+#[test]
 fn a_session_has_the_rights_of_the_program_that_asked() {
     let volume = volume();
     tree(&volume);
@@ -218,7 +230,7 @@ fn a_directory_that_is_gone_is_stale() {
     let sessions = sessions(&volume);
     let dir = make_dir(&volume, InodeNo::ROOT, "dir", 0o755);
     let user = me(Privileges::ALL);
-    sessions.ask(dir, 7, user.uid, Ok(user.clone())).expect("asked");
+    sessions.ask(dir, 7, user.uid, || Ok(user.clone())).expect("asked");
     let (socket, _) = ticket(&sessions, user);
     let granted = sessions.state.lock().tickets.show(7, me(Privileges::ALL).uid, Instant::now());
     volume.remove_dir(ME, InodeNo::ROOT, b"dir").expect("removed");
@@ -351,7 +363,7 @@ fn a_paused_server_has_no_session_and_serves_again_after_it() {
     sessions.pause().expect("paused");
     assert_eq!(answer(&stream), None);
     let user = me(Privileges::ALL);
-    assert!(sessions.ask(InodeNo::ROOT, 1, user.uid, Ok(user)).is_err(), "it is paused");
+    assert!(sessions.ask(InodeNo::ROOT, 1, user.uid, || Ok(user)).is_err(), "it is paused");
     sessions.go_on();
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let refused = ask(&greeted(&socket), &remove_call(old, "tree")).0;

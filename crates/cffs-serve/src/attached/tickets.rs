@@ -54,17 +54,27 @@ impl Tickets {
         user: std::result::Result<User, &'static str>,
         now: Instant,
     ) -> Result<()> {
+        self.check_room(uid, now)?;
+        let answer = match user {
+            Ok(user) => Ok((random()?, Granted { directory, user })),
+            Err(why) => Err(why),
+        };
+        self.0.push(Entry { number, uid, made: now, answer });
+        Ok(())
+    }
+
+    /// Forgets the tickets that are too old.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if too many others are unused.
+    pub fn check_room(&mut self, uid: u32, now: Instant) -> Result<()> {
         self.0.retain(|entry| now.duration_since(entry.made) < LIFETIME);
         let own = self.0.iter().filter(|entry| entry.uid == uid).count();
         let most = if is_owner(uid) { TICKETS_MAX } else { TICKETS_MAX - TICKETS_OF_OWNERS };
         if own >= TICKETS_OF_USER_MAX || self.0.len() >= most {
             return Err(Error::InUse(String::from("too many tickets are unused")));
         }
-        let answer = match user {
-            Ok(user) => Ok((random()?, Granted { directory, user })),
-            Err(why) => Err(why),
-        };
-        self.0.push(Entry { number, uid, made: now, answer });
         Ok(())
     }
 

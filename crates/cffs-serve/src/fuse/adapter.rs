@@ -478,12 +478,8 @@ impl Handler for Adapter {
         }
         if let Some(number) = attached::asked(set.name, set.value) {
             let ask = |number| {
-                self.sessions.ask(
-                    ino(node),
-                    number,
-                    credentials::uid(cx),
-                    credentials::user_apart(cx),
-                )
+                let (uid, user) = (credentials::uid(cx), || credentials::user_apart(cx));
+                self.sessions.ask(ino(node), number, uid, user)
             };
             return number.and_then(ask).map_err(errno("control"));
         }
