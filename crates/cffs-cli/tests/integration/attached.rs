@@ -246,6 +246,8 @@ fn a_removal_that_is_impossible_is_refused() {
     assert!(said.contains("network namespace"), "{said}");
     let said = script("setpriv --no-new-privs $2 rm -r $1/tree");
     assert!(said.contains("no_new_privs"), "{said}");
+    let said = script("unshare -U --map-root-user $2 rm -r $1/tree");
+    assert!(said.contains("another user namespace"), "{said}");
     assert!(dir.join("tree/below").exists());
     succeed(scratch.cffs(["restart"]).arg(&dir));
     assert_eq!(succeed(&mut rm(&dir.join("tree"))), "removed 0 files, 2 directories\n");

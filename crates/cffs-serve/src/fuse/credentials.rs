@@ -6,7 +6,8 @@
 //! process that is invisible, because it has ended or is in another namespace, has no groups and
 //! capabilities.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
 
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
@@ -14,6 +15,9 @@ use crate::access::{Privileges, User};
 
 #[cfg(test)]
 mod tests;
+
+/// The longest list of mounts that is read.
+const MOUNTS_BYTES_MAX: u64 = 1 << 20;
 
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
@@ -50,24 +54,50 @@ pub fn user(cx: &Context<'_>) -> User {
 /// The caller with its groups and capabilities, for calls that the kernel does not check; or why it may not
 /// make such calls.
 pub fn user_apart(cx: &Context<'_>) -> Result<User, &'static str> {
-    let of_process = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", cx.pid));
     let status = status(cx).ok_or("its server cannot see the process that asks")?;
-    let mounts = of_process("mountinfo").unwrap_or_default();
-    let is_same_namespace = ["uid_map", "gid_map"].into_iter().all(|map| {
-        let own = fs::read_to_string(format!("/proc/self/{map}"));
-        own.is_ok_and(|own| of_process(map).is_ok_and(|of_process| of_process == own))
-    });
-    user_shown(&status, &mounts, is_same_namespace, cx.uid)
+    let user = user_shown(&status, cx.uid)?;
+    if !has_ids_of_server(cx.pid) {
+        return Err("this program runs in another user namespace");
+    }
+    match File::open(format!("/proc/{}/mountinfo", cx.pid)).and_then(has_mapped_mount) {
+        Ok(false) => Ok(user),
+        Ok(true) => Err("a volume is mounted here with other user ids (an id-mapped mount)"),
+        Err(_) => Err("its server cannot read the mounts of this program, or they are too many"),
+    }
 }
 
-/// The user of a process with this status and these mounts. It has capabilities over all files only in the
-/// server's user namespace.
-fn user_shown(
-    status: &str,
-    mounts: &str,
-    is_same_namespace: bool,
-    asking: u32,
-) -> Result<User, &'static str> {
+/// Whether a process is in a user namespace with the ids of the server's. In others, a process may have
+/// capabilities over few files, or hide mounts.
+fn has_ids_of_server(pid: u32) -> bool {
+    ["uid_map", "gid_map"].into_iter().all(|map| {
+        let own = fs::read(format!("/proc/self/{map}"));
+        own.is_ok_and(|own| fs::read(format!("/proc/{pid}/{map}")).is_ok_and(|map| map == own))
+    })
+}
+
+/// Whether a volume is on an id-mapped mount, according to a list of mounts. Fails for a longer list than
+/// [`MOUNTS_BYTES_MAX`].
+fn has_mapped_mount(mounts: impl Read) -> io::Result<bool> {
+    let mut mounts = BufReader::new(mounts.take(MOUNTS_BYTES_MAX + 1));
+    let (mut line, mut bytes) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        match mounts.read_until(b'\n', &mut line)? {
+            0 => return Ok(false),
+            len => bytes += len as u64,
+        }
+        if bytes > MOUNTS_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
+        if has(b",idmapped") && has(b".cffs ") {
+            return Ok(true);
+        }
+    }
+}
+
+/// The user of a process with this status.
+fn user_shown(status: &str, asking: u32) -> Result<User, &'static str> {
     let ids = (id_for_files(status, "Uid:"), id_for_files(status, "Gid:"));
     let (Some(uid), Some(gid)) = ids else {
         return Err("its server cannot see the user that asks");
@@ -79,11 +109,7 @@ fn user_shown(
     if field(status, "NoNewPrivs:").next() != Some("0") {
         return Err("this program is restricted (no_new_privs), and its server cannot know how");
     }
-    let is_mapped = |mount: &str| mount.contains(",idmapped") && mount.contains(".cffs ");
-    if mounts.lines().any(is_mapped) {
-        return Err("a volume is mounted here with other user ids (an id-mapped mount)");
-    }
-    let capabilities = if is_same_namespace { effective(status) } else { 0 };
+    let capabilities = effective(status);
     let has = |capability| capabilities & capability != 0;
     let privileges = Privileges {
         dac_override: has(DAC_OVERRIDE),

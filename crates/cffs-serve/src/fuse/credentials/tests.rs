@@ -34,29 +34,42 @@ fn status(uid: u32, no_new_privs: u32, capabilities: u64) -> String {
 }
 
 #[test]
-fn a_user_has_the_capabilities_of_its_process_in_the_namespace_of_the_server() {
-    let user = |capabilities, is_same| {
-        user_shown(&status(0, 0, capabilities), "", is_same, 0).expect("a user")
-    };
-    let all = u64::MAX >> 23;
-    assert_eq!(user(all, true), User::new(0, 7, vec![7, 9]));
-    assert_eq!(user(0, true).privileges, Privileges::default(), "root without capabilities");
-    assert_eq!(user(all, false).privileges, Privileges::default(), "root of a container");
-    let some = user(DAC_READ_SEARCH | FOWNER | FSETID, true).privileges;
+fn a_user_has_the_capabilities_of_its_process() {
+    let user = |capabilities| user_shown(&status(0, 0, capabilities), 0).expect("a user");
+    assert_eq!(user(u64::MAX >> 23), User::new(0, 7, vec![7, 9]));
+    assert_eq!(user(0).privileges, Privileges::default(), "root without capabilities");
+    let some = user(DAC_READ_SEARCH | FOWNER | FSETID).privileges;
     assert_eq!(some, Privileges { dac_override: false, ..Privileges::ALL });
 }
 
 #[test]
 fn processes_whose_rights_are_unknown_are_refused() {
-    let refused =
-        |status: &str, mounts: &str, asking| user_shown(status, mounts, true, asking).is_err();
+    let refused = |status: &str, asking| user_shown(status, asking).is_err();
     let known = status(1000, 0, 0);
-    assert!(!refused(&known, "", 1000) && !refused(&known, "", UNKNOWN_ID));
-    assert!(refused(&known, "", 1001), "the number is that of another process now");
-    assert!(refused(&status(1000, 1, 0), "", 1000), "Landlock and seccomp need no_new_privs");
-    assert!(refused("Uid:\t1\n", "", 1) && refused("", "", 0));
-    assert!(refused(&status(UNKNOWN_ID, 0, 0), "", UNKNOWN_ID));
-    let mount = |options| format!("36 35 0:40 / /m {options} - fuse.cffs /i rw,user_id=0\n");
-    assert!(refused(&known, &mount("rw,relatime,idmapped"), 1000));
-    assert!(!refused(&known, &mount("rw,relatime"), 1000));
+    assert!(!refused(&known, 1000) && !refused(&known, UNKNOWN_ID));
+    assert!(refused(&known, 1001), "the number is that of another process now");
+    assert!(refused(&status(1000, 1, 0), 1000), "Landlock and seccomp need no_new_privs");
+    assert!(refused("Uid:\t1\n", 1) && refused("", 0));
+    assert!(refused(&status(UNKNOWN_ID, 0, 0), UNKNOWN_ID));
+    assert!(has_ids_of_server(std::process::id()));
+    assert!(!has_ids_of_server(0), "no process has this number");
+}
+
+#[test]
+fn mounts_are_searched_as_bytes_and_up_to_a_limit() {
+    let mount = |point: &[u8], options: &str| {
+        let options = format!(" {options} - fuse.cffs /i rw,user_id=0\n");
+        [b"36 35 0:40 / ", point, options.as_bytes()].concat()
+    };
+    let (plain, mapped) = (mount(b"/m", "rw,relatime"), mount(b"/m", "rw,relatime,idmapped"));
+    assert!(matches!(has_mapped_mount(&plain[..]), Ok(false)));
+    assert!(matches!(has_mapped_mount(&mapped[..]), Ok(true)));
+    assert!(matches!(has_mapped_mount(&mount(b"/\xff", "rw,idmapped")[..]), Ok(true)));
+    let after = [plain.clone(), mount(b"/\xff", "rw"), mapped.clone()].concat();
+    assert!(matches!(has_mapped_mount(&after[..]), Ok(true)));
+    let fits = vec![b'x'; MOUNTS_BYTES_MAX as usize];
+    assert!(matches!(has_mapped_mount(&fits[..]), Ok(false)));
+    assert!(has_mapped_mount(&[fits, mapped].concat()[..]).is_err());
+    // Reading a directory fails.
+    assert!(has_mapped_mount(File::open("/").expect("opened")).is_err());
 }
