@@ -11,11 +11,13 @@ use anyhow::{Context, bail};
 use cffs_object::Location;
 use rustix::fs::{major, minor};
 
+mod points;
 mod server;
 #[cfg(test)]
 mod tests;
 mod walk;
 
+pub use points::at_or_below;
 pub use server::{answers, served_by, set_service};
 use walk::walk;
 
@@ -154,17 +156,6 @@ pub fn holding(directory: &Path) -> anyhow::Result<Option<Mounted>> {
     let device = (major(data.st_dev()), minor(data.st_dev()));
     let is_it = |mounted: &Mounted| data.is_dir() && mounted.device == device;
     Ok(all.into_iter().rev().find(is_it))
-}
-
-/// A directory on which something is mounted, of any file system: the one at `path`, or one below it.
-pub fn at_or_below(path: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    let mount_point = |line: &[u8]| {
-        let field = line.split(|byte| *byte == b' ').nth(4);
-        field.map(|field| PathBuf::from(unescape(field)))
-    };
-    let mut all = table.split(|byte| *byte == b'\n').filter_map(mount_point);
-    Ok(all.find(|mount_point| mount_point.starts_with(path)))
 }
 
 /// Fails if a path passes through a mount whose server is stopped, since accessing it would block.

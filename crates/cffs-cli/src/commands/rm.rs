@@ -86,8 +86,7 @@ impl Rm {
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.force => return Ok(true),
             found => found?,
         };
-        let place = directory.canonicalize()?.join(name);
-        if let Some(mount_point) = mounts::at_or_below(&place)? {
+        if let Some(mount_point) = mounts::at_or_below(&directory.canonicalize()?, name)? {
             bail!("something is mounted on {}", mount_point.display());
         }
         let bar = progress::counter("rm", None, "files", self.quiet);

@@ -242,6 +242,13 @@ fn a_removal_that_is_impossible_is_refused() {
     assert!(said.contains("mounted read-only"), "{said}");
     let said = script("mount -t tmpfs none $1/tree/below && $2 rm -r $1/tree");
     assert!(said.contains("something is mounted on"), "{said}");
+    let bound = scratch.path().join("bound");
+    fs::create_dir(&bound).expect("made");
+    let said = script(&format!(
+        "mount --bind $1/tree {0} && mount -t tmpfs none {0}/below && $2 rm -r $1/tree",
+        bound.display()
+    ));
+    assert!(said.contains("something is mounted on"), "{said}");
     let said = script("unshare -n $2 rm -r $1/tree");
     assert!(said.contains("network namespace"), "{said}");
     let said = script("setpriv --no-new-privs $2 rm -r $1/tree");

@@ -1,0 +1,92 @@
+//! The mount points in a tree, wherever its file system is mounted.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use super::unescape;
+
+/// A mount of any file system.
+struct Mount {
+    id: u64,
+    parent: u64,
+    /// The device number, as text.
+    device: Vec<u8>,
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (id, parent) = (number()?, number()?);
+        let device = fields.next()?.to_vec();
+        let [root, point] = [fields.next()?, fields.next()?].map(|field| unescape(field).into());
+        Some(Mount { id, parent, device, root, point })
+    }
+
+    /// The place within the file system of a path through this mount.
+    fn place(&self, path: &Path) -> Option<PathBuf> {
+        Some(self.root.join(path.strip_prefix(&self.point).ok()?))
+    }
+}
+
+/// A mount point, of any file system, at a name in a directory or below it. A mount point below a bind mount
+/// of the same tree is one as well. The path of the directory is absolute and without symbolic links.
+pub fn at_or_below(directory: &Path, name: &OsStr) -> anyhow::Result<Option<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    let found = statx(CWD, directory, AtFlags::empty(), StatxFlags::MNT_ID)?;
+    Ok(find(&table, &directory.join(name), found.stx_mnt_id))
+}
+
+/// Likewise, for a path through the mount with this number.
+fn find(table: &[u8], path: &Path, holding: u64) -> Option<PathBuf> {
+    let mounts: Vec<_> = table.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect();
+    let with_id = |id| mounts.iter().find(|mount| mount.id == id);
+    let place = with_id(holding).and_then(|mount| Some((&mount.device, mount.place(path)?)));
+    let is_in_place = |mount: &Mount| {
+        let (Some((device, place)), Some(parent)) = (&place, with_id(mount.parent)) else {
+            return false;
+        };
+        parent.device == **device
+            && parent.place(&mount.point).is_some_and(|point| point.starts_with(place))
+    };
+    let is_in = |mount: &&Mount| mount.point.starts_with(path) || is_in_place(mount);
+    mounts.iter().find(is_in).map(|mount| mount.point.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_below_a_bind_mount_of_the_tree_is_found() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            20 1 0:40 / /vol rw - fuse.cffs /i rw\n\
+            21 1 0:40 /tree/a /bind\\040here rw - fuse.cffs /i rw\n\
+            22 21 0:50 / /bind\\040here/below rw - tmpfs none rw\n\
+            23 20 0:51 / /vol/other rw - tmpfs none rw\n\
+            24 1 0:41 / /second rw - fuse.cffs /j rw\n\
+            25 24 0:52 / /second/tree2 rw - tmpfs none rw\n";
+        let found = |path, holding| {
+            let found = find(table, Path::new(path), holding);
+            found.map(|point| point.to_str().expect("text").to_owned())
+        };
+        let below = Some(String::from("/bind here/below"));
+        for path in ["/vol/tree", "/vol/tree/a", "/vol/tree/a/below"] {
+            assert_eq!(found(path, 20), below, "{path}");
+        }
+        assert_eq!(found("/bind here/below", 21), below);
+        for path in ["/vol/tree/b", "/vol/tree/a/below/it", "/vol/tre", "/vol/tree2"] {
+            assert_eq!(found(path, 20), None, "{path}");
+        }
+        assert_eq!(found("/vol/other", 20).as_deref(), Some("/vol/other"));
+        assert_eq!(found("/vol", 1).as_deref(), Some("/vol"));
+        assert_eq!(found("/vol/other", 0).as_deref(), Some("/vol/other"), "of an unknown mount");
+    }
+}
