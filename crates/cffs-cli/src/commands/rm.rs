@@ -14,10 +14,11 @@ use anyhow::{Context, bail};
 use cffs_serve::attached::{self, RemoveRequest};
 use cffs_serve::wire::{Failure, Removed};
 use clap::Args;
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Reported;
-use crate::output::{counted, note, say};
+use crate::output::{counted, note, printable, say};
 use crate::{mounts, progress};
 
 #[cfg(test)]
@@ -57,6 +58,8 @@ impl Rm {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let is_over = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
+            // A second signal ends the command even if the server does not answer.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_over))?;
             signal_hook::flag::register(signal, Arc::clone(&is_over))?;
         }
         let (mut all, mut has_failed) = (Removed::default(), false);
@@ -64,7 +67,7 @@ impl Rm {
             match self.remove(file, &is_over, &mut all) {
                 Ok(is_whole) => has_failed |= !is_whole,
                 Err(error) => {
-                    note!("cffs rm: {}: {error:#}", file.display());
+                    note!("cffs rm: {}: {error:#}", shown_path(file));
                     has_failed = true;
                 }
             }
@@ -84,10 +87,15 @@ impl Rm {
         mounts::passable(directory)?;
         match fs::symlink_metadata(directory.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.force => return Ok(true),
-            found => found?,
-        };
+            // As for rm(1), a slash at the end stands for a directory.
+            found => {
+                if !found?.is_dir() && file.as_os_str().as_bytes().ends_with(b"/") {
+                    return Err(io::Error::from(Errno::NOTDIR).into());
+                }
+            }
+        }
         if let Some(mount_point) = mounts::at_or_below(&directory.canonicalize()?, name)? {
-            bail!("something is mounted on {}", mount_point.display());
+            bail!("something is mounted on {}", shown_path(&mount_point));
         }
         let bar = progress::counter("rm", None, "files", self.quiet);
         let mut progress = |removed: Removed| {
@@ -101,7 +109,7 @@ impl Rm {
         let mut failed = |Failure { path, text, .. }: Failure| {
             is_whole = false;
             let path = directory.join(OsStr::from_bytes(&path));
-            bar.suspend(|| note!("cffs rm: {}: {text}", path.display()));
+            bar.suspend(|| note!("cffs rm: {}: {text}", shown_path(&path)));
         };
         let request = RemoveRequest { directory, name: name.as_bytes(), recursive: self.recursive };
         let removed = attached::remove(&request, &mut progress, &mut failed);
@@ -111,6 +119,10 @@ impl Rm {
         all.directories += removed.directories;
         Ok(is_whole && is_complete)
     }
+}
+
+fn shown_path(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
 }
 
 /// The directory of a file, and its name there.

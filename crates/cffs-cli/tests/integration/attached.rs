@@ -227,6 +227,10 @@ fn a_removal_that_is_impossible_is_refused() {
     };
     refused(&dir, "something is mounted on");
     refused(&dir.join("tree/."), "are not removed");
+    symlink("tree", dir.join("link")).expect("linked");
+    refused(&dir.join("link/"), "Not a directory");
+    fs::remove_file(dir.join("link")).expect("removed");
+    refused(&dir.join("\u{1b}[2J"), "\\u{1b}[2J: No such file");
     refused(&dir.join("missing"), "No such file");
     refused(&scratch.image(), "not in a mounted C-FFS volume");
     let said = fail(1, scratch.cffs(["rm"]).arg(dir.join("tree")));
