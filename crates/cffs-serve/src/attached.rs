@@ -132,8 +132,8 @@ impl Sessions {
         Arc::new(sessions)
     }
 
-    /// Makes a ticket for a directory and a user, or notes why the user gets none; `user` finds that out. The program reads it with
-    /// the number.
+    /// Makes a ticket for a directory and a user, or notes why the user gets none; `user` finds that
+    /// out. The program reads it with the number.
     ///
     /// # Errors
     ///

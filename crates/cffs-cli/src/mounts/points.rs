@@ -9,6 +9,9 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::unescape;
 
+#[cfg(test)]
+mod tests;
+
 /// A mount of any file system.
 struct Mount {
     id: u64,
@@ -58,35 +61,4 @@ fn find(table: &[u8], path: &Path, holding: u64) -> Option<PathBuf> {
     };
     let is_in = |mount: &&Mount| mount.point.starts_with(path) || is_in_place(mount);
     mounts.iter().find(is_in).map(|mount| mount.point.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_point_below_a_bind_mount_of_the_tree_is_found() {
-        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            20 1 0:40 / /vol rw - fuse.cffs /i rw\n\
-            21 1 0:40 /tree/a /bind\\040here rw - fuse.cffs /i rw\n\
-            22 21 0:50 / /bind\\040here/below rw - tmpfs none rw\n\
-            23 20 0:51 / /vol/other rw - tmpfs none rw\n\
-            24 1 0:41 / /second rw - fuse.cffs /j rw\n\
-            25 24 0:52 / /second/tree2 rw - tmpfs none rw\n";
-        let found = |path, holding| {
-            let found = find(table, Path::new(path), holding);
-            found.map(|point| point.to_str().expect("text").to_owned())
-        };
-        let below = Some(String::from("/bind here/below"));
-        for path in ["/vol/tree", "/vol/tree/a", "/vol/tree/a/below"] {
-            assert_eq!(found(path, 20), below, "{path}");
-        }
-        assert_eq!(found("/bind here/below", 21), below);
-        for path in ["/vol/tree/b", "/vol/tree/a/below/it", "/vol/tre", "/vol/tree2"] {
-            assert_eq!(found(path, 20), None, "{path}");
-        }
-        assert_eq!(found("/vol/other", 20).as_deref(), Some("/vol/other"));
-        assert_eq!(found("/vol", 1).as_deref(), Some("/vol"));
-        assert_eq!(found("/vol/other", 0).as_deref(), Some("/vol/other"), "of an unknown mount");
-    }
 }

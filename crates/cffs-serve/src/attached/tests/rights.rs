@@ -5,7 +5,7 @@ use cffs::vfs::types::XattrMode;
 use super::*;
 use crate::access;
 
-/// What is removed of a tree if this is done after the tree was entered.
+/// Removes a tree, and makes a change after the tree was entered.
 fn removed_after(user: &User, change: impl Fn(&Volume, InodeNo)) -> (Removed, Vec<String>) {
     let volume = volume();
     let [tree, ..] = tree(&volume);
