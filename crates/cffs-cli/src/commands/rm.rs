@@ -32,7 +32,7 @@ mod tests;
 /// command; files that were removed before stay removed.
 ///
 /// A tree in which something is mounted is refused, as are `.` and `..`. The server attaches no programs
-/// that run with no_new_privs (in sandboxes) or in another network namespace: use rm(1) there.
+/// that run with no_new_privs (in sandboxes) or in another network or user namespace: use rm(1) there.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
