@@ -52,6 +52,9 @@ pub const COMPRESSED: u64 = 2048;
 pub const LARGE: u64 = 4096;
 /// The files that make `d` large: with five names more, its index has another bucket.
 const LARGE_FILES: usize = 170;
+/// The names that `d` has then, and the least blocks, with embedded inodes and without.
+const LARGE_NAMES: usize = LARGE_FILES + 3;
+const LARGE_BLOCKS_MIN: [u64; 2] = [8, 2];
 /// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
 /// The blocks that a full volume has left: less than some of the calls take.
@@ -145,9 +148,28 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
         }
     }
     if kind & LARGE != 0 {
-        Op::Fill("d", LARGE_FILES, 0).apply(&volume, 99);
+        enlarge_directory(&volume, kind);
     }
     volume.close().expect("close");
+}
+
+/// Fills `d`, which has files with the first of the names already.
+fn enlarge_directory(volume: &Volume, kind: u64) {
+    for op in [Op::Empty("d", LARGE_FILES), Op::Fill("d", LARGE_FILES, 0)] {
+        op.apply(volume, 99);
+    }
+    let dir = volume.lookup(InodeNo::ROOT, b"d").expect("made");
+    volume.release(dir.ino, 1);
+    let mut names = 0;
+    let read = volume.read_dir(dir.ino, 0, false, &mut |_| {
+        names += 1;
+        true
+    });
+    read.expect("read");
+    assert_eq!(names, LARGE_NAMES, "names of a large directory");
+    let blocks = dir.size / BLOCK_BYTES as u64;
+    let blocks_min = LARGE_BLOCKS_MIN[usize::from(kind & 2 != 0)];
+    assert!(blocks >= blocks_min, "a large directory has {blocks} blocks, kind {kind}");
 }
 
 /// Makes files with gaps between them, and takes two of three runs of what is free then.

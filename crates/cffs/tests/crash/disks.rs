@@ -11,8 +11,8 @@ use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewKind, Volume, XattrMode, read_superblock};
 
 use crate::case::{
-    self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, Medium, Opener, ROOMY, Record,
-    STOPPED,
+    self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, LARGE, Medium, Opener, ROOMY,
+    Record, STOPPED,
 };
 use crate::mutants::Mutant;
 use crate::ops;
@@ -38,6 +38,9 @@ pub const JOURNALED: u64 = 8;
 const JOURNAL_BLOCKS: usize = 40;
 /// Added to a kind: such a journal on a disk of its own.
 pub const JOURNALED_ELSEWHERE: u64 = 16;
+
+/// The size of a disk with a large directory: the intent log has room for all its names.
+const LARGE_DEVICE_BYTES: u64 = 32 << 20;
 
 /// Disks, and mutations of them that must be noticed.
 #[derive(Default)]
@@ -118,7 +121,7 @@ fn start(kind: u64) -> Images {
     let journal_bytes = (JOURNAL_BLOCKS * BLOCK_BYTES) as u64;
     let disk =
         |size_bytes| Arc::new(MemoryDevice::with_geometry(Geometry { size_bytes, sector_bytes }));
-    let mut disks = vec![disk(DEVICE_BYTES)];
+    let mut disks = vec![disk(if kind & LARGE == 0 { DEVICE_BYTES } else { LARGE_DEVICE_BYTES })];
     if kind & JOURNALED_ELSEWHERE != 0 {
         disks.push(disk(journal_bytes));
     }

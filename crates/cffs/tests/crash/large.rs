@@ -1,16 +1,18 @@
 //! Crashes of volumes on which each directory counts as large: the intent log lists blocks and buckets of it,
 //! and recovery reads and corrects nothing else of the directory.
 
+use cffs::units::InodeNo;
 use cffs::vfs::RenameMode::{Exchange, Replace};
 
-use super::case::{LARGE, Tried};
+use super::case::{self, LARGE, Medium, Tried};
+use super::disks::Disks;
 use super::explorer::KINDS;
 use super::mutants::{self, Mutant};
 use super::ops::Op::{self, *};
 use super::{explore, explorer, explorer_of};
 
 /// States of volumes with large directories.
-const LARGE_STATES: u64 = 20_000;
+const LARGE_STATES: u64 = 4_000;
 /// Files that [`Op::Fill`] has made in `d`, in two of its blocks.
 const ONE: &str = "d/one of many files, number 1";
 const OTHER: &str = "d/one of many files, number 90";
@@ -72,6 +74,24 @@ fn stories() -> Vec<Vec<Op>> {
         ],
         vec![Chmod(ONE), Sync, Chown("d/s"), SetXattr(OTHER, 60), Sync, Append(LAST, 9000), Sync],
     ]
+}
+
+/// The stories change names in several blocks of `d`.
+#[test]
+fn a_large_directory_has_the_names_of_the_stories() {
+    let disks = Disks::default();
+    for kind in (0..KINDS).map(|kind| LARGE + kind) {
+        let device = disks.put(disks.start(kind))().expect("put");
+        let volume = case::open(device, kind).expect("opened");
+        let dir = volume.lookup(InodeNo::ROOT, b"d").expect("it is there").ino;
+        let [one, other, last] = [ONE, OTHER, LAST].map(|path| {
+            let name = path.strip_prefix("d/").expect("a name in d");
+            let ino = volume.lookup(dir, name.as_bytes()).expect("it is there").ino;
+            volume.admin().explain(ino).expect("explained").container_block
+        });
+        let is_embedded = kind & 2 == 0;
+        assert!(!is_embedded || (one != other && other != last), "{one:?} {other:?} {last:?}");
+    }
 }
 
 #[test]
