@@ -77,7 +77,7 @@ pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64, room: u6
     refuse_existing(path)?;
     let mut file = shadow.nameless(mode, group)?;
     if room > 0 {
-        let mode = file.metadata().context("look at a file")?.permissions();
+        let mode = file.metadata().context("read the attributes of a file")?.permissions();
         file = set_aside(shadow, group, room, Size::Stays)?;
         file.set_permissions(mode).context("set the mode")?;
     }

@@ -96,7 +96,7 @@ impl Groups {
             let open = File::open(directory).with_context(|| directory.display().to_string())?;
             for (group, free) in free.iter_mut().enumerate() {
                 let blocks = sys::xfs_group_free_blocks(&open, group as u32)
-                    .with_context(|| format!("ask for group {group}"))?;
+                    .with_context(|| format!("query group {group}"))?;
                 *free = blocks * volume.block_bytes;
             }
             return Ok(free);
@@ -104,7 +104,7 @@ impl Groups {
         let per_unit = if let Unit::FlexGroup(groups) = self.unit { groups } else { 1 };
         let summary = summary(&volume)?;
         // With bigalloc, the kernel counts clusters of a power of two of blocks.
-        let all = rustix::fs::statfs(directory).context("ask for the free space")?.f_bfree as u64;
+        let all = rustix::fs::statfs(directory).context("query the free space")?.f_bfree as u64;
         let counted: u64 = summary.iter().map(|(_, free)| free).sum();
         let unit_bytes = volume.block_bytes * nearest_power_of_two(all, counted);
         for (group, units) in summary {
@@ -178,7 +178,7 @@ fn observed(volume: &Volume, directory: &Path) -> Result<Shape> {
     let (mut copies, mut bitmaps, mut end) = (Vec::new(), None, 0);
     let mut last = sys::MapRecord::default();
     loop {
-        let records = sys::device_map(&open, &last).context("ask for a map of the device")?;
+        let records = sys::device_map(&open, &last).context("query the map of the device")?;
         for record in &records {
             match record.owner {
                 sys::MAP_SUPERBLOCK => copies.push(record.physical),

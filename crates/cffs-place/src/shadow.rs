@@ -26,7 +26,8 @@ const NURSERY: &str = "new";
 
 /// ext4's setting for where inodes are allocated.
 const GOAL: &str = "inode_goal";
-/// How many groups ext4 searches from its goal on: more than there are, in a number that no one else uses.
+/// The number of groups that ext4 searches from its goal on: more than exist, and a number that no other
+/// program sets.
 const ALL_GROUPS: u64 = 2_000_033;
 /// The same by default, on a device that rotates.
 const USUAL_GROUPS: &str = "4";
@@ -116,7 +117,9 @@ impl Shadow {
                 .custom_flags(OFlags::TMPFILE.bits() as i32)
                 .open(&above)
                 .with_context(|| format!("make a file without a name in {}", above.display()))?;
-            if self.groups.of_inode(file.metadata().context("look at a file")?.ino()) == group {
+            if self.groups.of_inode(file.metadata().context("read the attributes of a file")?.ino())
+                == group
+            {
                 return Ok(file);
             }
             refused.push(file);

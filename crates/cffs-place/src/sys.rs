@@ -281,7 +281,7 @@ pub fn xfs_group_free_blocks(file: &File, number: u32) -> io::Result<u64> {
     Ok(u64::from(group.free_blocks))
 }
 
-/// `struct fsmap`: who uses a run of the device.
+/// `struct fsmap`: the owner of a run of the device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapRecord {

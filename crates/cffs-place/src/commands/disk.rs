@@ -128,7 +128,7 @@ fn advised(error: std::io::Error, writable: &Writable) -> anyhow::Error {
 fn print(disk: &Disk) -> Result<()> {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     match (disk.rotation_ms, disk.rpm) {
-        (Some(turn), Some(rpm)) => say!("rotation   {turn:.2} ms, {rpm:.0} turns a minute"),
+        (Some(turn), Some(rpm)) => say!("rotation   {turn:.2} ms, {rpm:.0} rpm"),
         _ => say!("rotation   none found: no disk with an arm, or a cache that answers for it"),
     }?;
     for (number, seek) in disk.seeks.iter().enumerate() {
@@ -167,11 +167,11 @@ fn writes(disk: &Disk) -> String {
     };
     let untried = match disk.rotation_ms {
         Some(_) => "not tried (--try-writes)",
-        None => "no turn shows when they are on a platter",
+        None => "the time on the platter cannot be measured without rotation",
     };
     match (disk.write_cache, disk.write_cache_flushed) {
         (None, None) => String::from(untried),
-        (None, Some(said)) => format!("{}, says the kernel; {untried}", place(said)),
+        (None, Some(said)) => format!("{} according to the kernel; {untried}", place(said)),
         (Some(true), Some(false)) => format!(
             "{}, but the kernel does not flush them: write \"write back\" to its queue/write_cache, \
              or a power cut loses synced data",

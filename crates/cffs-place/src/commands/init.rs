@@ -9,14 +9,14 @@ use clap::Args;
 use crate::output::say;
 use cffs_place::shadow::Shadow;
 
-/// Make what place needs to put files into groups
+/// Create the directories that place needs to put files into groups
 ///
 /// Creates a directory .place with an empty directory in each group of the volume. It belongs to the user who
 /// creates it, and serves everything below DIR on the same file system. Running it again creates what is
 /// missing.
 ///
-/// Works on ext4 and XFS. Root reaches all groups of ext4; others most. Files of ext2 and ext3 go where their
-/// kernels like, and btrfs has no groups: there it is refused.
+/// Works on ext4 and XFS. Root reaches all groups of ext4; others most. The kernel places the
+/// files of ext2 and ext3 itself, and btrfs has no groups, so these are refused.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Init {

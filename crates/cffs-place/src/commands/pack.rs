@@ -115,7 +115,7 @@ impl Pack {
         let list = self.trace.as_deref().context("a directory or --trace")?;
         let paths = paths_in(list, ends(self.null))?;
         let Some(first) = paths.iter().find(|path| path.exists()) else {
-            bail!("{}: it names no file that is there", list.display());
+            bail!("{}: none of the files in the list exists", list.display());
         };
         let volume = Volume::of(first)?;
         let (mut group, mut unseen) = (Group::new(), Vec::new());
@@ -140,7 +140,7 @@ impl Pack {
     fn print(&self, packed: &Packed) -> Result<()> {
         let verb = if self.dry_run { "would be moved" } else { "moved" };
         say!(
-            "{} files {verb} ({} KiB), {} lay side by side already, {} stay where they are",
+            "{} files {verb} ({} KiB), {} were already contiguous, {} are left in place",
             packed.moved,
             packed.moved_bytes >> 10,
             packed.in_place,

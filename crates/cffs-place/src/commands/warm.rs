@@ -58,7 +58,7 @@ impl Warm {
             )?,
         }
         if warmed.left_out > 0 {
-            note!("place: {} files are more than --limit lets in", warmed.left_out);
+            note!("place: {} files were left out because of --limit", warmed.left_out);
         }
         Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

@@ -67,7 +67,7 @@ fn refuse_clusters(near: &Path, block_bytes: u64) -> Result<()> {
     let file = nameless(near)?;
     fallocate(&file, FallocateFlags::empty(), 0, block_bytes).context("allocate a block")?;
     // One block may have extended attributes.
-    if file.metadata().context("look at a file")?.blocks() * 512 > 2 * block_bytes {
+    if file.metadata().context("read the attributes of a file")?.blocks() * 512 > 2 * block_bytes {
         bail!(
             "the kernel exchanges no blocks on ext4 with bigalloc; place cp and place mv put \
              copies into a group there"

@@ -275,6 +275,6 @@ fn donor(options: &Options<'_>, near: &Path, bytes: u64) -> Result<File> {
     match rustix::fs::fallocate(&donor, flags, 0, bytes) {
         Ok(()) => Ok(donor),
         Err(rustix::io::Errno::NOSPC) => bail!("{bytes} bytes of free space are needed"),
-        Err(error) => Err(error).context("set space aside"),
+        Err(error) => Err(error).context("reserve space"),
     }
 }

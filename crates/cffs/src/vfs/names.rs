@@ -8,16 +8,29 @@ use super::types::{Access, Plus};
 use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode, VnodeGuard, VnodeState};
+use crate::lock::ReadGuard;
 use crate::namespace::{Names, Namespace, read_dir};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 impl Volume {
     /// The attributes of a file, with one reference on it for the caller.
-    fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Attr {
+    pub(super) fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Result<Attr> {
+        Ok(Attr::of(&self.inodes().layout, &*self.state_with_reference(vnode)?))
+    }
+
+    /// The state of a file, with one reference on it for the caller. Fails with `ESTALE` if the file was
+    /// deleted since the caller found it: another front end may have removed its name meanwhile.
+    fn state_with_reference<'a>(&self, vnode: &'a Arc<Vnode>) -> Result<ReadGuard<'a, VnodeState>> {
         self.references.take(vnode.ino);
         let state = vnode.state.read();
-        Attr::of(&self.inodes().layout, &state)
+        // A deletion checks for references and frees the inode while it holds the state for writing.
+        if state.inode.nlink > 0 || self.references.is_orphan(vnode.ino) {
+            return Ok(state);
+        }
+        drop(state);
+        self.release(vnode.ino, 1);
+        Err(Error::Stale)
     }
 
     /// The file with this name in a directory. Takes one reference.
@@ -51,9 +64,9 @@ impl Volume {
         let parent = self.writer.vnode(dir)?;
         self.readahead.before_read(self.inodes(), &parent);
         let vnode = self.writer.noted(self.names.lookup(&parent, name))?;
-        self.references.take(vnode.ino);
         let (attr, is_away) = {
-            let state = vnode.state.read();
+            // If the file was deleted meanwhile, so was its name.
+            let state = self.state_with_reference(&vnode).map_err(|_| Error::NotFound)?;
             (Attr::of(&self.inodes().layout, &state), is_away(&state))
         };
         if is_away {
@@ -72,7 +85,7 @@ impl Volume {
     pub fn find(&self, ino: InodeNo) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::Lookup, ino);
         let vnode = self.writer.vnode(ino)?;
-        Ok(self.attr_with_reference(&vnode))
+        self.attr_with_reference(&vnode)
     }
 
     /// The parent of a directory; the root is its own.
@@ -141,7 +154,7 @@ impl Volume {
             }
             Ok(vnode)
         })?;
-        Ok(self.attr_with_reference(&vnode))
+        self.attr_with_reference(&vnode)
     }
 
     /// Makes a file without a name, to be given one by `link` or to vanish with its last
@@ -169,7 +182,7 @@ impl Volume {
             self.references.orphan(vnode.ino);
             Ok(vnode)
         })?;
-        Ok(self.attr_with_reference(&vnode))
+        self.attr_with_reference(&vnode)
     }
 
     /// Gives a file another name. Takes one reference.
@@ -193,7 +206,7 @@ impl Volume {
             self.references.adopted(ino);
             Ok(())
         })?;
-        Ok(self.attr_with_reference(&vnode))
+        self.attr_with_reference(&vnode)
     }
 
     /// Removes a name of a file that is not a directory.
@@ -391,7 +404,7 @@ impl Volume {
             }
             // The reference comes before the visit, so that no other thread deletes the file in between.
             let file = self.names.vnode_visited(visited)?;
-            entry.attr = Some(self.attr_with_reference(&file));
+            entry.attr = Some(self.attr_with_reference(&file)?);
             let taken = visit(&entry);
             if !taken {
                 self.references.release(visited.ino, 1);

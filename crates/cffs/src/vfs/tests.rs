@@ -543,3 +543,23 @@ fn writing_to_a_scattered_file_costs_the_same_with_few_extents_and_with_many() {
         assert_eq!(few, many, "extents visited, preallocated: {preallocated}");
     }
 }
+
+/// Another front end can remove a name between the lookup of a file and the reference on it.
+#[test]
+fn a_file_that_is_deleted_before_its_reference_is_taken_is_stale() {
+    let volume = open(&device(&MkfsOptions::default()));
+    let make = |name: &[u8]| {
+        volume.make(&Caller::ROOT, ROOT, name, &new_file(NewKind::Regular)).unwrap().ino
+    };
+    let (gone, used) = (make(b"gone"), make(b"used"));
+    let [deleted, open] = [gone, used].map(|ino| volume.writer.vnode(ino).unwrap());
+    volume.release(gone, 1);
+    for name in [b"gone", b"used"] {
+        volume.unlink(&Caller::ROOT, ROOT, name).unwrap();
+    }
+    assert!(matches!(volume.attr_with_reference(&deleted), Err(Error::Stale)));
+    assert!(!volume.is_referenced(gone));
+    assert_eq!(volume.attr_with_reference(&open).unwrap().nlink, 0);
+    volume.release(used, 2);
+    assert!(volume.references.orphans().is_empty());
+}

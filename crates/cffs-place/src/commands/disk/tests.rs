@@ -26,7 +26,7 @@ fn a_cache_that_the_kernel_does_not_flush_is_named() {
     };
     assert_eq!(writes(&disk), "not tried (--try-writes)");
     disk.write_cache_flushed = Some(false);
-    assert!(writes(&disk).contains("says the kernel; not tried"));
+    assert!(writes(&disk).contains("according to the kernel; not tried"));
     disk.write_cache = Some(false);
     assert_eq!(writes(&disk), "acknowledged when they are on the platter");
     disk.write_cache = Some(true);
