@@ -153,25 +153,26 @@ impl Mkfs {
         if self.journal.is_none() && self.journal_device.is_none() && device.is_rotational() {
             options.journal_bytes = default_journal_bytes(device.geometry().size_bytes);
         }
-        let made = match &self.journal_device {
-            Some(path) => {
-                let journal = signatures::open_for_journal(
-                    path,
-                    &self.target,
-                    options.journal_bytes,
-                    self.force,
-                )?;
-                mkfs::make(&PairedDevice::new(device, journal), &options)
-            }
-            None => mkfs::make(&device, &options),
-        };
+        let made = self.make(device, &options);
         if made.is_err() && !existed {
             // An image without a volume is of no use.
             let _ = fs::remove_file(&self.target);
         }
-        let superblock = made.with_context(|| self.target.display().to_string())?;
-        self.print(&superblock)?;
+        self.print(&made?)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes the volume on a device, with its journal there or on a device of its own.
+    fn make(&self, device: FileDevice, options: &MkfsOptions) -> anyhow::Result<Superblock> {
+        let made = match &self.journal_device {
+            Some(path) => {
+                let bytes = options.journal_bytes;
+                let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
+                mkfs::make(&PairedDevice::new(device, journal), options)
+            }
+            None => mkfs::make(&device, options),
+        };
+        made.with_context(|| self.target.display().to_string())
     }
 
     /// Makes a volume in a store. Existing objects are not overwritten, even with --force: the store's own

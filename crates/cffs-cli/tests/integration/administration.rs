@@ -130,6 +130,7 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
         scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]).arg(&journal).arg(&new),
     );
     assert!(said.contains("the journal of a C-FFS volume"), "{said}");
+    assert!(!new.exists(), "an image without a volume is of no use");
 
     // It is not named, and not found in the image's directory.
     let mounting = |options: &str| {
