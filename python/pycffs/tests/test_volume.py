@@ -527,7 +527,8 @@ class Contents(WithVolume):
             def interrupt():
                 while not ended.is_set() and not has_begun():
                     time.sleep(0.001)
-                os.kill(os.getpid(), signal.SIGINT)
+                # Not the process: another thread could handle the signal later than the copy ends.
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
             thread = threading.Thread(target=interrupt)
             with self.assertRaises(KeyboardInterrupt):

@@ -52,7 +52,7 @@ Examples:
   cffs regroup --dry-run mnt              what would be moved, and the gain
   cffs regroup mnt/src                    a part of a mounted volume
   cffs regroup tree.cffs                  an image that is not mounted
-  cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those opened at boot")]
+  cffs regroup --trace opened.txt mnt     the files of a list, in its order")]
 pub struct Regroup {
     /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by any of its
     /// names.
