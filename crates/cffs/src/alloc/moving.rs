@@ -41,13 +41,10 @@ impl Allocator {
         }
     }
 
-    /// Forgets the places of a key's files, which were moved.
+    /// Forgets the places of a key's files, which were moved. The key's size stays.
     pub fn forget(&self, owner: Owner) -> Result<()> {
         let state = &mut *self.lock();
         state.homes.remove(&owner);
-        if let Owner::Key(key) = owner {
-            self.key_sizes.forget(key);
-        }
         match state.reservations.remove(&(owner, Class::Files)) {
             Some(reservation) => self.release_reservation(state, &reservation),
             None => Ok(()),

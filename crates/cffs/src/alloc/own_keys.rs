@@ -1,9 +1,13 @@
 //! Keys of files' own: the space that their files take.
 //!
 //! A directory knows from its sectors where its files lie. Nothing on the device lists the files of another
-//! key, so the space that each such key got since the volume was opened is counted. A key counts as new until
-//! its files fill a segment: until then, its files go with those that are made at the same time. Small keys
-//! are many, and a run for each of them would scatter them.
+//! key, so the space that each such key got since the volume was opened is counted, less what its files gave
+//! up. A key counts as new until its files fill a segment: until then, its files go with those that are made
+//! at the same time. Small keys are many, and a run for each of them would scatter them.
+//!
+//! The count is approximate. Space that a file had before the volume was opened or before its key changed,
+//! that it shares, or that was preallocated is subtracted when the file gives it up, although it was not
+//! added; then the key counts as new for longer.
 
 use foldhash::HashMap;
 
@@ -11,7 +15,7 @@ use super::Owner;
 use crate::lock::{Mutex, Rank};
 use crate::units::Key;
 
-/// Of each key of files' own, the fragments that its files got since the volume was opened.
+/// Of each key of files' own, the fragments that its files got since the volume was opened, and still have.
 pub struct KeySizes {
     segment_fragments: u32,
     keys_max: usize,
@@ -36,17 +40,16 @@ impl KeySizes {
             return;
         }
         let mut sizes = self.sizes.lock();
+        let size = sizes.get(&key).copied().unwrap_or(0);
+        let changed = u64::from(size).saturating_add(after).saturating_sub(before);
+        if changed == 0 {
+            sizes.remove(&key);
+            return;
+        }
         if sizes.len() >= self.keys_max && !sizes.contains_key(&key) {
             sizes.clear();
         }
-        let size = sizes.entry(key).or_default();
-        let changed = u64::from(*size).saturating_add(after).saturating_sub(before);
-        *size = u32::try_from(changed).unwrap_or(u32::MAX);
-    }
-
-    /// Forgets a key.
-    pub(super) fn forget(&self, key: Key) {
-        self.sizes.lock().remove(&key);
+        sizes.insert(key, u32::try_from(changed).unwrap_or(u32::MAX));
     }
 
     /// The size of a key of files' own, which is the length of its next reservation before it is rounded. So

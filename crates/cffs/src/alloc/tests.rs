@@ -311,6 +311,11 @@ fn the_run_of_a_key_is_as_long_as_its_files() {
 #[test]
 fn the_sizes_of_a_bounded_number_of_keys_are_known() {
     let (allocator, _) = volume(64 << 20);
+    let (key, _) = own_key(1, 4);
+    for (before, after, known) in [(64, 0, 0), (0, 64, 1), (64, 1, 1), (1, 0, 0)] {
+        allocator.key_sizes.note(key, before, after);
+        assert_eq!(allocator.key_sizes.known(), known, "{before} to {after}");
+    }
     let most = allocator.placing.key_sizes_max;
     (0..3 * most as u64).for_each(|number| allocator.key_sizes.note(own_key(number, 4).0, 0, 64));
     assert!((1..=most).contains(&allocator.key_sizes.known()));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::alloc::{Kind, Owner};
+use crate::alloc::Owner;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
@@ -243,10 +243,7 @@ impl<'a> Placer<'a> {
     /// Notes where the first file of a directory lies, or what the files of another key take. The file took
     /// `before` fragments until now.
     fn note_place(&mut self, file: &VnodeGuard<'_>, before: u64) {
-        let is_large = self.inodes.space().kind_of(file.inode.size) == Kind::Large;
-        if let Some(key) = file.inode.key.filter(|_| !is_large) {
-            self.inodes.alloc.key_sizes.note(key, before, mapped(file));
-        }
+        self.inodes.space().count(file, before);
         let known = self.keys.get(&file.inode.placement_key());
         if let Some(parent) = known.and_then(|known| known.parent.as_ref()) {
             let first = file.inode.map().and_then(|map| map.iter().next());
@@ -280,3 +277,6 @@ fn segments_of(inodes: &InodeCache, dir: &Arc<Vnode>) -> Vec<u64> {
     });
     segments.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests;

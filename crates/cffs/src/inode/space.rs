@@ -179,8 +179,19 @@ impl<'a> SpacePlan<'a> {
     /// Unmaps a range, and frees what it was mapped to.
     pub fn unmap(&self, file: &mut VnodeState, range: Range<FileFrag>) {
         if let Some(map) = file.inode.map_mut() {
+            let before = map.mapped();
             let removed = map.remove(range);
+            self.count(file, before);
             self.free(file, removed);
+        }
+    }
+
+    /// Counts the contents of a file of a key of its own, which took `before` fragments until now.
+    pub fn count(&self, file: &VnodeState, before: u64) {
+        let is_counted = !file.inode.is_dir() && self.kind_of(file.inode.size) != Kind::Large;
+        if let Some(key) = file.inode.key.filter(|_| is_counted) {
+            let after = file.inode.map().map_or(0, ExtentMap::mapped);
+            self.alloc.key_sizes.note(key, before, after);
         }
     }
 

@@ -87,8 +87,10 @@ pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &Se
         SetTime::Now => now,
         SetTime::To(time) => time,
     };
-    inode.atime = changes.atime.map_or(inode.atime, time);
-    keys::follow_access(inodes.policy(), inode);
+    if let Some(atime) = changes.atime {
+        inode.atime = time(atime);
+        keys::follow_access(inodes.policy(), inode);
+    }
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
     file.changes.xattrs |= has_acl;

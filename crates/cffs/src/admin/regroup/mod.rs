@@ -381,9 +381,11 @@ impl Regrouping<'_> {
                 let found = directories.into_iter();
                 walk.pending.extend(found.map(|dir| Pending { dir, is_listed: false }));
             }
-            begun.push(dir);
             self.progress.directories += 1;
             let candidates = self.candidates((dir, is_listed), &files, walk)?;
+            if !candidates.is_empty() {
+                begun.push(dir);
+            }
             for candidate in unit.in_device_order(candidates) {
                 if unit.is_full_with(&candidate) {
                     let flow = self.finish(&mut unit)?;

@@ -31,8 +31,15 @@ fn make_apart(files: &Files, make: impl Fn(usize)) {
     files.volume().sync().expect("durable");
 }
 
-/// Files of several keys that grew by turns in two directories, and small keys that lie far apart.
-fn keyed(files: &Files) {
+/// The key of a file.
+fn key_of(files: &Files, path: &str) -> Key {
+    let ino = files.stat(path).expect("found").ino;
+    files.volume().admin().placement_key(ino).expect("found")
+}
+
+/// Files of several keys, of `len` bytes each, that grew by turns in two directories, and small keys that lie
+/// far apart.
+fn keyed(files: &Files, len: usize) {
     let write = |path: &str, key: usize, len: usize| {
         files.write(path, b"").expect("made");
         hint(files, path, format!("key {key}"));
@@ -41,10 +48,15 @@ fn keyed(files: &Files) {
     (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));
     make_apart(files, |turn| {
         for key in 0..KEYS {
-            write(&format!("/d{}/large {key} {turn}", turn % 2), key, 9000);
+            write(&format!("/d{}/large {key} {turn}", turn % 2), key, len);
         }
         write(&format!("/d{}/small {turn}", turn % 2), 100 + turn, 3000);
     });
+}
+
+/// The files of a large key, by their paths.
+fn large(key: usize) -> impl Fn(&str) -> bool {
+    move |path| path.contains(&format!("large {key} "))
 }
 
 /// The places of files, in the order of the device.
@@ -62,8 +74,7 @@ fn places_of(files: &Files, is_one: impl Fn(&str) -> bool) -> usize {
 fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
-    keyed(&files);
-    let large = |key: usize| move |path: &str| path.contains(&format!("large {key} "));
+    keyed(&files, 9000);
     assert!((0..KEYS).all(|key| places_of(&files, large(key)) > 1));
     assert!(places_of(&files, |path| path.contains("small")) > 20);
     let seen = contents(&files);
@@ -72,6 +83,8 @@ fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again
     assert!(contents(&files) == seen, "what a user sees has changed");
     for key in 0..KEYS {
         assert_eq!(places_of(&files, large(key)), 1, "key {key}");
+        let key = key_of(&files, &format!("/d0/large {key} 0"));
+        assert!(files.volume().inodes().alloc.key_sizes.has_filled(key), "the size of a key stays");
     }
     let small = places_of(&files, |path| path.contains("small"));
     assert!(small <= 2 + KEYS, "{small} places of small keys");
@@ -81,24 +94,36 @@ fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again
     assert_clean(&device);
 }
 
+/// Each step can look at `STEP` directories and files: that suffices for a unit, which has 34 files, but not
+/// for the directories, nor for all units.
 #[test]
 fn regrouping_of_files_with_keys_goes_on_after_each_step() {
+    const STEP: usize = 250;
     let device = made(256 << 20, &MkfsOptions::default());
-    let files = open(&device, false);
-    keyed(&files);
+    // Units are as long as a sixteenth of the cache.
+    let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
+    let opened = crate::open(device.clone(), Arc::new(TestClock::default()), options);
+    let files = Files::new(Arc::new(opened.expect("it opens")));
+    keyed(&files, 30_000);
+    (0..2 * STEP).for_each(|number| files.make_dir(format!("/empty {number}")).expect("made"));
+    assert!((0..KEYS).all(|key| places_of(&files, large(key)) > 20));
     let mut idle = IdleRegrouping::new(Duration::ZERO);
     let mut steps = 0;
     while idle.complete_at.is_none() {
-        let mut left = 1 + 7 * steps;
+        let mut left = STEP;
         let mut watch = |_: &RegroupProgress| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         idle.run(files.volume(), &mut watch).expect("regrouped");
         steps += 1;
-        assert!(steps < 2000, "it does not end");
+        assert!(steps < 30, "it does not end");
     }
-    assert!(steps > 2, "it was interrupted");
+    for key in 0..KEYS {
+        let places = places_of(&files, large(key));
+        assert!(places <= 6, "key {key} lies in {places} places");
+    }
+    regroup(files.volume());
     assert_eq!(regroup(files.volume()).moved_files, 0);
     files.close().expect("closed");
     assert_clean(&device);
@@ -146,14 +171,15 @@ fn another_policy_is_followed_by_regrouping() {
     let policy = Some(Policy::Owner);
     files.volume().tune(&SetVolume { policy, ..SetVolume::default() }).expect("tuned");
     come_together_by_halves(&files, half_of);
-    let key = |path: &str| {
-        let ino = files.stat(path).expect("found").ino;
-        files.volume().admin().placement_key(ino).expect("found")
-    };
-    assert_eq!(key("/d0/0"), key("/d1/1"));
-    assert_ne!(key("/d0/0"), key("/d0/2"));
+    assert_eq!(key_of(&files, "/d0/0"), key_of(&files, "/d1/1"));
+    assert_ne!(key_of(&files, "/d0/0"), key_of(&files, "/d0/2"));
     files.close().expect("closed");
     assert_clean(&device);
+}
+
+fn set_attr(files: &Files, path: &str, changes: &SetAttr) {
+    let ino = files.stat(path).expect("found").ino;
+    files.volume().set_attr(&Caller::ROOT, ino, changes).expect("set");
 }
 
 /// A change of the time of access, as by a read.
@@ -182,22 +208,55 @@ fn a_read_gives_the_key_of_its_minute_unless_there_is_a_hint() {
     let clock = Arc::new(TestClock::default());
     let opened = crate::open(device.clone(), clock, options).expect("it opens");
     let files = Files::new(Arc::new(opened));
-    let key = |path: &str| {
-        let ino = files.stat(path).expect("found").ino;
-        (ino, files.volume().admin().placement_key(ino).expect("found"))
-    };
     for path in ["/now", "/before", "/hinted"] {
         files.write(path, &[1; 5000]).expect("written");
         let set = if path == "/now" { SetAttr::default() } else { read_at(0) };
-        files.volume().set_attr(&Caller::ROOT, key(path).0, &set).expect("set");
+        set_attr(&files, path, &set);
     }
-    assert_ne!(key("/before").1, key("/now").1);
+    assert_ne!(key_of(&files, "/before"), key_of(&files, "/now"));
     hint(&files, "/hinted", String::from("a hint"));
-    let hinted = key("/hinted").1;
+    let hinted = key_of(&files, "/hinted");
     for path in ["/now", "/before", "/hinted"] {
         assert_eq!(files.read(path).expect("read").len(), 5000);
     }
-    assert_eq!(key("/before").1, key("/now").1);
-    assert_eq!(key("/hinted").1, hinted);
+    assert_eq!(key_of(&files, "/before"), key_of(&files, "/now"));
+    assert_eq!(key_of(&files, "/hinted"), hinted);
+    files.close().expect("closed");
+}
+
+#[test]
+fn a_read_that_is_not_recorded_changes_neither_the_key_nor_the_device() {
+    let policy = Policy::Access;
+    let device = made(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
+    let files = open(&device, false);
+    files.write("/file", &[1; 5000]).expect("written");
+    set_attr(&files, "/file", &read_at(0));
+    let key = key_of(&files, "/file");
+    files.close().expect("closed");
+    for (read_only, atime) in [(false, AtimeMode::Never), (true, AtimeMode::Strict)] {
+        let options = OpenOptions { read_only, atime, ..OpenOptions::default() };
+        let opened = crate::open(device.clone(), Arc::new(TestClock::default()), options);
+        let files = Files::new(Arc::new(opened.expect("it opens")));
+        let before = device.counts().writes;
+        assert_eq!(files.read("/file").expect("read").len(), 5000);
+        files.volume().sync().expect("durable");
+        assert_eq!(key_of(&files, "/file"), key);
+        assert_eq!(device.counts().writes, before);
+        files.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_change_of_permissions_leaves_the_key_alone() {
+    let device = made(64 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    files.write("/file", &[1; 5000]).expect("written");
+    let policy = Some(Policy::Access);
+    files.volume().tune(&SetVolume { policy, ..SetVolume::default() }).expect("tuned");
+    let key = key_of(&files, "/file");
+    set_attr(&files, "/file", &SetAttr { permissions: Some(0o600), ..SetAttr::default() });
+    assert_eq!(key_of(&files, "/file"), key);
+    set_attr(&files, "/file", &read_at(0));
+    assert!(key_of(&files, "/file").is_own());
     files.close().expect("closed");
 }
