@@ -226,3 +226,40 @@ fn a_read_gives_the_key_of_its_minute_unless_there_is_a_hint() {
     assert_eq!(key_of(&files, "/hinted"), hinted);
     files.close().expect("closed");
 }
+
+#[test]
+fn a_read_that_is_not_recorded_changes_neither_the_key_nor_the_device() {
+    let policy = Policy::Access;
+    let device = made(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
+    let files = open(&device, false);
+    files.write("/file", &[1; 5000]).expect("written");
+    set_attr(&files, "/file", &read_at(0));
+    let key = key_of(&files, "/file");
+    files.close().expect("closed");
+    for (read_only, atime) in [(false, AtimeMode::Never), (true, AtimeMode::Strict)] {
+        let options = OpenOptions { read_only, atime, ..OpenOptions::default() };
+        let opened = crate::open(device.clone(), Arc::new(TestClock::default()), options);
+        let files = Files::new(Arc::new(opened.expect("it opens")));
+        let before = device.counts().writes;
+        assert_eq!(files.read("/file").expect("read").len(), 5000);
+        files.volume().sync().expect("durable");
+        assert_eq!(key_of(&files, "/file"), key);
+        assert_eq!(device.counts().writes, before);
+        files.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_change_of_permissions_leaves_the_key_alone() {
+    let device = made(64 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    files.write("/file", &[1; 5000]).expect("written");
+    let policy = Some(Policy::Access);
+    files.volume().tune(&SetVolume { policy, ..SetVolume::default() }).expect("tuned");
+    let key = key_of(&files, "/file");
+    set_attr(&files, "/file", &SetAttr { permissions: Some(0o600), ..SetAttr::default() });
+    assert_eq!(key_of(&files, "/file"), key);
+    set_attr(&files, "/file", &read_at(0));
+    assert!(key_of(&files, "/file").is_own());
+    files.close().expect("closed");
+}
