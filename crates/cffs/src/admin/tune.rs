@@ -55,7 +55,8 @@ impl SetVolume {
             superblock.compression = compression;
         }
         if let Some(policy) = self.policy {
-            if policy.groups() != superblock.policy.groups() {
+            let both_group = policy.groups() && superblock.policy.groups();
+            if policy != superblock.policy && !both_group {
                 let why = "policies without grouping are for comparison: only cffs mkfs can choose them, \
                            and they cannot be changed";
                 return Err(Error::Unsupported(why.into()));

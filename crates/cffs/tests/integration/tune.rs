@@ -240,8 +240,10 @@ fn a_volume_without_grouping_keeps_its_policy() {
     let options = MkfsOptions { policy: Policy::None, ..MkfsOptions::default() };
     mkfs::make(&*device, &options).expect("mkfs");
     let volume = open(device);
-    let policy = Some(Policy::Directory);
-    let tuned = volume.tune(&SetVolume { policy, ..SetVolume::default() });
-    assert!(matches!(tuned, Err(Error::Unsupported(_))));
+    let tune = |policy| volume.tune(&SetVolume { policy: Some(policy), ..SetVolume::default() });
+    for policy in [Policy::Directory, Policy::Scattered] {
+        assert!(matches!(tune(policy), Err(Error::Unsupported(_))), "{}", policy.name());
+    }
+    assert_eq!(tune(Policy::None).expect("unchanged").policy, Policy::None);
     volume.close().expect("closed");
 }
