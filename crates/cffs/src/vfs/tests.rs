@@ -41,7 +41,7 @@ fn variants() -> Vec<MkfsOptions> {
         }
     }
     // By which key files lie together is a matter of placement alone.
-    for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Hint] {
+    for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Access, Policy::Hint] {
         variants.push(MkfsOptions { policy, ..MkfsOptions::default() });
     }
     variants

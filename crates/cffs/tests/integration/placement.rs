@@ -116,7 +116,9 @@ impl Keyed {
         mkfs::make(&*device, &options).expect("made");
         let volume = Self::open(&device);
         for key in 0..self.keys {
-            (0..self.files_per_key).for_each(|i| self.make(&volume, policy, key, i));
+            for i in 0..self.files_per_key {
+                self.make(&volume, policy, key, i);
+            }
             if key % (self.keys / 3) == 0 {
                 volume.writer().write_early().expect("written ahead");
             }
@@ -126,7 +128,7 @@ impl Keyed {
     }
 
     /// Makes a file, which is written in three pieces as compilers do.
-    fn make(self, volume: &Volume, policy: Policy, key: usize, i: usize) {
+    fn make(self, volume: &Volume, policy: Policy, key: usize, i: usize) -> InodeNo {
         let (name, uid) = (format!("file {key:05} {i:03}"), 1000 + key as u32);
         let caller = Caller { process: uid, ..Caller::ROOT };
         let kind = NewKind::Regular;
@@ -142,6 +144,7 @@ impl Keyed {
             volume.write(&caller, file, at, piece).expect("written");
         }
         volume.release(file, 1);
+        file
     }
 
     fn read_all(device: &Traced) -> Counts {
@@ -185,6 +188,31 @@ fn many_small_keys_lie_like_a_directory() {
     for (keys, files_per_key) in [(2000, 1), (500, 4), (200, 10), (40, 50)] {
         let keyed = Keyed { keys, files_per_key, compression };
         keyed.is_like_a_directory(&[Policy::Hint, Policy::Process, Policy::Owner]);
+    }
+}
+
+/// The first files of a key lie with those of others. When they have filled a segment, the next ones get runs
+/// that are as long as all of them.
+#[test]
+fn a_large_key_has_few_places_although_its_files_are_made_in_turns_with_others() {
+    const EPOCHS: usize = 20;
+    let keyed = Keyed { keys: 8, files_per_key: 200, compression: None };
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
+    let policy = Policy::Owner;
+    mkfs::make(&*device, &MkfsOptions { policy, ..MkfsOptions::default() }).expect("made");
+    let volume = Keyed::open(&device);
+    let mut files = vec![Vec::new(); keyed.keys];
+    for i in 0..keyed.files_per_key {
+        for (key, files) in files.iter_mut().enumerate() {
+            files.push(keyed.make(&volume, policy, key, i));
+        }
+        if (i + 1) % (keyed.files_per_key / EPOCHS) == 0 {
+            volume.sync().expect("durable");
+        }
+    }
+    for files in &files {
+        let places = places(&volume, files.iter());
+        assert!(places <= EPOCHS / 2, "{places} places");
     }
 }
 
