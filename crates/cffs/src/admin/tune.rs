@@ -25,7 +25,8 @@ pub struct SetVolume {
     /// How contents are compressed from now on. Only a volume that was made with a compression, or with
     /// [`Compression::Off`], can change it.
     pub compression: Option<Compression>,
-    /// How files find their neighbours from now on. Files keep the key that they have.
+    /// How files find their neighbours from now on. Files keep the key that they have until regrouping moves
+    /// them or, with [`Policy::Access`], until their access time changes.
     pub policy: Option<Policy>,
 }
 
