@@ -274,8 +274,8 @@ impl Volume {
     }
 
     /// Moves scattered files together, or only counts the files that it would move. After each directory and
-    /// each moved unit, and before each file that is read to be moved, `watch` gets the progress and can end
-    /// it: a unit of which only some files were read stays as it is.
+    /// each moved unit, and before each file that is read to be moved or that has a key of its own, `watch`
+    /// gets the progress and can end it: a unit of which only some files were read stays as it is.
     ///
     /// Large files, which have long runs of their own, stay where they are, and so do files that are being
     /// written. Files of a tree with keys of their own are moved with those of their key.

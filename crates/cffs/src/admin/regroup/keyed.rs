@@ -9,7 +9,7 @@ use super::{Left, Pending, Regrouping};
 use crate::error::Result;
 use crate::units::{InodeNo, Key};
 
-/// The most files that a walk gathers; then it regroups these and goes on. They take 16 bytes each.
+/// With this many files after a directory, a walk regroups them before it goes on. They take 16 bytes each.
 const FILES_MAX: usize = 64 << 10;
 
 /// The rest of a walk over trees.
@@ -67,6 +67,9 @@ impl Regrouping<'_> {
         for of_key in files.chunk_by(|one, next| one.0 == next.0) {
             let mut candidates = Vec::new();
             for (key, ino) in of_key {
+                if (self.watch)(&self.progress).is_break() {
+                    return Ok(begun);
+                }
                 candidates.extend(self.candidate_of_key(*ino, *key)?);
             }
             for candidate in unit.in_device_order(candidates) {

@@ -88,8 +88,15 @@ fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again
     }
     let small = places_of(&files, |path| path.contains("small"));
     assert!(small <= 2 + KEYS, "{small} places of small keys");
-    let second = regroup(files.volume());
+    let mut asked = 0;
+    let mut watch = |_: &RegroupProgress| {
+        asked += 1;
+        ControlFlow::Continue(())
+    };
+    let second = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, &mut watch);
+    let second = second.expect("regrouped");
     assert_eq!((second.moved_files, second.files), (0, first.files), "{second:?}");
+    assert!(asked > second.files, "it can be ended before each file");
     files.close().expect("closed");
     assert_clean(&device);
 }
