@@ -156,8 +156,8 @@ pub struct Placing {
     pub medium_bytes_max: u64,
     /// Roughly the most pieces of such a file (004).
     pub medium_pieces_max: u32,
-    /// The first reservation of a key. While a directory grows from a few files to many, each further
-    /// reservation costs its readers one more seek (006).
+    /// The first reservation of a directory, and of the shared one. While a directory grows from a few files
+    /// to many, each further reservation costs its readers one more seek (006).
     pub reservation_bytes_first: u64,
     /// The longest reservation (judged).
     pub reservation_bytes_max: u64,

@@ -45,7 +45,8 @@ pub struct Request {
     pub len: u32,
     /// The fragment after the file's last one, where the file continues without a seek.
     pub goal: Option<FragNo>,
-    /// Whether files of the owner were placed in an earlier epoch.
+    /// Whether the owner has grown: files of the directory were placed in an earlier epoch, or those of
+    /// another key fill a segment.
     pub grown: bool,
     /// Whether the file frees as much space as it takes. The next file can use that hole as soon as the epoch
     /// is on the device, so no room has to be reserved after this one.

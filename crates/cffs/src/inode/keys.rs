@@ -19,11 +19,11 @@ use crate::format::checksum;
 use crate::format::superblock::Policy;
 use crate::units::Key;
 
-/// How long files are made, or read, that lie together by time, in seconds.
+/// Files that are made, or read, within this many seconds lie together by time.
 const TIME_SECONDS: i64 = 60;
 /// The first 16 bits of the key of a policy.
 const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
-/// The bits of what files have in common by a policy.
+/// The number of bits for the owner, minute or process.
 const COMMON_BITS: u32 = 40;
 
 /// The policy that gave a key; `None` for directories and hints.

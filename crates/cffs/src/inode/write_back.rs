@@ -28,7 +28,7 @@ use crate::units::{BlockNo, EpochNo, FileBlock, FileFrag, FragNo, FragRun, Inode
 pub struct Neighbours {
     /// The files of its placement key, or urgent ones.
     pub owner: Owner,
-    /// Whether files of the owner were placed in an earlier epoch, so that the allocator knows their places.
+    /// Whether the owner has grown ([`Request::grown`]).
     pub grown: bool,
     /// Whether an fsync asks for the epoch. Such an epoch has few files, and the next one fills the holes
     /// that they leave.
