@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::unit::Unit;
+use super::unit::{Candidate, Unit};
 use super::{Left, Pending, Regrouping};
 use crate::error::Result;
 use crate::units::{InodeNo, Key};
@@ -94,5 +94,15 @@ impl Regrouping<'_> {
             ControlFlow::Break(Left::Unit) => Ok(begun),
             _ => Ok(0),
         }
+    }
+
+    /// A file that the walk has seen, unless its key has changed or it stays for another reason.
+    fn candidate_of_key(&mut self, ino: InodeNo, key: Key) -> Result<Option<Candidate>> {
+        let Some(vnode) = self.vnode(ino)? else { return Ok(None) };
+        let file = vnode.state.read();
+        if self.regrouper.present_key(&file) != key {
+            return Ok(None);
+        }
+        Ok(self.if_movable(&file))
     }
 }

@@ -466,15 +466,7 @@ impl Regrouping<'_> {
         dir: Option<InodeNo>,
     ) -> Result<Option<(Key, Candidate)>> {
         self.progress.files += 1;
-        let vnode = match self.regrouper.writer.vnode(ino) {
-            Ok(vnode) => vnode,
-            Err(Error::Stale) => return Ok(None),
-            Err(Error::Corruption(_)) => {
-                self.progress.damaged += 1;
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(vnode) = self.vnode(ino)? else { return Ok(None) };
         let file = vnode.state.read();
         if let Some(compactor) = &mut self.compactor {
             compactor.pass(&file)?;
@@ -484,30 +476,35 @@ impl Regrouping<'_> {
             true => file.inode.parent == dir,
             false => key == Key(dir.0),
         };
-        if !self.regrouper.may_move(&file) || !dir.is_none_or(is_of) {
+        if !dir.is_none_or(is_of) {
             return Ok(None);
+        }
+        Ok(self.if_movable(&file).map(|candidate| (key, candidate)))
+    }
+
+    /// The vnode of a file; `None` if the file was removed, or is damaged, which is counted.
+    fn vnode(&mut self, ino: InodeNo) -> Result<Option<Arc<Vnode>>> {
+        match self.regrouper.writer.vnode(ino) {
+            Ok(vnode) => Ok(Some(vnode)),
+            Err(Error::Stale) => Ok(None),
+            Err(Error::Corruption(_)) => {
+                self.progress.damaged += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file as a candidate, unless it stays. Protected files are counted.
+    fn if_movable(&mut self, file: &VnodeState) -> Option<Candidate> {
+        if !self.regrouper.may_move(file) {
+            return None;
         }
         if file.inode.is_protected() {
             self.progress.protected += 1;
-            return Ok(None);
+            return None;
         }
-        let candidate = Candidate::new(&self.regrouper.writer.inodes.layout, &file);
-        Ok(candidate.map(|candidate| (key, candidate)))
-    }
-
-    /// A file that the walk has seen, unless its key has changed or it stays for another reason.
-    fn candidate_of_key(&self, ino: InodeNo, key: Key) -> Result<Option<Candidate>> {
-        let vnode = match self.regrouper.writer.vnode(ino) {
-            Ok(vnode) => vnode,
-            Err(Error::Stale | Error::Corruption(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let file = vnode.state.read();
-        let stays = !self.regrouper.may_move(&file)
-            || file.inode.is_protected()
-            || self.regrouper.present_key(&file) != key;
-        let layout = &self.regrouper.writer.inodes.layout;
-        Ok(if stays { None } else { Candidate::new(layout, &file) })
+        Candidate::new(&self.regrouper.writer.inodes.layout, file)
     }
 
     /// Moves the files of the unit if that is worth it, and empties the unit.
