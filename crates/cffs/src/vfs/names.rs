@@ -16,21 +16,7 @@ use crate::units::InodeNo;
 impl Volume {
     /// The attributes of a file, with one reference on it for the caller.
     pub(super) fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Result<Attr> {
-        Ok(Attr::of(&self.inodes().layout, &*self.state_with_reference(vnode)?))
-    }
-
-    /// The state of a file, with one reference on it for the caller. Fails with `ESTALE` if the file was
-    /// deleted since the caller found it: another front end may have removed its name meanwhile.
-    fn state_with_reference<'a>(&self, vnode: &'a Arc<Vnode>) -> Result<ReadGuard<'a, VnodeState>> {
-        self.references.take(vnode.ino);
-        let state = vnode.state.read();
-        // A deletion checks for references and frees the inode while it holds the state for writing.
-        if state.inode.nlink > 0 || self.references.is_orphan(vnode.ino) {
-            return Ok(state);
-        }
-        drop(state);
-        self.release(vnode.ino, 1);
-        Err(Error::Stale)
+        Ok(Attr::of(&self.inodes().layout, &*state_with_reference(self, vnode)?))
     }
 
     /// The file with this name in a directory. Takes one reference.
@@ -66,7 +52,7 @@ impl Volume {
         let vnode = self.writer.noted(self.names.lookup(&parent, name))?;
         let (attr, is_away) = {
             // If the file was deleted meanwhile, so was its name.
-            let state = self.state_with_reference(&vnode).map_err(|_| Error::NotFound)?;
+            let state = state_with_reference(self, &vnode).map_err(|_| Error::NotFound)?;
             (Attr::of(&self.inodes().layout, &state), is_away(&state))
         };
         if is_away {
@@ -419,6 +405,23 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// The state of a file, with one reference on it for the caller. Fails with `ESTALE` if the file was
+/// deleted since the caller found it: another front end may have removed its name meanwhile.
+fn state_with_reference<'a>(
+    volume: &Volume,
+    vnode: &'a Arc<Vnode>,
+) -> Result<ReadGuard<'a, VnodeState>> {
+    volume.references.take(vnode.ino);
+    let state = vnode.state.read();
+    // A deletion checks for references and frees the inode while it holds the state for writing.
+    if state.inode.nlink > 0 || volume.references.is_orphan(vnode.ino) {
+        return Ok(state);
+    }
+    drop(state);
+    volume.release(vnode.ino, 1);
+    Err(Error::Stale)
 }
 
 /// Whether an inode lies in the external table although it has a single name.
