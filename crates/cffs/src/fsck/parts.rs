@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::format::LINKS_MAX;
 use crate::format::intent_log::Record;
 use crate::units::InodeNo;
 
@@ -29,12 +30,15 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The names, and the directories among them, in blocks that did not change. `None` if the records of the
-    /// directory contradict each other.
+    /// directory contradict each other, or no directory has such counts.
     pub fn unchanged(&self) -> Option<(u32, u32)> {
-        let (entries, subdirectories) = self.counts;
-        self.blocks.values().try_fold((entries, subdirectories), |(entries, subdirs), block| {
-            Some((entries.checked_sub(block.0.into())?, subdirs.checked_sub(block.1.into())?))
-        })
+        let all = Some(self.counts).filter(|(_, subdirs)| *subdirs < LINKS_MAX)?;
+        let rest = self.blocks.values().try_fold(all, |(entries, subdirs), (names, dirs)| {
+            let rest =
+                (entries.checked_sub((*names).into())?, subdirs.checked_sub((*dirs).into())?);
+            (dirs <= names).then_some(rest)
+        });
+        rest.filter(|(entries, subdirs)| subdirs <= entries)
     }
 }
 

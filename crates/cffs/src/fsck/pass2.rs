@@ -137,7 +137,7 @@ impl Walk<'_> {
             }
             return self.push_patch(ino, patch);
         };
-        let nlink = 2 + file.subdirectories;
+        let nlink = file.subdirectories.saturating_add(2);
         let is_read = self.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
         if !is_read {
             // Its names and those below are as they were.

@@ -216,6 +216,46 @@ fn both_readers_agree_on_the_intent_log() {
     }
 }
 
+/// Replaces the records of the intent log, which has one sector.
+fn forge_log(device: &dyn BlockDevice, forge: impl Fn(Record) -> Option<Record>) {
+    let superblock = read_superblock(device).expect("a superblock");
+    let layout = Layout::new(&superblock);
+    let half = layout.block_offset(layout.intent_log_half(superblock.generation));
+    let start = Position { generation: superblock.generation, ..Position::default() };
+    let mut sector = vec![0; layout.sector_bytes as usize];
+    device.read_at(half, &mut sector).expect("read");
+    let marks = intent_log::decode(&sector, &mut { start }, superblock.checksum()).expect("a log");
+    intent_log::init(&mut sector, start);
+    for record in marks.records.into_iter().filter_map(forge) {
+        assert!(intent_log::append(&mut sector, &record), "there was room before");
+    }
+    intent_log::seal(&mut sector, superblock.checksum());
+    device.write_at(half, &[IoSlice::new(&sector)]).expect("written");
+}
+
+/// A directory cannot have more subdirectories than entries.
+#[test]
+fn impossible_counts_in_the_intent_log_ask_for_the_full_check() {
+    let (image, dirs) = volume_with_two(true, 0);
+    let device = Arc::new(MemoryDevice::from_image(image));
+    let volume = open(device.clone(), large_from(0));
+    volume.unlink(&Caller::ROOT, dirs[1], &name(3)).expect("removed");
+    volume.sync().expect("synced");
+    for forged in [1, u32::MAX] {
+        let device = MemoryDevice::from_image(device.snapshot());
+        forge_log(&device, |record| match record {
+            Record::LargeDirectory { dir, buckets, .. } => {
+                Some(Record::LargeDirectory { dir, entries: 0, subdirectories: forged, buckets })
+            }
+            Record::DirectoryBlock { .. } | Record::Bucket { .. } => None,
+            other => Some(other),
+        });
+        let report = preen(&device);
+        assert!(report.full_because.is_some(), "{forged} subdirectories: {:?}", report.recovered);
+        assert_sound(&device, "forged counts");
+    }
+}
+
 /// A volume with two directories of some blocks, in which the first two buckets are about to be split.
 fn volume_with_two(embed: bool, seed: u64) -> (Image, Vec<InodeNo>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
