@@ -14,7 +14,7 @@ use crate::format::inode::{DiskInode, FileType, InodeFlags, Record};
 use crate::format::sector::{self, Body, Sector};
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::format::{Checksum, Layout, locator};
-use crate::units::{BlockNo, Container, FragRun, InodeNo, SectorIndex};
+use crate::units::{BlockNo, Container, EpochNo, FragRun, InodeNo, SectorIndex};
 
 /// Sectors, records and extents, by inode: as far as the walk has found where they lie. All of it is read
 /// and changed through the overlay.
@@ -25,8 +25,8 @@ pub(super) struct Metadata<'c> {
     pub checksum: Checksum,
     /// The inventory of the current round.
     pub inventory: Inventory,
-    /// The least epoch of a sector that fast recovery changes: it comes after the last clean point, so that
-    /// another recovery knows that the sector changed.
+    /// The least epoch of a sector in which fast recovery changes names: it comes after the last clean point,
+    /// so that another recovery counts them.
     pub epoch_min: Option<u64>,
 }
 
@@ -74,14 +74,18 @@ impl Metadata<'_> {
         self.inventory.containers.get(&container.file).map_or(0, |file| file.generation)
     }
 
-    /// Seals the image, which keeps its epoch, and puts it into the overlay.
+    /// Seals the image, with an epoch of recovery or its own, and puts it into the overlay.
     pub(super) fn store_sector(&mut self, container: Container, image: &mut [u8]) {
-        debug_assert_eq!(image.len(), self.layout.sector_bytes as usize, "{container}");
         let mut epoch = Sector::new(image).epoch();
         if let Some(least) = self.epoch_min {
             epoch.0 = epoch.0.max(least);
             self.inventory.epoch_max = self.inventory.epoch_max.max(epoch.0);
         }
+        self.store_sector_of(container, image, epoch);
+    }
+
+    fn store_sector_of(&mut self, container: Container, image: &mut [u8], epoch: EpochNo) {
+        debug_assert_eq!(image.len(), self.layout.sector_bytes as usize, "{container}");
         sector::seal(image, epoch, self.checksum);
         let mut rest = &*image;
         for place in self.inventory.sector_pieces(container, &self.layout) {
@@ -143,10 +147,17 @@ impl Metadata<'_> {
         let Some(found) = self.inventory.get(ino).copied() else { return false };
         let Some(mut record) = self.load_record(ino) else { return false };
         change(&mut record);
-        let body = record.as_record();
-        self.edit(found.container, |image| {
-            sector::replace(image, found.slot, &Body::Embedded(body));
-        })
+        let Some(mut image) = self.load_good_sector(found.container) else { return false };
+        sector::replace(&mut image, found.slot, &Body::Embedded(record.as_record()));
+        if found.container.file == InodeNo::SYSTEM {
+            self.store_sector(found.container, &mut image);
+        } else {
+            // The names in the sector did not change: with a new epoch, another recovery would count twice
+            // those of inodes in the external table.
+            let epoch = Sector::new(&image).epoch();
+            self.store_sector_of(found.container, &mut image, epoch);
+        }
+        true
     }
 
     /// Sets fields of an inode.

@@ -189,8 +189,8 @@ impl Scope {
         epoch > self.epoch || self.reference_blocks.contains(&(place.file, block))
     }
 
-    /// The epoch of a sector that recovery changes: one after the clean point, so that another
-    /// recovery knows that it changed.
+    /// The epoch of a sector in which recovery changes names: one after the clean point, so that another
+    /// recovery counts them.
     pub fn epoch_of_change(&self, epoch: u64) -> u64 {
         epoch.max(self.epoch + 1)
     }

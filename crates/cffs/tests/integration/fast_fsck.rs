@@ -9,12 +9,14 @@ use cffs::device::{BlockDevice, Counts, CrashingDevice, Image, MemoryDevice, Tra
 use cffs::error::Error;
 use cffs::format::Layout;
 use cffs::format::sector::{Body, Sector};
-use cffs::fsck::{self, CheckOptions, Repair, Report};
+use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, Caller, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
+use cffs::vfs::{
+    AllocateMode, Caller, NewFile, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
+};
 
-use crate::setup::{DIRECTORY, FILE, Random, open, small_cache};
+use crate::setup::{DIRECTORY, FILE, Random, made, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -196,6 +198,60 @@ fn the_intent_log_suffices_after_clean_points_in_use() {
     let states: u64 = (0..seeds).map(|seed| crashes(seed % 3 != 0, seed)).sum();
     println!("{states} states were recovered from what was busy");
     assert!(states > 0);
+}
+
+/// A volume with a directory "dir" and a name of an external inode "file" in the first block of the root, to
+/// which no name is added any more. Returns the directory, and an inode whose record lies in the same block
+/// as that of "file".
+fn volume_with_an_external_name() -> (Image, InodeNo, InodeNo) {
+    let device = made(64 << 20);
+    let volume = open(device.clone(), small_cache());
+    let make = |dir, name: &[u8], kind: &NewFile<'_>| {
+        let ino = volume.make(&Caller::ROOT, dir, name, kind).expect("made").ino;
+        volume.release(ino, 1);
+        ino
+    };
+    let (dir, other) = (make(ROOT, b"dir", &DIRECTORY), make(ROOT, b"other", &DIRECTORY));
+    make(dir, b"old", &FILE);
+    let (file, neighbour) = (make(ROOT, b"file", &FILE), make(other, b"neighbour", &FILE));
+    for (ino, name) in [(file, &b"file"[..]), (neighbour, &b"neighbour again"[..])] {
+        volume.link(ino, other, name).expect("linked");
+        volume.release(ino, 1);
+    }
+    let block_bytes = 4096;
+    let mut names = (0..).map(name);
+    while volume.attr(ROOT).expect("the root").size == block_bytes {
+        make(ROOT, &names.next().expect("a name"), &FILE);
+    }
+    volume.close().expect("closed");
+    (device.snapshot(), dir, neighbour)
+}
+
+/// Recovery corrects a directory in a sector that also has a name of an external inode, and crashes. The next
+/// recovery must not count that name twice.
+#[test]
+fn a_name_in_a_sector_that_an_interrupted_recovery_corrected_is_counted_once() {
+    let (image, dir, neighbour) = volume_with_an_external_name();
+    let device = Arc::new(MemoryDevice::from_image(image));
+    let volume = open(device.clone(), small_cache());
+    let changes = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+    volume.set_attr(&Caller::ROOT, neighbour, &changes).expect("changed");
+    volume.make(&Caller::ROOT, ROOT, b"new", &FILE).expect("made");
+    volume.sync().expect("synced");
+    // This leaves out the counts of the directory.
+    let new = volume.make(&Caller::ROOT, dir, b"new", &FILE).expect("made").ino;
+    volume.sync_file(new, false).expect("synced");
+    let mut crashed_again = 0;
+    for seed in 0..16 {
+        let recovering = CrashingDevice::new(device.snapshot(), 2, seed);
+        let report = preen(&recovering);
+        assert!(report.recovered.contains_key(&Code::DirectoryCounts), "{:?}", report.recovered);
+        for image in recovering.take_images() {
+            crashed_again += 1;
+            recover(image, &format!("seed {seed}, crash {crashed_again}"));
+        }
+    }
+    assert!(crashed_again > 0);
 }
 
 #[test]
