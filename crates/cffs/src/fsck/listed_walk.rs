@@ -22,14 +22,17 @@ impl ListedWalk<'_, '_> {
         self.walk.enqueue(queue, InodeNo::EXTERNAL);
         self.walk.sweep(queue);
         self.walk.enqueue(queue, InodeNo::ROOT);
-        loop {
+        while self.walk.findings.doubt.is_none() {
             let Some(scope) = &self.walk.scope else { return };
             let rest: Vec<InodeNo> =
                 scope.directories.iter().filter(|ino| !scope.entered.contains(ino)).collect();
             for ino in rest {
                 self.find_directory(queue, ino);
+                if self.walk.findings.doubt.is_some() {
+                    return;
+                }
             }
-            if queue.is_empty() || self.walk.findings.doubt.is_some() {
+            if queue.is_empty() {
                 return;
             }
             self.walk.sweep(queue);
