@@ -5,7 +5,7 @@
 //! is old or new, and the same holds if no bucket was split. An index in any other state is removed, and the
 //! next insertion makes a new one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Code;
 use super::disk::Place as DiskPlace;
@@ -98,15 +98,9 @@ impl IndexMending<'_, '_> {
         for name in self.listed_names(dir, file, parts)? {
             names.entry(index::bucket_of(name.0, parts.buckets)).or_default().push(name);
         }
-        let block = u64::from(layout.block_bytes);
-        let place = |bucket: &u32| {
-            pieces(&file.map, INDEX_OFFSET_BYTES + u64::from(*bucket) * block, block, &layout)
-        };
-        let places: Vec<Vec<DiskPlace>> = changed.iter().map(place).collect();
-        let mut blobs = self.walk.meta.disk.read_many(&places.concat()).into_iter();
+        let read = self.read_blocks(file, INDEX_OFFSET_BYTES, changed.iter().copied());
         let mut mended = Derived::new();
-        for (bucket, places) in changed.into_iter().zip(places) {
-            let mut bytes = blobs.by_ref().take(places.len()).collect::<Vec<_>>().concat();
+        for (bucket, (places, mut bytes)) in changed.into_iter().zip(read) {
             let checksum = self.walk.meta.checksum;
             index::verify(&bytes, dir, file.generation, bucket, checksum)
                 .map_err(|_| "a bucket is damaged")?;
@@ -133,21 +127,51 @@ impl IndexMending<'_, '_> {
         file: &ContainerFile,
         parts: &Parts,
     ) -> Result<Vec<IndexEntry>, &'static str> {
-        let per_block = self.walk.meta.layout.block_sectors();
+        let layout = self.walk.meta.layout;
+        let per_block = layout.block_sectors();
+        let blocks = parts.blocks.keys().copied();
+        let blocks: Vec<u32> = blocks.filter(|block| *block < file.sectors / per_block).collect();
+        let read = self.read_blocks(file, 0, blocks.iter().copied());
         let mut names = Vec::new();
-        let sectors = parts.blocks.keys().flat_map(|block| {
-            let first = block.saturating_mul(per_block);
-            first..first.saturating_add(per_block)
-        });
-        for sector in sectors.filter(|sector| *sector < file.sectors).map(SectorIndex) {
-            let container = Container { file: dir, sector };
-            let Some(image) = self.walk.meta.load_good_sector(container) else {
-                self.walk.findings.doubt(format!("{container} cannot be read"));
-                return Err("a sector of the directory is damaged");
+        for (block, (_, bytes)) in blocks.into_iter().zip(read) {
+            let images = bytes.chunks_exact(layout.sector_bytes as usize);
+            let sectors = (block * per_block..).map(SectorIndex).zip(images);
+            let sectors: Vec<(SectorIndex, &[u8])> = sectors.collect();
+            let is_good = |(sector, image): &(SectorIndex, &[u8])| {
+                let container = Container { file: dir, sector: *sector };
+                self.walk.meta.verify_sector(image, container).is_ok()
             };
-            names.extend(Sector::new(&image).entries().map(|entry| (entry.hash, sector)));
+            if sectors.len() < per_block as usize || !sectors.iter().all(is_good) {
+                self.walk
+                    .findings
+                    .doubt(format!("block {block} of directory {dir} cannot be read"));
+                return Err("a sector of the directory is damaged");
+            }
+            for (sector, image) in sectors {
+                names.extend(Sector::new(image).entries().map(|entry| (entry.hash, sector)));
+            }
         }
         Ok(names)
+    }
+
+    /// Reads blocks of a directory, counted from a byte of it on: the places of each, and the bytes there.
+    fn read_blocks(
+        &mut self,
+        file: &ContainerFile,
+        base: u64,
+        blocks: impl Iterator<Item = u32>,
+    ) -> Vec<(Vec<DiskPlace>, Vec<u8>)> {
+        let layout = self.walk.meta.layout;
+        let len = u64::from(layout.block_bytes);
+        let places =
+            blocks.map(|block| pieces(&file.map, base + u64::from(block) * len, len, &layout));
+        let places: Vec<Vec<DiskPlace>> = places.collect();
+        let mut blobs = self.walk.meta.disk.read_many(&places.concat()).into_iter();
+        let bytes = |places: Vec<DiskPlace>| {
+            let bytes = blobs.by_ref().take(places.len()).collect::<Vec<_>>().concat();
+            (places, bytes)
+        };
+        places.into_iter().map(bytes).collect()
     }
 }
 
@@ -162,25 +186,29 @@ fn kept(mut bucket: u32, buckets: u32) -> u32 {
 /// Replaces the entries of changed sectors by `names`; returns whether any was wrong.
 fn correct(
     bytes: &mut [u8],
-    mut names: Vec<IndexEntry>,
+    names: Vec<IndexEntry>,
     is_changed: impl Fn(SectorIndex) -> bool,
 ) -> bool {
-    let mut gone: Vec<IndexEntry> =
-        index::entries(bytes).filter(|(_, sector)| is_changed(*sector)).collect();
-    gone.retain(|entry| match names.iter().position(|name| name == entry) {
-        Some(at) => {
-            names.swap_remove(at);
-            false
+    // How often the bucket lacks each entry; below 0, how often it has too many.
+    let mut lacking: BTreeMap<IndexEntry, i64> = BTreeMap::new();
+    for name in names {
+        *lacking.entry(name).or_default() += 1;
+    }
+    for entry in index::entries(bytes).filter(|(_, sector)| is_changed(*sector)) {
+        *lacking.entry(entry).or_default() -= 1;
+    }
+    lacking.retain(|_, count| *count != 0);
+    for ((hash, sector), count) in &lacking {
+        for _ in *count..0 {
+            index::remove(bytes, *hash, *sector);
         }
-        None => true,
-    });
-    for (hash, sector) in &gone {
-        index::remove(bytes, *hash, *sector);
     }
-    for (hash, sector) in &names {
-        index::insert(bytes, *hash, *sector);
+    for ((hash, sector), count) in &lacking {
+        for _ in 0..*count {
+            index::insert(bytes, *hash, *sector);
+        }
     }
-    !gone.is_empty() || !names.is_empty()
+    !lacking.is_empty()
 }
 
 #[cfg(test)]

@@ -258,19 +258,39 @@ fn impossible_counts_in_the_intent_log_ask_for_the_full_check() {
 
 /// A volume with two directories of some blocks, in which the first two buckets are about to be split.
 fn volume_with_two(embed: bool, seed: u64) -> (Image, Vec<InodeNo>) {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
     let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
-    mkfs::make(&*device, &options).expect("made");
+    volume_with_two_of(&options, 345 + seed % 10)
+}
+
+/// A volume with two directories of this many names.
+fn volume_with_two_of(options: &MkfsOptions, names: u64) -> (Image, Vec<InodeNo>) {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, options).expect("made");
     let volume = open(device.clone(), large_from(0));
     let other = volume.make(&Caller::ROOT, ROOT, b"other", &DIRECTORY).expect("made").ino;
     for dir in [ROOT, other] {
-        for number in 0..345 + seed % 10 {
+        for number in 0..names {
             let made = volume.make(&Caller::ROOT, dir, &name(number), &FILE).expect("made");
             volume.release(made.ino, 1);
         }
     }
     volume.close().expect("closed");
     (device.snapshot(), vec![ROOT, other])
+}
+
+#[test]
+fn recovery_reads_blocks_of_several_sectors_as_a_whole() {
+    let names = 345;
+    let requests = [4096, 512].map(|sector_bytes| {
+        let sector_bytes = Some(sector_bytes);
+        let options = MkfsOptions { sector_bytes, cg_blocks: 2048, ..MkfsOptions::default() };
+        let (image, dirs) = volume_with_two_of(&options, names);
+        let (report, counts, _) = crash_after(&image, dirs[1], names, CHANGES[1].1, large_from(0));
+        assert!(report.fast.is_some(), "{sector_bytes:?}: {:?}", report.full_because);
+        counts.requests()
+    });
+    println!("{requests:?} requests with sectors of 4096 and of 512 bytes");
+    assert!(requests[1] < requests[0] + 8, "{requests:?}");
 }
 
 /// Damages all buckets of the index of a directory.
