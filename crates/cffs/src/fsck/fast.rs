@@ -153,8 +153,8 @@ impl FastRecovery<'_, '_> {
         inodes.saturating_sub(before)
     }
 
-    /// Sets the entries of a block to what the walk found; true if any was wrong. Entries of inodes whose
-    /// containers did not change are right.
+    /// Sets the entries of a block to what the walk found; true if any was wrong. Entries of inodes in blocks
+    /// of containers that did not change are right, unless the log lists the inode as one without a name.
     fn set_locator_block(&self, block: u64, bytes: &mut [u8]) -> bool {
         let per_block = u64::from(locator::entries_per_block(self.walk.meta.layout.block_bytes));
         let mut is_wrong = false;

@@ -10,9 +10,9 @@ use crate::format::intent_log::{self, Record};
 use crate::units::CgIndex;
 
 impl FastRecovery<'_, '_> {
-    /// Logs that bitmaps and blocks of the locator table are written in place, how many fragments were free
-    /// in groups that it does not list, and what repairs freed. These records are written before anything
-    /// else.
+    /// Logs that bitmaps, blocks of the locator table and buckets of indexes are written in place, how many
+    /// fragments were free in groups that it does not list, and the runs that repairs freed. These records
+    /// are written before anything else.
     pub(super) fn log_recovery(&mut self, groups: &[(CgIndex, u32)]) {
         let Some(scope) = &self.walk.scope else { return };
         let mut records = Vec::new();

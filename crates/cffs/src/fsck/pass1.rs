@@ -134,7 +134,8 @@ impl Walk<'_> {
         queue.insert(file, jobs);
     }
 
-    /// All sectors of a directory were read that are to be; `names` are hash, sector and slot of each entry.
+    /// Checks the names of a directory when all sectors that were queued have been read. `names` has hash,
+    /// sector and slot of each entry.
     fn close_directory(&mut self, dir: InodeNo, mut names: Vec<NameEntry>) {
         names.sort_unstable();
         // Of two entries of one name, a crash leaves both only in blocks that changed.

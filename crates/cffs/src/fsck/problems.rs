@@ -243,7 +243,8 @@ problems! {
     Index "CF0404" Derived
         "index of a directory wrong"
         "The hash index of a directory is bad, or does not list exactly the directory's names."
-        "The index is removed; it is rebuilt when the directory is next used.";
+        "The index is removed; the next name that is added makes a new one. After a crash, the \
+         buckets that the intent log lists are corrected instead.";
 
     GroupHeader "CF0501" Derived
         "header of a cylinder group bad"

@@ -28,8 +28,8 @@ pub(super) struct Scope {
     pub locator: BTreeMap<u64, u16>,
     /// Groups, with the number of fragments that were free if the log records it.
     pub groups: BTreeMap<u32, Option<u32>>,
-    /// Bitmaps and blocks of the locator table may be part old and part new. Since the log lists
-    /// all that changed in them, that makes no difference.
+    /// Bitmaps, blocks of the locator table and buckets of indexes may be part old and part new. Recovery
+    /// corrects them nevertheless, since the log lists all that changed in them, or removes the index.
     pub settling: bool,
     pub freed: Vec<FragRun>,
     /// Clusters whose references changed, with those of the clean point; 0 if the cluster is new, or gone.
@@ -161,8 +161,8 @@ impl Scope {
         }
     }
 
-    /// The names of a directory, and the directories among them, in blocks that did not change and are not
-    /// read. None of a directory that is read as a whole.
+    /// The counts of names and of directories among them in the blocks of a directory that recovery does not
+    /// read, because they did not change. Both are 0 for a directory that it reads as a whole.
     pub fn unread(&self, dir: InodeNo) -> (u32, u32) {
         self.directories.parts_of(dir).and_then(Parts::unchanged).unwrap_or_default()
     }

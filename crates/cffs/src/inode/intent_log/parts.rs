@@ -28,7 +28,7 @@ pub(super) enum Noted {
     Whole,
     /// Each changed block has a note, and each changed bucket of its index.
     InParts {
-        /// The notes that may follow.
+        /// The number of further blocks and buckets that may have notes.
         left: u32,
     },
 }
