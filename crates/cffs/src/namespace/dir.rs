@@ -208,6 +208,7 @@ impl Namespace {
         let NewEntry { hash, name, file_type, body, .. } = entry;
         let slot = sector::insert_at(image, old.slot, *hash, name, *file_type, body);
         debug_assert_eq!(slot, Some(old.slot), "the slot and the room were just freed");
+        debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
         let count = dir.inode.entry_count.saturating_add(1);
         dir.inode.entry_count = count;
         Ok(true)

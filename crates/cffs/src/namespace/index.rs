@@ -72,6 +72,7 @@ impl DirIndex<'_> {
         if made_dirty {
             self.inodes.intent_log.bucket(&holder, bucket);
         }
+        debug_assert!(self.inodes.intent_log.has_bucket(&holder, bucket), "the bucket is noted");
         Ok(block)
     }
 

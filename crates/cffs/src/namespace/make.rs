@@ -126,6 +126,7 @@ impl Namespace {
         self.inodes.intent_log.named(&file);
         self.inodes.mark_dirty(&mut file);
         if subdir {
+            debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             dir.inode.nlink += 1;
         }
         let now = self.inodes.clock.now();
@@ -236,6 +237,7 @@ impl Namespace {
         let now = self.inodes.clock.now();
         self.name_gone(file, found, place, Loss::Removed, now)?;
         if file.inode.is_dir() {
+            debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
         }
         self.names_changed(dir, found.file_type, now);

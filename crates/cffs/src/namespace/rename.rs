@@ -140,6 +140,7 @@ impl<'a> Rename<'a> {
             let mut dir = VnodeGuard::new(vnode);
             dir.inode.mtime = now;
             dir.inode.touch(now);
+            debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             if moves_dir && across {
                 if vnode.ino == names.from.ino {
                     dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
@@ -409,6 +410,10 @@ impl<'a> Rename<'a> {
             sector::replace(image, own.slot, &body);
             sector::set_file_type(image, own.slot, other.file_type);
             if across {
+                debug_assert!(
+                    self.inodes.intent_log.has_noted(dir.inode.ino),
+                    "its sector is noted"
+                );
                 let is_dir = |found: &Found| u32::from(found.file_type == FileType::Directory);
                 dir.inode.nlink = dir.inode.nlink + is_dir(other) - is_dir(own);
             }

@@ -136,6 +136,8 @@ fn a_lookup_after_recovery_uses_the_index() {
         assert_eq!(report.recovered.get(&Code::Index), Some(&1), "{what}: {:?}", report.recovered);
         let device = Arc::new(TraceDevice::new(MemoryDevice::from_image(recovered)));
         let volume = open(device.clone(), small_cache());
+        let attr = volume.attr(dir).expect("the directory");
+        assert!(attr.allocated_bytes > attr.size, "{what}: the index was removed");
         let before = device.counts();
         for number in [7, 20_000, 49_000] {
             let ino = volume.lookup(dir, &name(number)).expect("it was not changed").ino;

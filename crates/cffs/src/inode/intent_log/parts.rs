@@ -153,6 +153,16 @@ impl IntentLog {
             || state.blocks.contains(&(holder.ino, position))
     }
 
+    /// Whether a change of this bucket was noted, by itself or with the whole directory, or no note would be
+    /// of use.
+    pub fn has_bucket(&self, holder: &Holder, bucket: u32) -> bool {
+        let mut state = self.state.lock();
+        let position = index::index_base(self.layout.block_bytes) + u64::from(bucket);
+        !state.takes_notes()
+            || state.directories.get(&holder.ino) == Some(&Noted::Whole)
+            || state.blocks.contains(&(holder.ino, FileBlock(position)))
+    }
+
     /// Notes that the index of a directory is made or dropped: then the directory is noted as a whole.
     pub fn index(&self, dir: InodeNo) {
         let mut state = self.state.lock();
