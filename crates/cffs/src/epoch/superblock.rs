@@ -103,10 +103,12 @@ impl EpochWriter {
         Arc::new(block)
     }
 
-    /// Changes the superblock and its copies, durably, and returns it.
+    /// Changes the superblock and its copies, durably, and returns it. `follow` takes over the new values,
+    /// before the next change of the superblock.
     pub(crate) fn rewrite_superblock(
         &self,
         change: impl FnOnce(&mut Superblock) -> Result<()>,
+        follow: impl FnOnce(&Superblock),
     ) -> Result<Superblock> {
         self.check_writable()?;
         let _patient = Patient::begin();
@@ -120,6 +122,7 @@ impl EpochWriter {
         }
         written?;
         *self.superblock.lock() = next.clone();
+        follow(&next);
         Ok(next)
     }
 

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
-use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
+use crate::format::{FILE_BYTES_MAX, Superblock};
 use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
@@ -456,11 +456,11 @@ impl Volume {
             return Err(Error::Invalid("new contents are either compressed or not"));
         }
         if flags.intersects(InodeFlags::PROTECTION) && !self.protections.are_any() {
-            self.writer.rewrite_superblock(|superblock| {
+            let protect = |superblock: &mut Superblock| {
                 superblock.incompat.insert(Incompat::PROTECTION);
                 Ok(())
-            })?;
-            self.protections.expect_some();
+            };
+            self.writer.rewrite_superblock(protect, |_| self.protections.expect_some())?;
         }
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
             let (kept, changed) = (file.inode.flags & flags, file.inode.flags ^ flags);

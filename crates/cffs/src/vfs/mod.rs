@@ -266,11 +266,12 @@ impl Volume {
     /// [`Io`]: crate::error::Error::Io
     pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
         let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
-        let next = self.writer.rewrite_superblock(|superblock| changes.apply(superblock))?;
-        self.inodes().alloc.set_reserve(next.reserve.fragments);
-        self.inodes().set_policy(next.policy);
-        self.reserve.set(next.reserve);
-        Ok(next)
+        let follow = |next: &Superblock| {
+            self.inodes().alloc.set_reserve(next.reserve.fragments);
+            self.inodes().set_policy(next.policy);
+            self.reserve.set(next.reserve);
+        };
+        self.writer.rewrite_superblock(|superblock| changes.apply(superblock), follow)
     }
 
     /// Moves scattered files together, or only counts the files that it would move. After each directory and

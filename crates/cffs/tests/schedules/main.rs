@@ -28,7 +28,7 @@ use cffs::lock::schedule::{self, Body, Ran};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::LARGE_DIR_BYTES;
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, OpenOptions, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, SetVolume, Volume};
 
 use device::SlowDevice;
 use files::Files;
@@ -37,6 +37,8 @@ use files::Files;
 const SCHEDULES: u64 = 1200;
 /// The number of seeds within which each broken rule must be found.
 const BROKEN_SCHEDULES: u64 = 6000;
+/// The number of seeds for two changes of the policy: some fail if the policy in memory follows later.
+const POLICY_SCHEDULES: u64 = 1000;
 /// The number of threads that change files.
 const CHANGERS: usize = 3;
 const DEVICE_BYTES: u64 = 16 << 20;
@@ -193,6 +195,34 @@ fn every_schedule_ends_as_the_threads_know_it() {
         }
     }
     println!("{schedules} schedules from seed {from}, {choices} choices");
+}
+
+/// The policy of the superblock decides about new files, too.
+#[test]
+fn the_later_of_two_changes_of_the_policy_holds() {
+    be_quiet();
+    let policies = [Policy::Owner, Policy::Time];
+    for seed in 0..POLICY_SCHEDULES {
+        let image = starts()[0].image.clone();
+        let device = Arc::new(SlowDevice(MemoryDevice::from_image(image)));
+        let volume = open(&device, 64 << 10, LARGE_DIR_BYTES);
+        let tune = |policy| -> Body<'_> {
+            let changes = SetVolume { policy: Some(policy), ..SetVolume::default() };
+            let volume = &volume;
+            Box::new(move || drop(volume.tune(&changes).expect("tuned")))
+        };
+        schedule::run(seed, None, policies.map(tune).into()).expect("it ends");
+        let key = |uid: u32| {
+            let new = NewFile { uid, ..work::new(NewKind::Regular) };
+            let name = uid.to_string();
+            let made = volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new);
+            volume.admin().placement_key(made.expect("made").ino).expect("found")
+        };
+        let by_owner = key(1) != key(2);
+        let policy = volume.writer().superblock().policy;
+        assert_eq!(by_owner, policy == Policy::Owner, "seed {seed}: {}", policy.name());
+        volume.close().expect("closed");
+    }
 }
 
 /// Each rule of the lock table that can be broken separately, and the rule about data in flight, is needed.
