@@ -66,8 +66,9 @@ pub struct Tune {
     /// they are. Only for volumes that were made with --compress.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
-    /// How files find their neighbours from now on. Files keep the key that they got when they were created,
-    /// and nothing moves. A volume cannot change to or from none and scattered.
+    /// How files find their neighbours from now on. Nothing moves. Files keep the key that they got when they
+    /// were created until cffs regroup moves them or, with access, until their access time changes. A volume
+    /// cannot change to or from none and scattered.
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
     /// Add a journal of this size, or remove the journal (none). The journal is placed in free space after
