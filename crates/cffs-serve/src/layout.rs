@@ -15,7 +15,7 @@ pub struct LayoutReport {
     pub requests: u64,
     /// The bytes of these requests.
     pub read_bytes: u64,
-    /// Those of them that the tree does not have, or that were read before.
+    /// Those of them that are neither names nor contents of the tree, or were read before.
     #[serde(default)]
     pub surplus_bytes: u64,
     /// The directories, each before its subdirectories.

@@ -29,12 +29,13 @@ pub use picture::draw;
 /// least a segment away from the others), and the requests and bytes of a scan that lists and reads
 /// everything below with nothing in memory. These are counted, not estimated: the code that plans all reads
 /// simulates the scan, without reading the contents. The sums agree with those of a scan by the library. A
-/// scan also reads the gaps between files if that takes less time than skipping them; the unneeded bytes are
-/// printed if they are more than half. Also prints how many pairs of neighbours (files that follow each
-/// other on the device) share their key (mkfs --policy). For compressed contents, prints their size, the size
-/// of their clusters, and how much in the clusters is dead or shared. Regrouping frees the dead contents of
-/// clusters of which an eighth or more is dead. The server of a mounted volume makes the report. It makes
-/// everything durable first, and calls that make changes durable wait meanwhile.
+/// scan also reads the gaps between files if that takes less time than skipping them; the bytes that are
+/// neither names nor contents are printed if they are more than half. Also prints how many pairs of
+/// neighbours (files that follow each other on the device) share their key (mkfs --policy). For compressed
+/// contents, prints their size, the size of their clusters, and how much in the clusters is dead or shared.
+/// Regrouping frees the dead contents of clusters of which an eighth or more is dead. The server of a mounted
+/// volume makes the report. It makes everything durable first, and calls that make changes durable wait
+/// meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -137,11 +138,12 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
     compressed(&report.clusters).iter().try_for_each(|line| say!("{line}"))
 }
 
-/// How much of a scan is for nothing, as the end of a sentence; empty if that is less than half of it.
+/// How much of a scan is neither names nor contents, as the end of a sentence; empty if that is less than
+/// half of it.
 fn surplus(report: &LayoutReport) -> String {
     match report.surplus_bytes {
         surplus if surplus * 2 > report.read_bytes => {
-            format!(", {} of that for nothing", size::show(surplus))
+            format!(", {} of that neither names nor contents", size::show(surplus))
         }
         _ => String::new(),
     }

@@ -114,5 +114,5 @@ fn a_scan_that_is_mostly_for_nothing_is_reported() {
         surplus(&LayoutReport { read_bytes: 100 << 20, surplus_bytes, ..LayoutReport::default() })
     };
     assert_eq!(of(50 << 20), "");
-    assert_eq!(of(99 << 20), ", 99 MiB of that for nothing");
+    assert_eq!(of(99 << 20), ", 99 MiB of that neither names nor contents");
 }

@@ -216,8 +216,9 @@ impl Layout {
         self.directories.iter().map(|dir| dir.read_bytes).sum()
     }
 
-    /// Bytes that a cold scan reads for nothing: they are not of the tree, or were read before. A scan reads
-    /// a gap between files if that takes less time than skipping it.
+    /// Bytes that a cold scan reads and that are neither names nor contents of the tree, or were read before:
+    /// gaps between files, which take less time to read than to skip, and metadata outside of directories,
+    /// such as extent trees.
     pub fn surplus_bytes(&self) -> u64 {
         let dirs = self.directories.iter();
         let tree = dirs.flat_map(|dir| dir.contents.iter().chain(&dir.names).cloned()).collect();
