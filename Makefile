@@ -239,7 +239,7 @@ questions: ## Measure the papers' open questions (some of it needs root; minutes
 	$(TARGET)/release/cffs-bench questions
 
 figures: ## Measure the tables in virtual time that README and docs quote, and compare them (two minutes)
-	$(CARGO) build --release --locked -p cffs-bench
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	$(TARGET)/release/cffs-bench figures
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium

@@ -9,7 +9,7 @@ if ((EUID != 0)); then
     echo "place-study: mounting needs root" >&2
     exit 1
 fi
-cargo build --quiet --release --locked -p cffs-place
+cargo build --quiet --release --locked -p cffs-cli -p cffs-place
 scratch=$(mktemp -d /dev/shm/place-study.XXXXXX)
 trap 'umount -q "$scratch/mnt" || true; rm -rf "$scratch"' EXIT
 report=docs/performance/place.md

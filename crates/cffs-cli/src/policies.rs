@@ -42,8 +42,8 @@ pub enum PolicyName {
     Time,
     /// Files that one process created are stored together.
     Process,
-    /// Files that were last read in the same minute are stored together when they are regrouped. Programs
-    /// that do not know this policy refuse the volume.
+    /// Files that were last read in the same minute are stored together when they are written or regrouped.
+    /// Programs that do not know this policy refuse the volume.
     Access,
 }
 

@@ -227,6 +227,7 @@ impl DiskSpec {
             Stroke::Slice => None,
         };
         let geometry = self.geometry(shrunk);
+        assert!(size <= geometry.sectors() * SECTOR_SIZE, "the volume is larger than the disk");
         let full = self.cylinders;
         let curve =
             SeekCurve::through(full, self.seek_single_ms, self.seek_average_ms, self.seek_full_ms);

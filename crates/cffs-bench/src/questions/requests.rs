@@ -9,8 +9,8 @@ use crate::workload::random::Random;
 
 const DISKS: [Profile; 4] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200, Profile::Nvme];
 
-/// Bytes of the emulated volume.
-const SIZE: u64 = 1 << 30;
+/// Bytes of the emulated volume, fewer than each disk has.
+const SIZE: u64 = 512 << 20;
 
 /// Reads at random, by size: figure 2.
 pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {

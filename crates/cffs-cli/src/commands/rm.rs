@@ -42,7 +42,7 @@ pub struct Rm {
     /// The files to remove. A symbolic link is removed itself.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Remove directories with all that they have.
+    /// Remove directories and everything in them.
     #[arg(short, long)]
     recursive: bool,
     /// Ignore files that do not exist.

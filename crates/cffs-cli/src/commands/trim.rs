@@ -17,12 +17,12 @@ use crate::{image, names, size};
 
 /// Return free space to the device
 ///
-/// The host of an image does not know which space of the volume is free, so the image never shrinks on disk.
-/// This command punches holes into the image where space is free. On an SSD or a thin volume it discards the
-/// free blocks. In an object store, it immediately deletes objects that are no longer needed, and rewrites
-/// those that are mostly unused; programs that read an older state without a snapshot lose access to it. A
-/// mounted volume is trimmed by its server and can be used meanwhile, and fstrim(8) does the same; mounting
-/// with -o discard does it continuously.
+/// The host of an image does not know which space of the volume is free, so the image does not shrink by
+/// itself. This command punches holes into the image where space is free. On an SSD or a thin volume it
+/// discards the free blocks. In an object store, it immediately deletes objects that are no longer needed,
+/// and rewrites those that are mostly unused; programs that read an older state without a snapshot lose
+/// access to it. A mounted volume is trimmed by its server and can be used meanwhile, and fstrim(8) does the
+/// same; mounting with -o discard does it continuously.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
