@@ -1,163 +1,15 @@
-//! Handles: an inode that is kept while it is in use, and a file with a position.
+//! A file with a position.
 
 use std::io::{self, SeekFrom};
-use std::sync::Arc;
 
-use super::DirItem;
+use super::Node;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::units::InodeNo;
-use crate::vfs::types::{Access, Attr, NewFile};
-use crate::vfs::{self, Caller, Volume};
+use crate::vfs::types::{Access, SetAttr};
+use crate::vfs::{self, Caller};
 
 /// So much of a file is read at once: between that others can change it.
 const STEP_BYTES: usize = (1 << 20) + 1;
-
-/// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
-pub struct Node {
-    volume: Arc<Volume>,
-    ino: InodeNo,
-    file_type: FileType,
-    /// How many references this handle holds: 1, or 0 for the root, which is always there.
-    references: u64,
-}
-
-impl Node {
-    /// The root directory.
-    pub fn root(volume: &Arc<Volume>) -> Node {
-        let (ino, file_type) = (InodeNo::ROOT, FileType::Directory);
-        Node { volume: Arc::clone(volume), ino, file_type, references: 0 }
-    }
-
-    /// Takes over the reference that a call of the facade returned with these attributes.
-    pub(super) fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
-        let Attr { ino, file_type, .. } = *attr;
-        Node { volume: Arc::clone(volume), ino, file_type, references: 1 }
-    }
-
-    /// An inode of the same volume, by its number alone.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Stale`] if no file has the number.
-    pub(super) fn find(&self, ino: InodeNo) -> Result<Node> {
-        Ok(Node::adopt(&self.volume, &self.volume.find(ino)?))
-    }
-
-    /// A second handle of the same inode.
-    ///
-    /// # Errors
-    ///
-    /// See the [module](super#errors).
-    pub fn try_clone(&self) -> Result<Node> {
-        self.find(self.ino)
-    }
-
-    /// The inode's number.
-    pub fn ino(&self) -> InodeNo {
-        self.ino
-    }
-
-    /// The type of the inode, which never changes.
-    pub fn file_type(&self) -> FileType {
-        self.file_type
-    }
-
-    /// The attributes.
-    ///
-    /// # Errors
-    ///
-    /// See the [module](super#errors).
-    pub fn attr(&self) -> Result<Attr> {
-        self.volume.attr(self.ino)
-    }
-
-    /// Looks up a name in this directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotFound`]; [`Error::NotDirectory`].
-    pub fn lookup(&self, name: &[u8]) -> Result<Node> {
-        let attr = self.volume.lookup(self.ino, name)?;
-        Ok(Node::adopt(&self.volume, &attr))
-    }
-
-    /// Makes a file in this directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Exists`]; [`Error::NotDirectory`].
-    pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<Node> {
-        let attr = self.volume.make(&Caller::ROOT, self.ino, name, new)?;
-        Ok(Node::adopt(&self.volume, &attr))
-    }
-
-    /// Gives an inode a name in this directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Exists`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
-    pub fn link(&self, node: &Node, name: &[u8]) -> Result<Node> {
-        let attr = self.volume.link(node.ino, self.ino, name)?;
-        Ok(Node::adopt(&self.volume, &attr))
-    }
-
-    /// The directory that contains this one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotDirectory`].
-    pub fn parent(&self) -> Result<InodeNo> {
-        self.volume.parent(self.ino)
-    }
-
-    /// The entries of this directory, in the order in which they were made.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotDirectory`].
-    pub fn entries(&self) -> Result<Vec<DirItem>> {
-        let mut items = Vec::new();
-        let mut references = Vec::new();
-        let read = self.volume.read_dir(self.ino, 0, true, &mut |entry| {
-            if let Some(attr) = entry.attr {
-                references.push(attr.ino);
-                items.push(DirItem { name: entry.name.to_vec(), attr });
-            }
-            true
-        });
-        references.into_iter().for_each(|ino| self.volume.release(ino, 1));
-        read.map(|()| items)
-    }
-
-    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume.read(self.ino, offset, buf)
-    }
-
-    pub(super) fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
-        while !data.is_empty() {
-            let written = self.volume.write(&Caller::ROOT, self.ino, offset, data)?;
-            if written == 0 {
-                return Err(Error::NoSpace);
-            }
-            offset += written as u64;
-            data = &data[written..];
-        }
-        Ok(())
-    }
-
-    pub(super) fn volume(&self) -> &Arc<Volume> {
-        &self.volume
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if self.references > 0 {
-            self.volume.release(self.ino, self.references);
-        }
-    }
-}
 
 /// A regular file in use, with a position for [`io::Read`], [`io::Write`] and [`io::Seek`].
 pub struct File {
@@ -172,7 +24,7 @@ impl File {
     ///
     /// [`Error::IsDirectory`]; [`Error::Invalid`] for what else is no regular file.
     pub fn of(node: Node) -> Result<File> {
-        match node.file_type {
+        match node.file_type() {
             FileType::Regular => Ok(File { node, position: 0 }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("not a regular file")),
@@ -210,7 +62,7 @@ impl File {
     /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
     pub fn append_all(&self, mut data: &[u8]) -> Result<u64> {
         loop {
-            let (written, end) = self.node.volume.append(&Caller::ROOT, self.node.ino, data)?;
+            let (written, end) = self.node.volume().append(&Caller::ROOT, self.node.ino(), data)?;
             data = &data[written..];
             match written {
                 _ if data.is_empty() => return Ok(end),
@@ -232,7 +84,7 @@ impl File {
         len: usize,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.node.volume.read_pieces(self.node.ino, offset, len, Access::Noted, take)
+        self.node.volume().read_pieces(self.node.ino(), offset, len, Access::Noted, take)
     }
 
     /// The whole contents.
@@ -258,8 +110,13 @@ impl File {
         // A read that is short has met the end, and need not be repeated.
         let mut at = 0;
         loop {
-            let read =
-                self.node.volume.read_pieces(self.node.ino, at, STEP_BYTES, Access::Noted, take)?;
+            let read = self.node.volume().read_pieces(
+                self.node.ino(),
+                at,
+                STEP_BYTES,
+                Access::Noted,
+                take,
+            )?;
             at += read as u64;
             if read < STEP_BYTES {
                 return Ok(());
@@ -273,8 +130,7 @@ impl File {
     ///
     /// [`Error::TooLarge`]; [`Error::NoSpace`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let changes = vfs::types::SetAttr { size: Some(size), ..Default::default() };
-        self.node.volume.set_attr(&Caller::ROOT, self.node.ino, &changes).map(drop)
+        self.node.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
     }
 
     /// Makes contents and attributes durable.
@@ -283,7 +139,7 @@ impl File {
     ///
     /// Whatever keeps it from the device; then it may be lost, and the volume is latched.
     pub fn sync(&self) -> Result<()> {
-        self.node.volume.sync_file(self.node.ino, false)
+        self.node.volume().sync_file(self.node.ino(), false)
     }
 }
 
@@ -305,8 +161,8 @@ impl io::Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let written = self
             .node
-            .volume
-            .write(&Caller::ROOT, self.node.ino, self.position, data)
+            .volume()
+            .write(&Caller::ROOT, self.node.ino(), self.position, data)
             .map_err(to_io)?;
         self.position += written as u64;
         Ok(written)

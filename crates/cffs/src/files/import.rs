@@ -18,14 +18,15 @@ use parking_lot::Mutex;
 
 use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
 use super::host::{self, Entry, Identity};
-use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
+use super::{CopyError, CopyOptions, Files, Node, Observer, Put, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
-use crate::vfs::{Caller, copy_xattrs};
 
 const COPY_BYTES: usize = 1 << 20;
+/// The unit in which stat(2) counts what a file occupies.
+const SECTOR_BYTES: u64 = 512;
 /// Most files that report no size are empty.
 const EMPTY_BYTES: usize = 4096;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -79,7 +80,7 @@ pub fn import(
     if let Some(task) = import.begin(source, target)? {
         // What the background cannot write, the copy's own changes cannot either, and return.
         let run = || job.run(task, |task, queue| import.directory(task, queue));
-        files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, run);
+        files.with_background(BACKGROUND_INTERVAL, run);
     }
     drop(import);
     job.finish()
@@ -215,23 +216,25 @@ impl Import<'_> {
             };
         }
         let file_type = metadata.file_type();
-        if file_type.is_symlink() {
-            let target = found.link_target()?;
-            let kind = NewKind::Symlink(&target);
-            if let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? {
-                self.attributes(found, metadata, &node, None)?;
-                self.job.copied(Count::Symlinks, path, 0);
+        let target = if file_type.is_symlink() { found.link_target()? } else { Vec::new() };
+        let (kind, count) = match () {
+            () if file_type.is_file() => (NewKind::Regular, Count::Files),
+            () if file_type.is_symlink() => (NewKind::Symlink(&target), Count::Symlinks),
+            () if file_type.is_fifo() => (NewKind::Fifo, Count::Special),
+            () if file_type.is_socket() => (NewKind::Socket, Count::Special),
+            () if file_type.is_char_device() => {
+                (NewKind::CharDevice(device(metadata)), Count::Special)
             }
+            () => (NewKind::BlockDevice(device(metadata)), Count::Special),
+        };
+        let new = self.new_file(kind, metadata, dir)?;
+        if let Some(contents) = self.whole(found, metadata) {
+            let (changes, inherits_acls) = (self.changes(metadata, None), !self.job.options.xattrs);
+            dir.put(name, &Put { new, contents: &contents, changes, inherits_acls })?;
+            self.job.copied(count, path, contents.len() as u64);
             return Ok(None);
         }
-        let kind = match () {
-            () if file_type.is_file() => NewKind::Regular,
-            () if file_type.is_fifo() => NewKind::Fifo,
-            () if file_type.is_socket() => NewKind::Socket,
-            () if file_type.is_char_device() => NewKind::CharDevice(device(metadata)),
-            () => NewKind::BlockDevice(device(metadata)),
-        };
-        let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? else {
+        let Some(node) = self.make_or_link(path, metadata, dir, name, &new)? else {
             return Ok(None);
         };
         let (bytes, size) = match file_type.is_file() {
@@ -240,9 +243,26 @@ impl Import<'_> {
             false => (0, None),
         };
         self.attributes(found, metadata, &node, size)?;
-        let count = if file_type.is_file() { Count::Files } else { Count::Special };
         self.job.copied(count, path, bytes);
         Ok(None)
+    }
+
+    /// The contents of a file that one call can make: it has one name, no extended attributes that are copied
+    /// and no holes, and it is small. `None` also if they cannot be read.
+    fn whole(&self, found: &Entry, metadata: &Metadata) -> Option<Vec<u8>> {
+        let len = if metadata.is_file() { metadata.len() } else { 0 };
+        // Every file that the kernel makes up has a size of 0, too.
+        let may_be_made_up = metadata.is_file() && len == 0;
+        let may_have_holes = len > metadata.blocks() * SECTOR_BYTES;
+        if metadata.nlink() > 1 || len > COPY_BYTES as u64 || may_be_made_up || may_have_holes {
+            return None;
+        }
+        if self.job.options.xattrs && !found.xattrs().is_ok_and(|xattrs| xattrs.is_empty()) {
+            return None;
+        }
+        let mut contents = vec![0; len as usize];
+        found.file().read_exact_at(&mut contents, 0).ok()?;
+        Some(contents)
     }
 
     /// Makes the file; if another name of it was copied already, links to that and returns `None`.
@@ -252,11 +272,10 @@ impl Import<'_> {
         metadata: &Metadata,
         dir: &Node,
         name: &[u8],
-        kind: NewKind<'_>,
+        new: &NewFile<'_>,
     ) -> Result<Option<Node>, CopyCause> {
-        let new = self.new_file(kind, metadata, dir)?;
         if metadata.nlink() < 2 {
-            return Ok(Some(make_anew(dir, name, &new)?));
+            return Ok(Some(dir.replace(name, new)?));
         }
         // Held while the file is made, so that no other thread makes it a second time.
         let mut first_names = self.first_names.lock();
@@ -264,7 +283,7 @@ impl Import<'_> {
         if let Some(first) = first_names.get(&identity) {
             match dir.link(first, name) {
                 Err(Error::Exists) => {
-                    dir.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
+                    dir.unlink(name)?;
                     dir.link(first, name)?;
                 }
                 linked => drop(linked?),
@@ -272,7 +291,7 @@ impl Import<'_> {
             self.job.copied(Count::HardLinks, path, 0);
             return Ok(None);
         }
-        let node = make_anew(dir, name, &new)?;
+        let node = dir.replace(name, new)?;
         first_names.insert(identity, dir.lookup(name)?);
         Ok(Some(node))
     }
@@ -285,11 +304,14 @@ impl Import<'_> {
         metadata: &Metadata,
         dir: &Node,
     ) -> Result<NewFile<'a>, Error> {
-        let (uid, gid) = match self.job.options.owner {
-            true => (metadata.uid(), metadata.gid()),
-            false => dir.attr().map(|attr| (attr.uid, attr.gid))?,
-        };
-        Ok(NewFile { kind, permissions: self.permissions(metadata), uid, gid, times: None })
+        let permissions = self.permissions(metadata);
+        match self.job.options.owner {
+            true => {
+                let (uid, gid) = (metadata.uid(), metadata.gid());
+                Ok(NewFile { kind, permissions, uid, gid, times: None })
+            }
+            false => dir.new_file(kind, permissions),
+        }
     }
 
     fn permissions(&self, metadata: &Metadata) -> u32 {
@@ -306,17 +328,22 @@ impl Import<'_> {
         node: &Node,
         size: Option<u64>,
     ) -> Result<(), CopyCause> {
-        let owner = self.job.options.owner;
         if self.job.options.xattrs {
             let mut xattrs = found.xattrs()?;
-            xattrs.retain(|(name, _)| owner || !is_privilege(name));
-            copy_xattrs(node.volume(), &Caller::ROOT, node.ino(), &xattrs)?;
+            xattrs.retain(|(name, _)| self.job.options.owner || !is_privilege(name));
+            node.copy_xattrs(&xattrs)?;
         }
+        Ok(node.set_attr(&self.changes(metadata, size))?)
+    }
+
+    /// The attributes that a copy takes over, and its size.
+    fn changes(&self, metadata: &Metadata, size: Option<u64>) -> SetAttr {
+        let owner = self.job.options.owner;
         let is_symlink = metadata.file_type().is_symlink();
         let time = |seconds, nanoseconds: i64| {
             SetTime::To(Timestamp { seconds, nanoseconds: nanoseconds as u32 })
         };
-        let changes = SetAttr {
+        SetAttr {
             permissions: (!is_symlink).then_some(self.permissions(metadata)),
             uid: owner.then_some(metadata.uid()),
             gid: owner.then_some(metadata.gid()),
@@ -324,26 +351,13 @@ impl Import<'_> {
             atime: Some(time(metadata.atime(), metadata.atime_nsec())),
             mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
             ..SetAttr::default()
-        };
-        node.volume().set_attr(&Caller::ROOT, node.ino(), &changes)?;
-        Ok(())
+        }
     }
 }
 
 fn device(metadata: &Metadata) -> u64 {
     let device = metadata.rdev();
     u64::from(rustix::fs::major(device)) << 32 | u64::from(rustix::fs::minor(device))
-}
-
-/// Makes a file; one that has the name already gives way, unless it is a directory.
-fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> {
-    match dir.make(name, new) {
-        Err(Error::Exists) => {
-            dir.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
-            dir.make(name, new)
-        }
-        made => made,
-    }
 }
 
 /// Copies what is not a hole and returns how much that was, and the size.

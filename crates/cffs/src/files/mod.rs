@@ -39,6 +39,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::SystemClock;
 use crate::device::{self, FileDevice};
@@ -46,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::host::SystemHost;
 use crate::units::InodeNo;
-use crate::vfs::types::{Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr};
+use crate::vfs::types::{Attr, NewKind, OpenOptions, RenameMode, SetAttr};
 use crate::vfs::{Caller, Volume};
 
 mod bulk;
@@ -57,6 +58,7 @@ mod file;
 mod host;
 mod import;
 pub mod layout;
+mod node;
 mod places;
 mod resolve;
 mod survey;
@@ -69,8 +71,9 @@ pub use bulk::Batch;
 pub use clone::{CloneError, CloneStep, CloneWatch, Cloned, May, Need, clone_tree};
 pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
-pub use file::{File, Node};
+pub use file::File;
 pub use import::{import, import_file};
+pub use node::{Node, Put};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 
@@ -118,6 +121,12 @@ impl Files {
     /// The volume itself.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
+    }
+
+    /// Runs `work` while due changes are written in the background, every `interval`. A change that `work`
+    /// makes fails if they cannot be written.
+    pub fn with_background<T>(&self, interval: Duration, work: impl FnOnce() -> T) -> T {
+        self.volume.writer().with_background(interval, drop, work)
     }
 
     /// Makes everything durable and closes the volume; later calls fail. An image that was opened for this
@@ -207,7 +216,7 @@ impl Files {
     /// [`Error::IsDirectory`]; [`Error::Invalid`] if something else than a regular file has the name.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
-        let new = owned_by(&self.volume, dir.ino(), NewKind::Regular, 0o644)?;
+        let new = dir.new_file(NewKind::Regular, 0o644)?;
         match dir.make(&name, &new) {
             Err(Error::Exists) => {
                 let file = self.open(path)?;
@@ -437,7 +446,7 @@ impl Files {
     /// [`Error::IsDirectory`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
-        self.volume.unlink(&Caller::ROOT, dir.ino(), &name)
+        dir.unlink(&name)
     }
 
     /// Removes an empty directory.
@@ -509,17 +518,6 @@ impl Files {
 
     fn make(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> Result<Node> {
         let (dir, name) = resolve::parent(&self.volume, path)?;
-        dir.make(&name, &owned_by(&self.volume, dir.ino(), kind, permissions)?)
+        dir.make(&name, &dir.new_file(kind, permissions)?)
     }
-}
-
-/// A new file with its directory's owner: the library has no other user.
-fn owned_by<'a>(
-    volume: &Volume,
-    dir: InodeNo,
-    kind: NewKind<'a>,
-    permissions: u32,
-) -> Result<NewFile<'a>> {
-    let Attr { uid, gid, .. } = volume.attr(dir)?;
-    Ok(NewFile { kind, permissions, uid, gid, times: None })
 }

@@ -8,10 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{File, Files, Node};
+use cffs::files::{File, Files, Node, Put};
 use cffs::format::inode::FileType;
-use cffs::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
-use cffs::vfs::{Caller, Volume};
+use cffs::vfs::types::{NewKind, SetAttr, SetTime};
 use tar_wire::{Archive, Entry, Kind};
 
 use super::rights;
@@ -48,15 +47,15 @@ pub fn archive(
     files.make_dir_all(top).with_context(shown)?;
     let top = files.node(top).with_context(shown)?;
     let mut extract = Extract {
-        files,
         options,
         way: Way::from(top.try_clone()?),
         way_to_targets: Way::from(top),
         directories: Vec::new(),
+        buffer: vec![0; COPY_BYTES],
         failures: 0,
     };
     // If background writes fail, so do the changes here, which return the error.
-    files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
+    files.with_background(BACKGROUND_INTERVAL, || {
         let read = extract.all(input);
         // Creating entries changes the times of directories, so these are set last.
         extract.finish_directories();
@@ -66,7 +65,6 @@ pub fn archive(
 }
 
 struct Extract<'a> {
-    files: &'a Files,
     options: &'a Options,
     /// The directories down to that of the last entry.
     way: Way,
@@ -74,6 +72,8 @@ struct Extract<'a> {
     way_to_targets: Way,
     /// Directories whose attributes must still be set.
     directories: Vec<(Node, Attributes)>,
+    /// Holds contents between the archive and the volume.
+    buffer: Vec<u8>,
     failures: u64,
 }
 
@@ -111,9 +111,7 @@ impl Way {
         for name in &names[common..] {
             let dir = self.end();
             let next = match dir.lookup(name) {
-                Err(Error::NotFound) => {
-                    dir.make(name, &new_file(dir, NewKind::Directory, UNNAMED)?)
-                }
+                Err(Error::NotFound) => dir.make(name, &dir.new_file(NewKind::Directory, UNNAMED)?),
                 found => found,
             }?;
             if next.file_type() != FileType::Directory {
@@ -175,11 +173,36 @@ impl Extract<'_> {
         let attributes = attributes?;
         // A file with an invalid map must not replace an existing one.
         let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
-        let node = self.replace_file(name, kind, &attributes)?;
-        if kind == NewKind::Regular {
-            contents(&node, input, map)?;
+        self.file(name, kind, &attributes, map, input)
+    }
+
+    /// Creates a file that is not a directory, replacing an existing one.
+    fn file(
+        &mut self,
+        name: &[u8],
+        kind: NewKind<'_>,
+        attributes: &Attributes,
+        map: Option<Map>,
+        input: &mut impl Read,
+    ) -> anyhow::Result<()> {
+        let dir = self.way.end();
+        let permissions = attributes.changes.permissions.unwrap_or(0o600);
+        let new = dir.new_file(kind, permissions & 0o777)?;
+        let buffer = &mut self.buffer;
+        let mut filled = 0;
+        if kind == NewKind::Regular && map.is_none() {
+            filled = fill(input, buffer).map_err(Input)?;
         }
-        set(self.files.volume(), &node, &attributes)
+        if attributes.xattrs.is_empty() && map.is_none() && filled < buffer.len() {
+            let (changes, inherits_acls) = (attributes.changes, !attributes.has_acls);
+            let contents = &buffer[..filled];
+            return Ok(dir.put(name, &Put { new, contents, changes, inherits_acls })?);
+        }
+        let node = dir.replace(name, &new)?;
+        if kind == NewKind::Regular {
+            contents(&node, input, map, (buffer, filled))?;
+        }
+        set(&node, attributes)
     }
 
     fn directory(
@@ -192,7 +215,7 @@ impl Extract<'_> {
             Err(_) => DAMAGED,
         };
         let dir = self.way.end();
-        let made = match dir.make(name, &new_file(dir, NewKind::Directory, permissions)?) {
+        let made = match dir.make(name, &dir.new_file(NewKind::Directory, permissions)?) {
             Err(Error::Exists) => dir.lookup(name)?,
             made => made?,
         };
@@ -213,31 +236,12 @@ impl Extract<'_> {
             // The link exists already.
             Err(Error::Exists) if dir.lookup(name)?.ino() == first.ino() => {}
             Err(Error::Exists) => {
-                self.files.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
+                dir.unlink(name)?;
                 dir.link(&first, name)?;
             }
             linked => drop(linked?),
         }
         Ok(())
-    }
-
-    /// Creates a file, replacing an existing one unless that is a directory.
-    fn replace_file(
-        &self,
-        name: &[u8],
-        kind: NewKind<'_>,
-        attributes: &Attributes,
-    ) -> Result<Node, Error> {
-        let permissions = attributes.changes.permissions.unwrap_or(0o600);
-        let dir = self.way.end();
-        let new = new_file(dir, kind, permissions & 0o777)?;
-        match dir.make(name, &new) {
-            Err(Error::Exists) => {
-                self.files.volume().unlink(&Caller::ROOT, dir.ino(), name)?;
-                dir.make(name, &new)
-            }
-            made => made,
-        }
     }
 
     fn attributes(&mut self, entry: &Entry) -> anyhow::Result<Attributes> {
@@ -275,7 +279,7 @@ impl Extract<'_> {
 
     fn finish_directories(&mut self) {
         while let Some((node, attributes)) = self.directories.pop() {
-            if let Err(error) = set(self.files.volume(), &node, &attributes) {
+            if let Err(error) = set(&node, &attributes) {
                 note!("cffs: a directory's attributes: {error:#}");
                 self.failures += 1;
             }
@@ -294,44 +298,41 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     Ok(names)
 }
 
-/// A new file with the owner of its directory.
-fn new_file<'k>(dir: &Node, kind: NewKind<'k>, permissions: u32) -> Result<NewFile<'k>, Error> {
-    let attr = dir.attr()?;
-    Ok(NewFile { kind, permissions, uid: attr.uid, gid: attr.gid, times: None })
-}
-
 /// Sets all attributes that can be set, and fails with the first error. The owner comes first, since changing
 /// it clears capabilities, and ACLs after the mode, which they determine. An ACL that is not in the archive
 /// is removed: the file inherited it from its directory, or had it before.
-fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
-    let mut outcome = volume
-        .set_attr(&Caller::ROOT, node.ino(), &attributes.changes)
-        .map(drop)
-        .map_err(Into::into);
+fn set(node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
+    let mut outcome = node.set_attr(&attributes.changes).map_err(Into::into);
     if attributes.has_acls {
         let is_set = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name == acl);
         for acl in rights::XATTRS.into_iter().filter(|acl| !is_set(acl)) {
-            outcome = outcome.and(volume.remove_xattr(node.ino(), acl).map_err(Into::into));
+            outcome = outcome.and(node.remove_xattr(acl).map_err(Into::into));
         }
     }
     for (name, value) in &attributes.xattrs {
-        let set = volume.set_xattr(&Caller::ROOT, node.ino(), name, value, XattrMode::Any);
+        let set = node.set_xattr(name, value);
         let set = set.with_context(|| OsStr::from_bytes(name).display().to_string());
         outcome = outcome.and(set);
     }
     outcome
 }
 
-fn contents(node: &Node, input: &mut impl Read, map: Option<Map>) -> anyhow::Result<()> {
+/// Writes the contents of a file, of which the buffer contains the first bytes if there is no map.
+fn contents(
+    node: &Node,
+    input: &mut impl Read,
+    map: Option<Map>,
+    (buffer, filled): (&mut [u8], usize),
+) -> anyhow::Result<()> {
     let file = File::of(node.try_clone()?)?;
-    let mut buf = vec![0; COPY_BYTES];
     let Some(map) = map else {
-        copy(&file, 0, input, &mut buf)?;
+        file.write_all_at(0, &buffer[..filled])?;
+        copy(&file, filled as u64, input, buffer)?;
         return Ok(());
     };
     for range in &map.data {
         let mut part = input.by_ref().take(range.end - range.start);
-        let end = copy(&file, range.start, &mut part, &mut buf)?;
+        let end = copy(&file, range.start, &mut part, buffer)?;
         ensure!(end == range.end, "its contents are shorter than its map of holes says");
     }
     Ok(file.set_len(map.size)?)
