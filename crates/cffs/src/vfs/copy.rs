@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::write::{CAPABILITY, check_regular, written};
+use super::write::{check_regular, written};
 use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
@@ -134,7 +134,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         // Before the contents change: if it failed afterwards, new contents would have the capabilities.
-        self.drop_capability(&target)?;
+        self.volume.drop_capability(&target)?;
         let bytes = self.volume.change(|names| {
             let writer = names.inodes.writer();
             let lent = {
@@ -160,14 +160,6 @@ impl<'a> Copying<'a> {
             self.volume.calls.writes.count();
         }
         Ok(bytes)
-    }
-
-    /// Removes the capabilities of an executable file, as a write does.
-    fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        if xattr::look_at(self.volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
-            self.volume.drop_xattr(vnode.ino, CAPABILITY)?;
-        }
-        Ok(())
     }
 
     /// Whether a file is a hole at a place, and how far.
@@ -196,7 +188,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         let vnode = self.volume.writer.vnode(ino)?;
-        self.drop_capability(&vnode)?;
+        self.volume.drop_capability(&vnode)?;
         self.volume.calls.writes.count();
         self.volume.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
             check_regular(&file.inode)?;

@@ -1,7 +1,9 @@
 //! Files by number: their contents and attributes.
 
+use std::sync::Arc;
+
 use super::copy::{Copying, Place};
-use super::write::{Start, Write, change_inline, check_regular, written};
+use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
     attributes, xattr,
@@ -12,7 +14,7 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 use crate::format::{FILE_BYTES_MAX, Superblock};
-use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
+use crate::inode::{Content, DirtyLevel, Vnode, VnodeGuard, VnodeState, into_slice, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -368,7 +370,11 @@ impl Volume {
     /// changed and the rest could not be, the size stays.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
-        self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
+        let vnode = self.writer.vnode(ino)?;
+        self.protections.check_set_attr(&vnode, changes)?;
+        if changes.size.is_some() || changes.clear_privileges.is_some() {
+            self.drop_capability(&vnode)?;
+        }
         if let Some(size) = changes.size {
             self.truncate(caller, ino, size)?;
         }
@@ -547,6 +553,14 @@ impl Volume {
         } else {
             Err(Error::NoAttribute)
         }
+    }
+
+    /// Removes the capabilities of an executable file, as a kernel does when the contents or the owner change.
+    pub(super) fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        if xattr::look_at(self.inodes(), vnode, |known| known.has(CAPABILITY))? {
+            self.drop_xattr(vnode.ino, CAPABILITY)?;
+        }
+        Ok(())
     }
 
     /// Removes an attribute; false if there is none of this name.

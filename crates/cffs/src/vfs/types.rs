@@ -68,7 +68,7 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     /// Owning group.
     pub gid: Option<u32>,
-    /// Truncates or extends a regular file, in bytes.
+    /// Truncates or extends a regular file, in bytes, and removes its capabilities.
     pub size: Option<u64>,
     /// Last access.
     pub atime: Option<SetTime>,
@@ -76,7 +76,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode, if not now.
     pub ctime: Option<Timestamp>,
-    /// Clears set-id bits as a write or a change of owner by an unprivileged user does.
+    /// Clears set-id bits as a write or a change of owner by an unprivileged user does, and removes the
+    /// capabilities of an executable file (`security.capability`).
     pub clear_privileges: Option<Unprivileged>,
 }
 

@@ -154,6 +154,31 @@ fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
 }
 
 #[test]
+fn a_changed_size_or_owner_removes_capabilities() {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let device = made(32 << 20);
+    let volume = open(&device);
+    let clear_privileges = Some(Unprivileged::Member);
+    let cases = [
+        (SetAttr { size: Some(1), ..SetAttr::default() }, false),
+        (SetAttr { uid: Some(7), clear_privileges, ..SetAttr::default() }, false),
+        (SetAttr { permissions: Some(0o700), ..SetAttr::default() }, true),
+    ];
+    for (index, (changes, stays)) in cases.iter().enumerate() {
+        let name = format!("program {index}");
+        let ino = volume.make(&Caller::ROOT, ROOT, name.as_bytes(), &FILE).expect("made").ino;
+        volume.set_xattr(&Caller::ROOT, ino, b"user.note", b"kept", XattrMode::Any).expect("set");
+        volume.set_xattr(&Caller::ROOT, ino, CAPABILITY, b"all", XattrMode::Any).expect("set");
+        volume.set_attr(&Caller::ROOT, ino, changes).expect("changed");
+        let names = volume.xattr_names(ino).expect("names");
+        assert!(names.iter().any(|name| name == b"user.note"));
+        assert_eq!(names.iter().any(|name| name == CAPABILITY), *stays, "{changes:?}");
+    }
+    volume.close().expect("closed");
+    assert_sound(&*device);
+}
+
+#[test]
 fn a_protected_directory_keeps_its_names() {
     let device = made(32 << 20);
     let volume = open(&device);

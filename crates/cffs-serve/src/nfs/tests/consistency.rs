@@ -190,7 +190,7 @@ fn before_and_after_are_what_a_client_sees_that_is_alone() {
     }
 }
 
-fn ino(served: &Served, file: &nfs_fh3) -> InodeNo {
+pub(super) fn ino(served: &Served, file: &nfs_fh3) -> InodeNo {
     served.service.exported().handles.read(&file.data).expect("a handle").ino
 }
 

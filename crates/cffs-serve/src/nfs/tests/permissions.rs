@@ -1,5 +1,8 @@
 //! Refused calls.
 
+use cffs::vfs::{Caller, XattrMode};
+
+use super::consistency::ino;
 use super::*;
 
 #[test]
@@ -126,6 +129,26 @@ fn a_write_takes_set_id_bits() {
     assert_eq!(attributes(&mut admin, &file).mode, 0o6777);
     ok(now(served.client(10, 10).write(&write_args(&file, 0, b"y", stable_how::FILE_SYNC))));
     assert_eq!(attributes(&mut admin, &file).mode, 0o777);
+}
+
+/// Regression: SETATTR kept the capabilities of a program that it truncated or gave to another owner.
+#[test]
+fn a_truncation_and_a_new_owner_remove_capabilities() {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let truncated = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
+    let given = sattr3 { uid: Nfs3Option::Some(10), ..sattr3::default() };
+    for (name, new_attributes) in [("truncated", truncated), ("given", given)] {
+        let file = create(&mut admin, &root, name, 0o755);
+        let ino = ino(&served, &file);
+        let set = served.volume.set_xattr(&Caller::ROOT, ino, CAPABILITY, b"all", XattrMode::Any);
+        set.expect("set");
+        let set = SETATTR3args { object: file, new_attributes, guard: Nfs3Option::None };
+        ok(now(admin.setattr(&set)));
+        assert_eq!(served.volume.xattr_names(ino).expect("names").len(), 0, "{name}");
+    }
 }
 
 /// Regression: CREATE and MKNOD kept set-group-ID on a program whose directory gives it a group to which its
