@@ -6,15 +6,13 @@
 //! contents in clusters are shared instead of copied if both offsets are multiples of the block size
 //! (`inode/sharing.rs`), unless the target has the flag NO_COMPRESS.
 
-use std::sync::Arc;
-
-use super::write::{check_regular, written};
-use super::{Caller, Volume, xattr};
+use super::write::{check_regular, drop_capability, written};
+use super::{Caller, Volume};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::InodeFlags;
-use crate::inode::{Content, Vnode, VnodeGuard};
+use crate::inode::{Content, VnodeGuard};
 use crate::units::InodeNo;
 
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
@@ -134,7 +132,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         // Before the contents change: if it failed afterwards, new contents would have the capabilities.
-        self.volume.drop_capability(&target)?;
+        drop_capability(self.volume, &target)?;
         let bytes = self.volume.change(|names| {
             let writer = names.inodes.writer();
             let lent = {
@@ -188,7 +186,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         let vnode = self.volume.writer.vnode(ino)?;
-        self.volume.drop_capability(&vnode)?;
+        drop_capability(self.volume, &vnode)?;
         self.volume.calls.writes.count();
         self.volume.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
             check_regular(&file.inode)?;

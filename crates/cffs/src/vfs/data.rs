@@ -1,9 +1,7 @@
 //! Files by number: their contents and attributes.
 
-use std::sync::Arc;
-
 use super::copy::{Copying, Place};
-use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
+use super::write::{Start, Write, change_inline, check_regular, drop_capability, written};
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
     attributes, xattr,
@@ -14,7 +12,7 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 use crate::format::{FILE_BYTES_MAX, Superblock};
-use crate::inode::{Content, DirtyLevel, Vnode, VnodeGuard, VnodeState, into_slice, keys};
+use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -373,7 +371,7 @@ impl Volume {
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_set_attr(&vnode, changes)?;
         if changes.size.is_some() || changes.clear_privileges.is_some() {
-            self.drop_capability(&vnode)?;
+            drop_capability(self, &vnode)?;
         }
         if let Some(size) = changes.size {
             self.truncate(caller, ino, size)?;
@@ -553,14 +551,6 @@ impl Volume {
         } else {
             Err(Error::NoAttribute)
         }
-    }
-
-    /// Removes the capabilities of an executable file, as a kernel does when the contents or the owner change.
-    pub(super) fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        if xattr::look_at(self.inodes(), vnode, |known| known.has(CAPABILITY))? {
-            self.drop_xattr(vnode.ino, CAPABILITY)?;
-        }
-        Ok(())
     }
 
     /// Removes an attribute; false if there is none of this name.
