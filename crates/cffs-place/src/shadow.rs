@@ -3,7 +3,8 @@
 //! A file is placed in the group of the directory in which it is made, and renaming moves neither the file
 //! nor its contents. So such a tree is enough to control placement; it is named `.place` and belongs to the
 //! user that made it. Files in its directories are unfinished: a command holds a lock on the tree, and
-//! removes what a killed command left.
+//! removes what a killed command left. A command uses only trees of its own user that no other user may
+//! change: the owner of a tree could put links in it, and so direct the command to other directories.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, IFlags, OFlags, flock, ioctl_getflags, ioctl_setflags};
+use rustix::process::geteuid;
 
 use crate::full::no_inodes;
 use crate::groups::{Groups, Unit};
@@ -57,13 +59,20 @@ impl Shadow {
         let groups = Groups::of(directory)?;
         let root = directory.join(NAME);
         make(&root)?;
+        if !is_own(&root) {
+            bail!(
+                "{}: it is not a directory of this user alone; another directory can have a tree",
+                root.display()
+            );
+        }
         let shadow = Shadow::lock(root, groups)?;
         let tries = shadow.fill(directory)?;
         let reached = (0..shadow.groups.count).filter(|&group| shadow.at(group).is_dir()).count();
         Ok((shadow, Made { tries, reached: reached as u64 }))
     }
 
-    /// The tree that a path belongs to: that of the nearest ancestor that has one, on the same volume.
+    /// The tree that a path belongs to: that of the nearest ancestor that has one of this user, on the same
+    /// volume.
     pub fn find(path: &Path) -> Result<Shadow> {
         let path = std::path::absolute(path).context("the current directory")?;
         let existing = path.ancestors().skip(1).find(|above| above.is_dir());
@@ -74,13 +83,13 @@ impl Shadow {
                 break;
             }
             let root = above.join(NAME);
-            if root.is_dir() {
+            if is_own(&root) {
                 let groups = Groups::of(&root)?;
                 return Shadow::lock(root, groups);
             }
         }
         bail!(
-            "{}: no directory above it has a tree to place by; place init makes one",
+            "{}: no directory above it has a tree of this user to place by; place init makes one",
             path.display()
         )
     }
@@ -171,23 +180,24 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Removes the contents of the tree's directories, and directories that are in the wrong group.
+    /// Removes the contents of the tree's directories. Other entries are not part of a tree and stay.
     fn clean(&self) -> Result<()> {
         let entries = fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         for entry in entries {
             let path = entry.context("read the tree")?.path();
-            if path.file_name().is_some_and(|name| name == LOCK) || !path.is_dir() {
+            let is_nursery = path.file_name().is_some_and(|name| name == NURSERY);
+            if !(is_nursery || is_of_group(&path)) || !is_directory(&path) {
                 continue;
             }
             for left in fs::read_dir(&path).with_context(|| path.display().to_string())? {
                 let left = left.context("read the tree")?.path();
-                let gone = match fs::symlink_metadata(&left).is_ok_and(|status| status.is_dir()) {
+                let gone = match is_directory(&left) {
                     true => fs::remove_dir_all(&left),
                     false => fs::remove_file(&left),
                 };
                 gone.with_context(|| format!("clean {}", left.display()))?;
             }
-            if path.file_name().is_some_and(|name| name == NURSERY) {
+            if is_nursery {
                 fs::remove_dir(&path).with_context(|| path.display().to_string())?;
             }
         }
@@ -243,6 +253,25 @@ impl Shadow {
 /// After this many directories in groups that already have one, the remaining groups count as unreachable. 64
 /// groups took at most 1,500 directories.
 const IN_VAIN_MAX: u64 = 1000;
+
+/// Whether this is a directory, and not a link to one, of this user, that no other user may change.
+fn is_own(at: &Path) -> bool {
+    fs::symlink_metadata(at).is_ok_and(|status| {
+        status.is_dir() && status.uid() == geteuid().as_raw() && status.mode() & 0o022 == 0
+    })
+}
+
+/// Whether this is a directory, and not a link to one.
+fn is_directory(at: &Path) -> bool {
+    fs::symlink_metadata(at).is_ok_and(|status| status.is_dir())
+}
+
+/// Whether a path in the tree has the name of the directory of a group.
+fn is_of_group(at: &Path) -> bool {
+    let digits =
+        at.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('g'));
+    digits.is_some_and(|digits| digits.len() >= 5 && digits.bytes().all(|b| b.is_ascii_digit()))
+}
 
 /// Makes a directory that only its owner may access, unless it exists.
 fn make(at: &Path) -> Result<()> {

@@ -12,8 +12,8 @@ use cffs_place::shadow::Shadow;
 /// Create the directories that place needs to put files into groups
 ///
 /// Creates a directory .place with an empty directory in each group of the volume. It belongs to the user who
-/// creates it, and serves everything below DIR on the same file system. Running it again creates what is
-/// missing.
+/// creates it, and serves that user for everything below DIR on the same file system. No other user should
+/// have permission to write to DIR. Running it again creates what is missing.
 ///
 /// Works on ext4 and XFS. Root reaches all groups of ext4; others most. The kernel places the
 /// files of ext2 and ext3 itself, and btrfs has no groups, so these are refused.

@@ -4,6 +4,7 @@
 
 mod geometry;
 mod later;
+mod others;
 mod trees;
 mod volume;
 
@@ -227,6 +228,7 @@ fn a_copy_without_its_owner_is_not_set_user_id() {
         fs::write(&from, [7; 8192]).expect("write");
         fs::set_permissions(&from, PermissionsExt::from_mode(0o6755)).expect("set");
         home.succeed(NOBODY, &["init", "."]);
+        home.succeed(0, &["init", ".."]);
         let mode = |file| fs::metadata(home.dir.join(file)).expect("status").mode() & 0o7777;
         home.succeed(NOBODY, &["cp", "--near", ".", "from", "users"]);
         assert_eq!(mode("users"), 0o755, "{kind:?}");
@@ -272,6 +274,7 @@ fn copies_and_moved_files_keep_their_attributes() {
             Some(value[..length].to_vec())
         };
         home.succeed(NOBODY, &["init", "."]);
+        home.succeed(0, &["init", ".."]);
         let said = home.succeed(NOBODY, &["cp", "--near", ".", "from", "users"]);
         assert!(said.contains("left out") && said.contains("security.capability"), "{said}");
         assert_eq!(home.succeed(0, &["cp", "--near", ".", "from", "roots"]), "");

@@ -1,0 +1,73 @@
+//! Directories of other users, who may change them while a command runs.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use crate::volume::{Kind, Volume};
+use crate::{Home, NOBODY};
+
+/// Makes a directory that belongs to a user.
+fn make(at: &Path, user: u32) {
+    fs::create_dir(at).expect("a directory");
+    chown(at, Some(user), Some(user)).expect("chown");
+}
+
+#[test]
+fn a_tree_of_another_user_is_neither_used_nor_cleaned() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let home = Home::on(&volume);
+    let victim = volume.root().join("victim");
+    fs::create_dir_all(victim.join("sub")).expect("directories");
+    for file in ["file", "sub/deep"] {
+        fs::write(victim.join(file), "contents").expect("write");
+    }
+    let tree = home.dir.join(".place");
+    make(&tree, NOBODY);
+    // A link with a name of a tree's directory, and one with another name.
+    for name in ["x", "g00003"] {
+        symlink(&victim, tree.join(name)).expect("a link");
+    }
+    home.succeed(0, &["groups", "."]);
+    let said = home.fail(0, &["mkdir", "--group", "3", "d"]);
+    assert!(said.contains("has a tree of this user"), "{said}");
+    let said = home.fail(0, &["init", "."]);
+    assert!(said.contains("not a directory of this user alone"), "{said}");
+    // Nor does a link to an own directory count as a tree.
+    fs::rename(&tree, home.dir.join("renamed")).expect("rename");
+    symlink(&victim, &tree).expect("a link");
+    home.fail(0, &["init", "."]);
+    home.succeed(0, &["groups", "."]);
+    for file in ["file", "sub/deep"] {
+        assert!(victim.join(file).exists(), "{file}");
+    }
+    // Root uses its own tree, further up.
+    home.succeed(0, &["init", ".."]);
+    home.succeed(0, &["mkdir", "--group", "3", "d"]);
+}
+
+#[test]
+fn only_the_directories_of_groups_are_cleaned_and_links_are_not_followed() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let home = Home::on(&volume);
+    home.succeed(0, &["init", "."]);
+    let tree = home.dir.join(".place");
+    let victim = volume.root().join("victim");
+    fs::create_dir(&victim).expect("a directory");
+    fs::create_dir(tree.join("notes")).expect("a directory");
+    for file in [victim.join("file"), tree.join("notes/file"), tree.join("g00002/left")] {
+        fs::write(file, "contents").expect("write");
+    }
+    symlink(&victim, tree.join("x")).expect("a link");
+    fs::remove_dir(tree.join("g00003")).expect("remove");
+    symlink(&victim, tree.join("g00003")).expect("a link");
+    home.succeed(0, &["groups", "."]);
+    assert!(victim.join("file").exists());
+    assert!(tree.join("notes/file").exists());
+    assert!(!tree.join("g00002/left").exists());
+    // A tree that others may change is not used.
+    fs::write(tree.join("g00002/left"), "contents").expect("write");
+    fs::set_permissions(&tree, PermissionsExt::from_mode(0o777)).expect("set");
+    home.succeed(0, &["groups", "."]);
+    assert!(tree.join("g00002/left").exists());
+}
