@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::full::{Full, no_inodes};
 use crate::room::{Size, set_aside};
 use crate::shadow::{Shadow, TRIES};
-use crate::tree::open_for_reading;
+use crate::source::Source;
 
 /// Calls a function for a group and, as long as groups are full, for the others in the order of their
 /// distance. Returns the group that took it.
@@ -87,11 +87,12 @@ pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64, room: u6
 /// See [`crate::trees::copy`].
 pub(crate) fn copy_file(
     shadow: &Shadow,
-    from: &Path,
+    from: &Source,
+    status: &Metadata,
     to: &Path,
     group: u64,
 ) -> Result<Vec<String>> {
-    let copy = Duplicate::of(shadow, from, group)?;
+    let copy = Duplicate::of(shadow, from, Path::new(""), status, group)?;
     name(&copy.file, to)?;
     Ok(copy.kept.left_out)
 }
@@ -124,13 +125,20 @@ impl Kept {
 }
 
 impl Duplicate {
-    pub fn of(shadow: &Shadow, from: &Path, group: u64) -> Result<Duplicate> {
-        let at = || from.display().to_string();
-        let source = open_for_reading(from).with_context(at)?;
-        let status = source.metadata().with_context(at)?;
-        if !status.is_file() {
+    /// A copy of an entry of a tree, which had this status.
+    pub fn of(
+        shadow: &Shadow,
+        from: &Source,
+        entry: &Path,
+        expected: &Metadata,
+        group: u64,
+    ) -> Result<Duplicate> {
+        let at = || from.shown(entry).display().to_string();
+        if !expected.is_file() {
             bail!("{}: neither a regular file nor a directory", at());
         }
+        let source = from.read(entry, expected).with_context(at)?;
+        let status = source.metadata().with_context(at)?;
         let file = filled(shadow, &source, status.len(), group).with_context(at)?;
         let kept = dress(&source, &status, &file).with_context(at)?;
         Ok(Duplicate { file, kept })
@@ -207,17 +215,25 @@ fn filled(shadow: &Shadow, source: &File, bytes: u64, group: u64) -> Result<File
 }
 
 /// See [`crate::trees::relocate`].
-pub(crate) fn move_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
-    let at = || from.display().to_string();
-    if fs::symlink_metadata(from).with_context(at)?.nlink() > 1 {
+pub(crate) fn move_file(
+    shadow: &Shadow,
+    from: &Source,
+    status: &Metadata,
+    to: &Path,
+    group: u64,
+) -> Result<()> {
+    let root = Path::new("");
+    let shown = from.shown(root);
+    let at = || shown.display().to_string();
+    if status.nlink() > 1 {
         bail!("{}: it has other names, which would go on naming the old file", at());
     }
-    let copy = Duplicate::of(shadow, from, group)?;
-    copy.kept.all_of(from)?;
+    let copy = Duplicate::of(shadow, from, root, status, group)?;
+    copy.kept.all_of(&shown)?;
     copy.file.sync_all().with_context(at)?;
     name(&copy.file, to)?;
     syncfs(&copy.file).context("syncfs")?;
-    fs::remove_file(from).with_context(at)
+    from.remove(root, status).with_context(at)
 }
 
 /// The group of a path's inode.

@@ -16,7 +16,8 @@
 //! - [`groups`]: the groups of a volume, in which files can be placed;
 //! - [`shadow`]: a directory in each group, in which files for it are made;
 //! - [`room`]: space in a chosen group; [`full`]: that there is none;
-//! - [`controlled`]: directories and files in a chosen group; [`trees`]: trees of them;
+//! - [`controlled`]: directories and files in a chosen group; [`trees`]: trees of them; `source`: the file or
+//!   tree that they are copied from;
 //! - [`list`]: lists of files, as traces and pipes have them;
 //! - [`trace`]: the files that a command opens, in order;
 //! - [`disk`]: the properties of a disk, measured by reading it;
@@ -39,6 +40,7 @@ pub mod pack;
 pub mod predict;
 pub mod room;
 pub mod shadow;
+mod source;
 pub mod sys;
 pub mod trace;
 pub mod tree;

@@ -9,12 +9,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, syncfs, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, openat2, syncfs, utimensat,
+};
 
 use crate::controlled::{
     Duplicate, Kept, copy_file, dress, make_directory, move_file, name, refuse_existing,
 };
 use crate::shadow::{NAME, Shadow};
+use crate::source::Source;
 
 /// The name of an unfinished tree in its group's directory.
 const UNFINISHED: &str = "tree";
@@ -32,53 +35,46 @@ struct Entry {
 /// owner. Returns the names of the attributes that were left out because only root may set them.
 pub fn copy(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<String>> {
     refuse_existing(to)?;
-    if !is_directory(from)? {
-        return copy_file(shadow, from, to, group);
+    let source = Source::open(from)?;
+    let status = source.status(Path::new("")).with_context(|| from.display().to_string())?;
+    if !status.is_dir() {
+        return copy_file(shadow, &source, &status, to, group);
     }
-    let entries = list(from, to)?;
-    Unfinished::fill(shadow, from, &entries, group)?.finish(to)
+    let entries = list(from, &source, to)?;
+    Unfinished::fill(shadow, &source, &entries, group)?.finish(to)
 }
 
 /// Copies a file or a tree into a group under another name, and removes the old one. Refuses what cannot be
 /// copied exactly.
 pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     refuse_existing(to)?;
-    if !is_directory(from)? {
-        return move_file(shadow, from, to, group);
+    let source = Source::open(from)?;
+    let status = source.status(Path::new("")).with_context(|| from.display().to_string())?;
+    if !status.is_dir() {
+        return move_file(shadow, &source, &status, to, group);
     }
-    let entries = list(from, to)?;
-    refuse_other_names(from, &entries)?;
-    let unfinished = Unfinished::fill(shadow, from, &entries, group)?;
+    source.refuse_nameless()?;
+    let entries = list(from, &source, to)?;
+    refuse_other_names(&source, &entries)?;
+    let unfinished = Unfinished::fill(shadow, &source, &entries, group)?;
     unfinished.kept.all_of(from)?;
-    let changed = |entry: &&Entry| {
-        let now = fs::symlink_metadata(from.join(&entry.path)).ok();
-        let key = |status: &Metadata| (status.ino(), status.ctime(), status.ctime_nsec());
-        now.is_none_or(|now| key(&now) != key(&entry.status))
-    };
+    let changed = |entry: &&Entry| source.has_changed(&entry.path, &entry.status);
     if let Some(entry) = entries.iter().find(changed) {
-        bail!("{}: changed meanwhile; not moved", from.join(&entry.path).display());
+        bail!("{}: changed meanwhile; not moved", source.shown(&entry.path).display());
     }
     unfinished.finish(to)?;
     syncfs(File::open(to).with_context(|| to.display().to_string())?).context("syncfs")?;
     // Entries that other programs made meanwhile are not removed, nor are their directories.
     for entry in entries.iter().rev() {
-        let at = from.join(&entry.path);
-        let removed = match entry.status.is_dir() {
-            true => fs::remove_dir(&at),
-            false => fs::remove_file(&at),
-        };
-        removed.with_context(|| format!("{}: copied completely, but not removed", at.display()))?;
+        source.remove(&entry.path, &entry.status).with_context(|| {
+            format!("{}: copied completely, but not removed", source.shown(&entry.path).display())
+        })?;
     }
     Ok(())
 }
 
-fn is_directory(path: &Path) -> Result<bool> {
-    let status = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
-    Ok(status.is_dir())
-}
-
 /// All entries of a tree, the root first and each directory before its entries.
-fn list(from: &Path, to: &Path) -> Result<Vec<Entry>> {
+fn list(from: &Path, source: &Source, to: &Path) -> Result<Vec<Entry>> {
     let root = fs::canonicalize(from).with_context(|| from.display().to_string())?;
     let above = to.parent().filter(|above| !above.as_os_str().is_empty());
     let above = fs::canonicalize(above.unwrap_or(Path::new(".")))
@@ -89,8 +85,8 @@ fn list(from: &Path, to: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut pending = vec![PathBuf::new()];
     while let Some(path) = pending.pop() {
-        let at = from.join(&path);
-        let status = fs::symlink_metadata(&at).with_context(|| at.display().to_string())?;
+        let at = source.shown(&path);
+        let status = source.status(&path).with_context(|| at.display().to_string())?;
         let device = entries.first().map_or(status.dev(), |root: &Entry| root.status.dev());
         if status.dev() != device {
             bail!("{}: another file system is mounted there; copy it by itself", at.display());
@@ -103,14 +99,10 @@ fn list(from: &Path, to: &Path) -> Result<Vec<Entry>> {
             if at.file_name().is_some_and(|name| name == NAME) {
                 bail!("{}: a tree of place init is of use only where it is", at.display());
             }
-            let read = fs::read_dir(&at).and_then(|read| read.collect::<Result<Vec<_>, _>>());
-            let mut names: Vec<_> = read
-                .with_context(|| at.display().to_string())?
-                .iter()
-                .map(|entry| path.join(entry.file_name()))
-                .collect();
+            let mut names =
+                source.names(&path, &status).with_context(|| at.display().to_string())?;
             names.sort_by(|a, b| b.cmp(a));
-            pending.append(&mut names);
+            pending.extend(names.iter().map(|name| path.join(name)));
         }
         entries.push(Entry { path, status });
     }
@@ -118,7 +110,7 @@ fn list(from: &Path, to: &Path) -> Result<Vec<Entry>> {
 }
 
 /// Refuses a tree of which a file has a name elsewhere, which would go on naming the old file.
-fn refuse_other_names(from: &Path, entries: &[Entry]) -> Result<()> {
+fn refuse_other_names(source: &Source, entries: &[Entry]) -> Result<()> {
     let mut names: HashMap<u64, u64> = HashMap::new();
     for entry in entries {
         *names.entry(entry.status.ino()).or_default() += 1;
@@ -129,7 +121,7 @@ fn refuse_other_names(from: &Path, entries: &[Entry]) -> Result<()> {
     match entries.iter().find(has_others) {
         Some(entry) => bail!(
             "{}: it has other names outside the tree, which would go on naming the old file",
-            from.join(&entry.path).display()
+            source.shown(&entry.path).display()
         ),
         None => Ok(()),
     }
@@ -139,12 +131,13 @@ fn refuse_other_names(from: &Path, entries: &[Entry]) -> Result<()> {
 struct Unfinished {
     root: Option<PathBuf>,
     kept: Kept,
-    /// Directories that their owner may not change, with their modes: set when the tree has its name.
-    read_only: Vec<(PathBuf, u32)>,
+    /// Directories that their owner may not change, with their inodes and modes: set when the tree has its
+    /// name.
+    read_only: Vec<(PathBuf, u64, u32)>,
 }
 
 impl Unfinished {
-    fn fill(shadow: &Shadow, from: &Path, entries: &[Entry], group: u64) -> Result<Unfinished> {
+    fn fill(shadow: &Shadow, source: &Source, entries: &[Entry], group: u64) -> Result<Unfinished> {
         let root = shadow.directory(group)?.join(UNFINISHED);
         let mut copy =
             Unfinished { root: Some(root.clone()), kept: Kept::default(), read_only: Vec::new() };
@@ -158,17 +151,17 @@ impl Unfinished {
         }
         let mut known: HashMap<u64, PathBuf> = HashMap::new();
         for entry in entries.iter().filter(|entry| !entry.status.is_dir()) {
-            let (source, at) = (from.join(&entry.path), at(entry));
+            let at = at(entry);
             if let Some(other) = known.get(&entry.status.ino()) {
                 fs::hard_link(other, &at).with_context(|| at.display().to_string())?;
                 continue;
             }
             match entry.status.is_symlink() {
-                true => copy_link(&source, &entry.status, &at)
+                true => copy_link(source, entry, &at)
                     .map(|has_owner| copy.kept.lacks_owner |= !has_owner)
-                    .with_context(|| source.display().to_string())?,
+                    .with_context(|| source.shown(&entry.path).display().to_string())?,
                 false => {
-                    let file = Duplicate::of(shadow, &source, group)?;
+                    let file = Duplicate::of(shadow, source, &entry.path, &entry.status, group)?;
                     name(&file.file, &at)?;
                     copy.note(file.kept);
                 }
@@ -179,21 +172,24 @@ impl Unfinished {
         }
         // Last, since each entry changes the times of its directory, and a mode may forbid entries.
         for directory in directories().collect::<Vec<_>>().into_iter().rev() {
-            let source = from.join(&directory.path);
-            let mut dressed = || -> Result<Kept> {
-                let made = File::open(at(directory))?;
-                let kept = dress(&File::open(&source)?, &directory.status, &made)?;
-                let mode = made.metadata()?.mode();
-                if mode & WRITABLE != WRITABLE {
-                    made.set_permissions(Permissions::from_mode(mode | WRITABLE))?;
-                    copy.read_only.push((directory.path.clone(), mode));
-                }
-                Ok(kept)
-            };
-            let kept = dressed().with_context(|| source.display().to_string())?;
-            copy.note(kept);
+            let made = File::open(at(directory)).context("open a copied directory")?;
+            copy.dress_directory(source, directory, &made)
+                .with_context(|| source.shown(&directory.path).display().to_string())?;
         }
         Ok(copy)
+    }
+
+    fn dress_directory(&mut self, source: &Source, entry: &Entry, made: &File) -> Result<()> {
+        let original = source.read(&entry.path, &entry.status)?;
+        let kept = dress(&original, &entry.status, made)?;
+        let status = made.metadata()?;
+        let mode = status.mode();
+        if mode & WRITABLE != WRITABLE {
+            made.set_permissions(Permissions::from_mode(mode | WRITABLE))?;
+            self.read_only.push((entry.path.clone(), status.ino(), mode));
+        }
+        self.note(kept);
+        Ok(())
     }
 
     fn note(&mut self, kept: Kept) {
@@ -205,14 +201,15 @@ impl Unfinished {
 
     /// Gives the tree its name. Returns the attributes that were left out.
     fn finish(mut self, to: &Path) -> Result<Vec<String>> {
+        let at = || to.display().to_string();
         if let Some(root) = &self.root {
-            fs::rename(root, to).with_context(|| to.display().to_string())?;
-        }
-        self.root = None;
-        for (path, mode) in &self.read_only {
-            let at = to.join(path);
-            fs::set_permissions(&at, Permissions::from_mode(*mode))
-                .with_context(|| at.display().to_string())?;
+            let held = File::open(root).context("open the copy")?;
+            fs::rename(root, to).with_context(at)?;
+            self.root = None;
+            for (path, inode, mode) in &self.read_only {
+                set_mode(&held, path, *inode, *mode)
+                    .with_context(|| to.join(path).display().to_string())?;
+            }
         }
         Ok(std::mem::take(&mut self.kept.left_out))
     }
@@ -225,9 +222,22 @@ impl Drop for Unfinished {
     }
 }
 
+/// Sets the mode of a directory in a tree, which its owner may change by now.
+fn set_mode(tree: &File, path: &Path, inode: u64, mode: u32) -> Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let directory = File::from(openat2(tree, path, flags, Mode::empty(), within)?);
+    if directory.metadata()?.ino() != inode {
+        bail!("replaced meanwhile; its mode is not set");
+    }
+    Ok(directory.set_permissions(Permissions::from_mode(mode))?)
+}
+
 /// Makes a symbolic link like another; whether it has the same owner.
-fn copy_link(source: &Path, status: &Metadata, at: &Path) -> Result<bool> {
-    symlink(fs::read_link(source)?, at)?;
+fn copy_link(source: &Source, entry: &Entry, at: &Path) -> Result<bool> {
+    let status = &entry.status;
+    symlink(source.link_target(&entry.path)?, at)?;
     let has_owner = lchown(at, Some(status.uid()), Some(status.gid())).is_ok();
     let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
     let times = Timestamps {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use crate::volume::{Kind, Volume};
+use crate::volume::{Kind, Volume, text};
 use crate::{Home, NOBODY};
 
 /// Makes a directory that belongs to a user.
@@ -70,4 +70,72 @@ fn only_the_directories_of_groups_are_cleaned_and_links_are_not_followed() {
     fs::set_permissions(&tree, PermissionsExt::from_mode(0o777)).expect("set");
     home.succeed(0, &["groups", "."]);
     assert!(tree.join("g00002/left").exists());
+}
+
+/// Runs a command of root until its destination exists, and then replaces a directory by a link.
+fn swapped(home: &Home, arguments: &[&str], (swap, link): (&str, &Path)) -> std::process::Output {
+    let to = home.dir.join(arguments.last().expect("a destination"));
+    let swap = home.dir.join(swap);
+    std::thread::scope(|scope| {
+        let swapper = scope.spawn(|| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !to.exists() && std::time::Instant::now() < end {}
+            fs::rename(&swap, swap.with_extension("away")).expect("rename");
+            symlink(link, &swap).expect("a link");
+        });
+        let output = home.call(0, arguments);
+        swapper.join().expect("the other user");
+        output
+    })
+}
+
+#[test]
+fn a_move_removes_nothing_through_a_link_that_replaces_a_directory() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let home = Home::on(&volume);
+    home.succeed(0, &["init", ".."]);
+    let victim = volume.root().join("etc");
+    fs::create_dir(&victim).expect("a directory");
+    fs::write(victim.join("passwd"), "contents").expect("write");
+    // Entries are removed in the reverse order: the directory `a` is the last.
+    for directory in ["tree", "tree/a", "tree/b"] {
+        make(&home.dir.join(directory), NOBODY);
+    }
+    fs::write(home.dir.join("tree/a/passwd"), "other").expect("write");
+    for number in 0..2000 {
+        fs::write(home.dir.join(format!("tree/b/f{number}")), "").expect("write");
+    }
+    let output = swapped(
+        &home,
+        &["mv", "--group", "3", "tree", "moved"],
+        ("tree/a", Path::new("../../etc")),
+    );
+    let said = text(&output.stderr);
+    assert!(victim.join("passwd").exists(), "{said}");
+    assert!(!output.status.success());
+    assert!(home.dir.join("tree/a.away/passwd").exists());
+}
+
+#[test]
+fn a_copy_sets_no_mode_through_a_link_that_replaces_a_directory() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let home = Home::on(&volume);
+    home.succeed(0, &["init", ".."]);
+    let victim = volume.root().join("etc");
+    fs::create_dir(&victim).expect("a directory");
+    fs::set_permissions(&victim, PermissionsExt::from_mode(0o700)).expect("set");
+    // Modes are set in the reverse order: the directory `a` is the last.
+    for directory in ["tree", "tree/a", "tree/b"] {
+        make(&home.dir.join(directory), NOBODY);
+    }
+    for number in 0..2000 {
+        let directory = home.dir.join(format!("tree/b/d{number}"));
+        make(&directory, NOBODY);
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o555)).expect("set");
+    }
+    fs::set_permissions(home.dir.join("tree/a"), PermissionsExt::from_mode(0o555)).expect("set");
+    swapped(&home, &["cp", "--group", "3", "tree", "copy"], ("copy/a", Path::new("../../etc")));
+    assert_eq!(fs::metadata(&victim).expect("status").permissions().mode() & 0o777, 0o700);
+    let mode = |at: &str| fs::metadata(home.dir.join(at)).expect("status").permissions().mode();
+    assert_eq!(mode("copy/b/d7") & 0o777, 0o555);
 }
