@@ -231,9 +231,22 @@ pub(crate) fn move_file(
     let copy = Duplicate::of(shadow, from, root, status, group)?;
     copy.kept.all_of(&shown)?;
     copy.file.sync_all().with_context(at)?;
+    if from.has_changed(root, status) {
+        bail!("{}: changed meanwhile; not moved", at());
+    }
     name(&copy.file, to)?;
     syncfs(&copy.file).context("syncfs")?;
-    from.remove(root, status).with_context(at)
+    if from.has_changed(root, status) {
+        bail!(outdated(&shown, to));
+    }
+    from.remove(root, status)
+        .with_context(|| format!("{}: copied completely, but not removed", at()))
+}
+
+/// The message for a source that was changed when its copy had its name.
+pub(crate) fn outdated(from: &Path, to: &Path) -> String {
+    let (from, to) = (from.display(), to.display());
+    format!("{from}: changed meanwhile; nothing is removed, and {to} is an older copy")
 }
 
 /// The group of a path's inode.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{
-    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, unlinkat,
+    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, syncfs, unlinkat,
 };
 
 /// A file, or the root of a tree. Entries are named by their path from the root, which itself has an empty
@@ -52,6 +52,17 @@ impl Source {
     pub fn status(&self, entry: &Path) -> io::Result<Metadata> {
         let (above, name) = self.directory_of(entry)?;
         status(&above, name)
+    }
+
+    /// Writes back the volume of the source, and returns the status of the root. After that, the first write
+    /// to a page through a mapping changes the time of its file.
+    pub fn written_back(&self) -> io::Result<Metadata> {
+        let root = Path::new("");
+        let status = self.status(root)?;
+        if status.is_dir() || status.is_file() {
+            syncfs(self.read(root, &status)?)?;
+        }
+        self.status(root)
     }
 
     /// Opens an entry for reading, without blocking; refuses one that has replaced the one of this status.
@@ -128,8 +139,7 @@ fn status(above: &OwnedFd, name: &OsStr) -> io::Result<Metadata> {
     File::from(openat(above, name, flags, Mode::empty())?).metadata()
 }
 
-/// A write changes it, and so does replacing the file. A write through a mapping may not, unless the page was
-/// written back before.
+/// A write to the file changes its state, and replacing the file does, too.
 fn state(status: &Metadata) -> (u64, u64, i64, i64) {
     (status.dev(), status.ino(), status.ctime(), status.ctime_nsec())
 }

@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 
 use crate::controlled::{
-    Duplicate, Kept, copy_file, dress, make_directory, move_file, name, refuse_existing,
+    Duplicate, Kept, copy_file, dress, make_directory, move_file, name, outdated, refuse_existing,
 };
 use crate::shadow::{NAME, Shadow};
 use crate::source::Source;
@@ -45,11 +45,12 @@ pub fn copy(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<S
 }
 
 /// Copies a file or a tree into a group under another name, and removes the old one. Refuses what cannot be
-/// copied exactly.
+/// copied exactly, and what other programs change meanwhile: it is looked at before the copy gets its name,
+/// and again when the copy is on the device, immediately before the old one is removed.
 pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     refuse_existing(to)?;
     let source = Source::open(from)?;
-    let status = source.status(Path::new("")).with_context(|| from.display().to_string())?;
+    let status = source.written_back().with_context(|| from.display().to_string())?;
     if !status.is_dir() {
         return move_file(shadow, &source, &status, to, group);
     }
@@ -58,12 +59,17 @@ pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<(
     refuse_other_names(&source, &entries)?;
     let unfinished = Unfinished::fill(shadow, &source, &entries, group)?;
     unfinished.kept.all_of(from)?;
+    // Now, so that little is left to write between the two looks.
+    syncfs(File::open(shadow.root())?).context("syncfs")?;
     let changed = |entry: &&Entry| source.has_changed(&entry.path, &entry.status);
     if let Some(entry) = entries.iter().find(changed) {
         bail!("{}: changed meanwhile; not moved", source.shown(&entry.path).display());
     }
     unfinished.finish(to)?;
     syncfs(File::open(to).with_context(|| to.display().to_string())?).context("syncfs")?;
+    if let Some(entry) = entries.iter().find(changed) {
+        bail!(outdated(&source.shown(&entry.path), to));
+    }
     // Entries that other programs made meanwhile are not removed, nor are their directories.
     for entry in entries.iter().rev() {
         source.remove(&entry.path, &entry.status).with_context(|| {

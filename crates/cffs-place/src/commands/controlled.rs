@@ -102,8 +102,10 @@ pub struct Cp {
 /// Copy a file or a tree into a group, and remove the old one
 ///
 /// As place cp, for files that have no other names, at least not outside the tree. Refuses where owner or
-/// attributes could not be kept, and where another program changes the tree. To move the contents in place,
-/// use place pack --group. Needs place init.
+/// attributes could not be kept. The old one stays if another program changes it meanwhile: the command
+/// fails, and says if an older copy has the new name. The last look is immediately before the removal, and
+/// a write between the two is lost, as is one by a program that keeps the file open. To move the contents
+/// of files in use, in place, use place pack --group. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place mv --near /srv/db index /srv/index")]
 pub struct Mv {

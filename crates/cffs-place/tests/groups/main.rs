@@ -7,6 +7,7 @@ mod later;
 mod others;
 mod trees;
 mod volume;
+mod writers;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
