@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::full::{Full, no_inodes};
 use crate::room::{Size, set_aside};
-use crate::shadow::{Shadow, TRIES};
+use crate::shadow::{Shadow, TRIES, remove_lists};
 use crate::source::Source;
 
 /// Calls a function for a group and, as long as groups are full, for the others in the order of their
@@ -162,9 +162,11 @@ pub(crate) fn dress(source: &File, status: &Metadata, copy: &File) -> Result<Kep
     Ok(Kept { lacks_owner: !has_owner, left_out })
 }
 
-/// Copies extended attributes, including access control lists. For users other than root, leaves out and
-/// returns those that only root may set; an attribute of the user's that cannot be copied is an error.
+/// Copies extended attributes, including access control lists, of which the copy gets no others. For users
+/// other than root, leaves out and returns those that only root may set; an attribute of the user's that
+/// cannot be copied is an error.
 fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
+    remove_lists(to).context("remove inherited access control lists")?;
     // The kernel supports no longer lists and values.
     let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
     let length = match flistxattr(from, &mut names[..]) {

@@ -12,7 +12,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, IFlags, OFlags, flock, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{
+    FlockOperation, IFlags, OFlags, flock, fremovexattr, ioctl_getflags, ioctl_setflags,
+};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::full::no_inodes;
@@ -180,8 +183,10 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Removes the contents of the tree's directories. Other entries are not part of a tree and stay.
+    /// Removes the contents of the tree's directories, and the access control lists that new files would
+    /// inherit. Other entries are not part of a tree and stay.
     fn clean(&self) -> Result<()> {
+        without_lists(&self.root)?;
         let entries = fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         for entry in entries {
             let path = entry.context("read the tree")?.path();
@@ -189,6 +194,7 @@ impl Shadow {
             if !(is_nursery || is_of_group(&path)) || !is_directory(&path) {
                 continue;
             }
+            without_lists(&path)?;
             for left in fs::read_dir(&path).with_context(|| path.display().to_string())? {
                 let left = left.context("read the tree")?.path();
                 let gone = match is_directory(&left) {
@@ -264,6 +270,23 @@ fn is_own(at: &Path) -> bool {
 /// Whether this is a directory, and not a link to one.
 fn is_directory(at: &Path) -> bool {
     fs::symlink_metadata(at).is_ok_and(|status| status.is_dir())
+}
+
+fn without_lists(directory: &Path) -> Result<()> {
+    File::open(directory)
+        .and_then(|open| remove_lists(&open))
+        .with_context(|| format!("remove the access control lists of {}", directory.display()))
+}
+
+/// Removes the access control lists that a file or directory has inherited.
+pub(crate) fn remove_lists(file: &File) -> io::Result<()> {
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        match fremovexattr(file, name) {
+            Err(Errno::NODATA | Errno::NOTSUP) => {}
+            result => result?,
+        }
+    }
+    Ok(())
 }
 
 /// Whether a path in the tree has the name of the directory of a group.

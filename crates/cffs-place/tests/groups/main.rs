@@ -20,7 +20,7 @@ use cffs_place::controlled::make_directory;
 use cffs_place::extents;
 use cffs_place::shadow::Shadow;
 use cffs_place::trees::copy;
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, listxattr, setxattr};
 
 use volume::{Kind, Volume, place, text};
 
@@ -294,6 +294,54 @@ fn copies_and_moved_files_keep_their_attributes() {
             }
         }
         volume.check();
+    }
+}
+
+/// Files are made in the tree, which would inherit lists from the directory of `place init`.
+#[test]
+fn copies_inherit_no_access_control_lists() {
+    for kind in PLACED {
+        let Some(volume) = Volume::make(kind) else { return };
+        let home = Home::on(&volume);
+        let private = home.dir.join("private");
+        fs::create_dir(&private).expect("a directory");
+        fs::write(private.join("file"), [7; 8192]).expect("write");
+        for (at, mode) in [(&private, 0o750), (&private.join("file"), 0o640)] {
+            fs::set_permissions(at, PermissionsExt::from_mode(mode)).expect("set");
+        }
+        // User 1000 may do everything with new files.
+        let list = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\
+                     \x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\
+                     \x20\0\0\0\xff\xff\xff\xff";
+        let inherited = "system.posix_acl_default";
+        setxattr(&home.dir, inherited, list, XattrFlags::empty()).expect("set a list");
+        home.succeed(0, &["init", "."]);
+        let check = || {
+            home.succeed(0, &["cp", "--group", "1", "private/file", "copy"]);
+            home.succeed(0, &["cp", "--group", "1", "private", "tree"]);
+            home.succeed(0, &["mkdir", "--group", "1", "new"]);
+            home.succeed(0, &["create", "--group", "1", "--room", "64K", "empty"]);
+            for name in ["copy", "tree", "tree/file", "new", "empty"] {
+                let (at, mut names) = (home.dir.join(name), [0; 1000]);
+                let length = listxattr(&at, &mut names[..]).expect("list");
+                assert_eq!(text(&names[..length]), "", "{kind:?}: {name}");
+            }
+            for (name, mode) in [("copy", 0o640), ("tree", 0o750), ("tree/file", 0o640)] {
+                let status = fs::metadata(home.dir.join(name)).expect("status");
+                assert_eq!(status.mode() & 0o7777, mode, "{kind:?}: {name}");
+            }
+        };
+        check();
+        // In a tree that has the lists, too.
+        for name in ["copy", "tree", "new", "empty"] {
+            let at = home.dir.join(name);
+            if at.is_dir() { fs::remove_dir_all(at) } else { fs::remove_file(at) }.expect("remove");
+        }
+        for directory in [".place", ".place/g00001"] {
+            let at = home.dir.join(directory);
+            setxattr(at, inherited, list, XattrFlags::empty()).expect("set a list");
+        }
+        check();
     }
 }
 
