@@ -6,6 +6,7 @@
 //! removes what a killed command left. A command uses only trees of its own user that no other user may
 //! change: the owner of a tree could put links in it, and so direct the command to other directories.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -34,8 +35,8 @@ const GOAL: &str = "inode_goal";
 /// The number of groups that ext4 searches from its goal on: more than exist, and a number that no other
 /// program sets.
 const ALL_GROUPS: u64 = 2_000_033;
-/// The same by default, on a device that rotates.
-const USUAL_GROUPS: &str = "4";
+/// ext4's setting for that number.
+const LIMIT: &str = "mb_max_linear_groups";
 
 /// How often a file or a directory is made again if the kernel puts it into another group.
 pub(crate) const TRIES: u64 = 64;
@@ -153,11 +154,7 @@ impl Shadow {
     /// Makes ext4 search group after group from its goal on, until the result is dropped; nothing without
     /// that privilege. Otherwise, on a device that does not rotate, it takes the best fit anywhere.
     pub fn search_from_goal(&self) -> Option<Setting> {
-        let mut limit = Setting::of(&self.root, &self.groups, "mb_max_linear_groups")?;
-        if limit.before == ALL_GROUPS.to_string() {
-            // Left by a command that was killed.
-            limit.before = String::from(USUAL_GROUPS);
-        }
+        let limit = Setting::of(&self.root, &self.groups, LIMIT)?;
         limit.set(ALL_GROUPS).is_ok().then_some(limit)
     }
 
@@ -180,6 +177,10 @@ impl Shadow {
         flock(&lock, FlockOperation::LockExclusive).context("lock the tree")?;
         let shadow = Shadow { root, groups, _lock: lock };
         shadow.clean()?;
+        // Dropping a setting restores it.
+        for name in [GOAL, LIMIT] {
+            drop(Setting::of(&shadow.root, &shadow.groups, name));
+        }
         Ok(shadow)
     }
 
@@ -318,7 +319,8 @@ fn spread(directory: &Path) {
 }
 
 /// ext4: a setting of the allocator, which only root may change. It applies to the whole volume, so it is set
-/// for moments only, and restored when this is dropped.
+/// for moments only, and restored when this is dropped. A value that a killed command left is replaced by the
+/// default: the next command with a tree restores it.
 pub struct Setting {
     attribute: PathBuf,
     before: String,
@@ -330,14 +332,31 @@ impl Setting {
             return None;
         }
         let device = node(Volume::of(directory).ok()?.device)?;
-        let attribute = Path::new("/sys/fs/ext4").join(device.file_name()?).join(name);
+        let device = device.file_name()?;
+        let attribute = Path::new("/sys/fs/ext4").join(device).join(name);
         let before = fs::read_to_string(&attribute).ok()?.trim().to_owned();
+        let before = match name {
+            // No other program sets a goal.
+            GOAL => String::from("0"),
+            LIMIT if before == ALL_GROUPS.to_string() => String::from(usual_limit(device)),
+            _ => before,
+        };
         Some(Setting { attribute, before })
     }
 
     fn set(&self, value: u64) -> io::Result<()> {
         fs::write(&self.attribute, value.to_string())
     }
+}
+
+/// The default number of groups that ext4 searches from its goal on.
+fn usual_limit(device: &OsStr) -> &'static str {
+    let device = Path::new("/sys/class/block").join(device);
+    // The second one is for a partition: its disk has the attribute.
+    let mut rotational = ["queue/rotational", "../queue/rotational"]
+        .into_iter()
+        .filter_map(|attribute| fs::read_to_string(device.join(attribute)).ok());
+    if rotational.next().is_some_and(|text| text.trim() == "0") { "0" } else { "4" }
 }
 
 impl Drop for Setting {

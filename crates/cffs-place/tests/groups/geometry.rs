@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use cffs_place::extents;
 use cffs_place::groups::Groups;
@@ -41,6 +42,50 @@ fn users_see_the_groups_that_root_sees_and_place_in_them() {
         let last = reached.last().expect("a group").to_string();
         home.succeed(NOBODY, &["cp", "--group", &last, "from", "to"]);
     }
+}
+
+/// As a killed command leaves them.
+#[test]
+fn settings_of_the_allocator_that_are_left_over_are_restored() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let home = Home::on(&volume);
+    let device = rustix::fs::stat(volume.root()).expect("status").st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let disk = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).expect("a device");
+    let settings = Path::new("/sys/fs/ext4").join(disk.file_name().expect("a name"));
+    let values = || {
+        ["inode_goal", "mb_max_linear_groups"].map(|name| {
+            let text = fs::read_to_string(settings.join(name)).expect("a setting");
+            text.trim().to_owned()
+        })
+    };
+    let before = fs::read_to_string(disk.join("queue/rotational")).expect("an attribute");
+    let mut defaults = values();
+    home.succeed(0, &["init", "."]);
+    assert_eq!(values(), defaults);
+    fs::write(home.dir.join("from"), vec![7; 100_000]).expect("write");
+    for rotational in ["1", "0"] {
+        fs::write(disk.join("queue/rotational"), rotational).expect("set");
+        defaults[1] = String::from(if rotational == "1" { "4" } else { "0" });
+        for arguments in [
+            &["cp", "--group", "3", "from", "to"][..],
+            &["mkdir", "--group", "3", "d"],
+            &["groups", "."],
+            &["init", "."],
+        ] {
+            fs::write(settings.join("inode_goal"), "98305").expect("set");
+            fs::write(settings.join("mb_max_linear_groups"), "2000033").expect("set");
+            home.succeed(0, arguments);
+            assert_eq!(values(), defaults, "{arguments:?}");
+        }
+        fs::remove_file(home.dir.join("to")).expect("remove");
+        fs::remove_dir(home.dir.join("d")).expect("remove");
+    }
+    fs::write(disk.join("queue/rotational"), before).expect("set");
+    // What another program has set stays.
+    fs::write(settings.join("mb_max_linear_groups"), "7").expect("set");
+    home.succeed(0, &["cp", "--group", "3", "from", "to"]);
+    assert_eq!(values(), ["0", "7"]);
 }
 
 #[test]
