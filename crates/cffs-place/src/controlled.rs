@@ -22,6 +22,7 @@ use crate::source::Source;
 /// Calls a function for a group and, as long as groups are full, for the others in the order of their
 /// distance. Returns the group that took it.
 pub fn nearby<T>(shadow: &Shadow, group: u64, work: impl Fn(u64) -> Result<T>) -> Result<(T, u64)> {
+    shadow.groups().check(group)?;
     let mut first = None;
     let others = shadow.groups().by_distance(group);
     for near in others.into_iter().filter(|&near| near == group || shadow.directory(near).is_ok()) {

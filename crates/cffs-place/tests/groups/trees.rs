@@ -186,6 +186,9 @@ fn nearby_takes_the_nearest_group_with_room_and_names_it() {
         assert!(number >= 6, "{kind:?}: only {number} files of 8 MiB");
         assert!(said.contains("group 2 is full") || said.contains("group 2 has no room"), "{said}");
         assert!(!Path::new(&at(&format!("fill{number}"))).exists());
+        let output = place(&["cp", "--group", "999", "--nearby", &at("from"), &at("copy")]);
+        assert_eq!(output.status.code(), Some(1), "{kind:?}");
+        assert!(text(&output.stderr).contains("there is no group 999"), "{}", text(&output.stderr));
         let output = place(&["cp", "--group", "2", "--nearby", &at("from"), &at("copy")]);
         let said = text(&output.stderr);
         assert!(output.status.success(), "{kind:?}: {said}");
