@@ -139,7 +139,8 @@ fn of_ext4(volume: &Volume, directory: &Path) -> Result<Groups> {
         Some(superblock) if !superblock.has_extents => bail!(NOT_CONTROLLED),
         Some(superblock) => Shape {
             count: superblock.groups(),
-            per_flex: superblock.groups_per_flex,
+            // As users other than root see it, who cannot know more.
+            per_flex: superblock.groups_per_flex.min(superblock.groups().next_power_of_two()),
             inodes: superblock.inodes_per_group,
             group_bytes: superblock.blocks_per_group * volume.block_bytes,
             first_byte: superblock.first_block * volume.block_bytes,

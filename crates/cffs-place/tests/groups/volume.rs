@@ -14,6 +14,8 @@ pub enum Kind {
     Ext4SmallGroups,
     /// With clusters of 16 blocks.
     Ext4Bigalloc,
+    /// With the largest clusters, and the largest flex group, which is larger than the volume.
+    Ext4LargeFlex,
     /// With blocks of 1 KiB, so that the first group begins with block 1.
     Ext4SmallBlocks,
     Xfs,
@@ -29,6 +31,10 @@ impl Kind {
             Kind::Ext4WithoutFlex => (&["mkfs.ext4", "-q", "-F", "-O", "^flex_bg"], 2 << 30),
             Kind::Ext4SmallGroups => (&["mkfs.ext4", "-q", "-F", "-g", "16384"], 4 << 30),
             Kind::Ext4Bigalloc => (&["mkfs.ext4", "-q", "-F", "-O", "bigalloc"], 96 << 30),
+            Kind::Ext4LargeFlex => (
+                &["mkfs.ext4", "-q", "-F", "-O", "bigalloc", "-C", "262144", "-G", "2147483648"],
+                96 << 30,
+            ),
             Kind::Ext4SmallBlocks => {
                 (&["mkfs.ext4", "-q", "-F", "-b", "1024", "-i", "65536"], 2 << 30)
             }
