@@ -15,8 +15,8 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// The error for a group that cannot take more directories or files.
+/// The error for a group that cannot take another directory or file.
 pub fn no_inodes(group: u64, what: &str) -> Full {
-    let why = format!("cannot take more {what}: it has no free inodes, or the kernel avoids it");
+    let why = format!("cannot take another {what}: it has no free inodes, or the kernel avoids it");
     Full { group, why }
 }

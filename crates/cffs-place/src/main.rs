@@ -41,7 +41,7 @@ Examples:
   place trace -o t -- make     which files a command opens, in order
   place pack --trace t         those side by side
   place init /srv && place mkdir --group 3 /srv/logs
-                               a directory in a group of one's choice
+                               a directory in a chosen group
   place disk /dev/sdb          turns, seeks, bandwidth and buffer of a disk";
 
 #[derive(Debug, Subcommand)]

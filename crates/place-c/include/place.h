@@ -1,5 +1,5 @@
 /*
- * Directories and files in a group of one's choice, on ext4 and XFS.
+ * Directories and files in a chosen group, on ext4 and XFS.
  *
  * After Nugent and Arpaci-Dusseau, "Controlling your PLACE in the File System" (USENIX 2003). Things are made in a
  * tree of directories, one in each group, which place_init makes and `place init` too. Group 0 is the outermost of

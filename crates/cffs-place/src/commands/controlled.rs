@@ -72,7 +72,7 @@ pub struct Mkdir {
 pub struct Create {
     #[command(flatten)]
     place: Target,
-    /// Allocate space for this many bytes, which wait there for writes.
+    /// Allocate space for this many bytes that will be written later.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
     room: u64,
     /// The files.

@@ -20,7 +20,7 @@ use cffs_place::memory::{self, Memory};
 pub struct MeasureMemory {
     /// A directory on a disk.
     directory: PathBuf,
-    /// Let the file grow no larger.
+    /// Stop at this size, rounded up to 4 MiB.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     limit: u64,
     /// Print JSON.
