@@ -224,7 +224,8 @@ impl Peer {
         run(command.arg(device).arg(at)).map(|()| None)
     }
 
-    /// Unmounts it; returns when everything is on the device.
+    /// Unmounts it; returns when everything is on the device. Retries for a second while it is busy: a child
+    /// that another thread has just forked keeps files of this process open until it executes its program.
     fn unmount(self, at: &Path, cffs: &Path) -> Result<()> {
         let mut command = if self.is_cffs() {
             let mut c = Command::new(cffs);
@@ -233,7 +234,16 @@ impl Peer {
         } else {
             Command::new("umount")
         };
-        run(command.arg(at))
+        command.arg(at);
+        for _ in 0..50 {
+            match run(&mut command) {
+                Err(error) if error.to_string().contains("busy") => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                result => return result,
+            }
+        }
+        run(&mut command)
     }
 
     /// Checks an unmounted device with the file system's own program.
