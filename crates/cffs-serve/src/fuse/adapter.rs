@@ -52,6 +52,8 @@ const O_SYNC_ONLY: u32 = 0o4_000_000;
 
 mod changes;
 mod finding;
+#[cfg(test)]
+mod tests;
 
 /// Serves one volume.
 pub struct Adapter {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use cffs::clock::TestClock;
-use cffs::device::MemoryDevice;
+use cffs::device::{HoldDevice, MemoryDevice, RequestKind};
 use cffs::error::{Error, Result};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
@@ -130,4 +131,49 @@ fn disturb(volume: &Volume) {
 fn locks_are_taken_in_order_whatever_is_called() {
     disturb(&open(true));
     disturb(&open(false));
+}
+
+/// Regression: a reader that had found the place of an inode reported damage if another thread removed the
+/// inode from there before the reader had the lock of the directory.
+#[test]
+fn a_file_that_is_removed_before_a_reader_reaches_it_is_no_damage() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let root = InodeNo::ROOT;
+    let device = Arc::new(HoldDevice::new(MemoryDevice::new(64 << 20)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let open = || {
+        let options = OpenOptions { cache_bytes: 64 << 10, ..OpenOptions::default() };
+        Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+    };
+    let volume = open();
+    let make = |dir, name: &[u8], kind| {
+        volume.make(&Caller::ROOT, dir, name, &new(kind)).expect("made").ino
+    };
+    let [dir, other] = [&b"dir"[..], b"other"].map(|name| make(root, name, NewKind::Directory));
+    // More than the cache takes. The last file is in the last block.
+    let names: Vec<String> = (0..1000).map(|number| format!("{number:0100}")).collect();
+    let files: Vec<InodeNo> =
+        names.iter().map(|name| make(dir, name.as_bytes(), NewKind::Regular)).collect();
+    let (name, file) = (&names[names.len() - 1], files[files.len() - 1]);
+    let neighbor = make(other, b"neighbor", NewKind::Regular);
+    volume.close().expect("closed");
+
+    let volume = open();
+    assert_eq!(volume.lookup(root, b"dir").expect("found").ino, dir);
+    // Reads the block of the locator table that has the place of the file as well.
+    assert_eq!(volume.attr(neighbor).expect("read").ino, neighbor);
+    thread::scope(|scope| {
+        let held = device.hold(RequestKind::Read);
+        // Locks the directory, and waits for its contents.
+        let removing = scope.spawn(|| volume.unlink(&Caller::ROOT, dir, name.as_bytes()));
+        assert!(device.wait_for_request(PATIENCE), "the directory is read");
+        let reading = scope.spawn(|| volume.attr(file));
+        // The time that the reader needs to find the place and to wait for the lock.
+        thread::sleep(Duration::from_millis(200));
+        drop(held);
+        removing.join().expect("no panic").expect("removed");
+        let read = reading.join().expect("no panic");
+        assert!(matches!(read, Ok(_) | Err(Error::Stale)), "{read:?}");
+    });
+    volume.close().expect("closed");
 }
