@@ -24,8 +24,8 @@ typedef struct place_tree place_tree;
 /* Makes a tree in a directory, or what is missing of it, and opens it. */
 place_tree *place_init(const char *directory);
 
-/* Opens the tree that serves a path, which need not exist: that of the nearest directory above it. Waits while
- * another process has it open. */
+/* Opens the tree that serves a path, which need not exist: that of the nearest directory above it that has a
+ * tree of this user. Waits while another process has it open. */
 place_tree *place_open(const char *path);
 
 /* Closes it; NULL is allowed. */
@@ -60,7 +60,8 @@ int place_create_file_with_room(const place_tree *tree, const char *path, mode_t
 /* Copies a file or a tree into a group, with its contents. */
 int place_copy_file(const place_tree *tree, const char *from, const char *to, uint64_t group);
 
-/* The same, and removes the original. */
+/* The same, and removes the original. Fails and removes nothing if another program changes it meanwhile. A write
+ * immediately before the removal may be lost. */
 int place_move(const place_tree *tree, const char *from, const char *to, uint64_t group);
 
 /* Why the last call of this thread failed; valid until the next call. */
