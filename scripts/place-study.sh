@@ -11,7 +11,12 @@ if ((EUID != 0)); then
 fi
 cargo build --quiet --release --locked -p cffs-cli -p cffs-place
 scratch=$(mktemp -d /dev/shm/place-study.XXXXXX)
-trap 'umount -q "$scratch/mnt" || true; rm -rf "$scratch"' EXIT
+cleanup() {
+    umount -q "$scratch/mnt" || umount -ql "$scratch/mnt" || true
+    losetup --noheadings --output NAME --associated "$scratch/image" | xargs -r losetup --detach
+    rm -rf "$scratch"
+}
+trap cleanup EXIT
 report=docs/performance/place.md
 python3 scripts/place_study.py "${CARGO_TARGET_DIR:-target}/release/place" "$scratch" >"$scratch/report"
 cat "$scratch/report" >"$report"

@@ -52,6 +52,10 @@ use tickets::{Granted, Tickets};
 /// The attribute that a program sets to ask for a ticket.
 const ATTRIBUTE: &str = "system.cffs.attach";
 
+/// The attribute that the owner of the volume reads to end all sessions, after a remount that makes the
+/// volume read-only.
+pub const END: &str = "system.cffs.attach.end";
+
 /// The most sessions, of all users and of one.
 const SESSIONS_MAX: usize = 64;
 const SESSIONS_OF_USER_MAX: usize = 16;
@@ -179,6 +183,20 @@ impl Sessions {
             (Err(why), _) => Invitation::Refused(why.to_owned()),
         };
         Ok(serde_json::json!(invitation).to_string().into_bytes())
+    }
+
+    /// Ends all sessions and forgets all tickets. Programs can attach again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if a call does not end, or sessions are being ended already.
+    pub fn interrupt(&self) -> Result<()> {
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::InUse(String::from("sessions are being ended")));
+        }
+        let have_ended = self.close(Some(PAUSE_PATIENCE));
+        self.go_on();
+        if have_ended { Ok(()) } else { Err(Error::InUse(String::from("a call does not end"))) }
     }
 
     /// How long the kernel may cache names and attributes: `alone` while it is the only front end.

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use cffs_serve::attached;
 use cffs_serve::served::control;
+use rustix::fs::getxattr;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
 use crate::mount_options::{Flags, MountOptions};
@@ -53,10 +56,26 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     control::sync(&mounted.directory)?;
     change(flags)?;
     if read_only {
+        if let Err(error) = end_changes(&mounted.directory) {
+            change(flags.difference(MountFlags::RDONLY))?;
+            return Err(error);
+        }
         // Makes writes between the two durable.
         control::sync(&mounted.directory)?;
     }
     Ok(())
+}
+
+/// Makes the server end the removals that `cffs rm` has started. The kernel does not see them.
+fn end_changes(directory: &Path) -> anyhow::Result<()> {
+    match getxattr(directory, attached::END, &mut [0; 0]) {
+        // A server of an earlier version does not know the attribute, and attaches no programs.
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(Errno::BUSY) => {
+            bail!("{}: cffs rm, a clone or a regrouping is changing it", directory.display())
+        }
+        Err(error) => Err(error).with_context(|| directory.display().to_string()),
+    }
 }
 
 /// Fails if the server has another value of an option than requested. mount(8) adds the options of fstab to a

@@ -1,5 +1,6 @@
 //! `cffs rm`: removes files and trees of a mounted volume at its server.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -72,7 +73,7 @@ impl Rm {
                 }
             }
             if is_over.load(Ordering::Relaxed) {
-                bail!("ended before it was complete, after {}", shown(all));
+                bail!("interrupted; {}", shown(all));
             }
         }
         if !self.quiet {
@@ -98,7 +99,9 @@ impl Rm {
             bail!("something is mounted on {}", shown_path(&mount_point));
         }
         let bar = progress::counter("rm", None, "files", self.quiet);
+        let so_far = Cell::new(Removed::default());
         let mut progress = |removed: Removed| {
+            so_far.set(removed);
             bar.set_position(all.files + removed.files);
             match is_over.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
@@ -114,9 +117,10 @@ impl Rm {
         let request = RemoveRequest { directory, name: name.as_bytes(), recursive: self.recursive };
         let removed = attached::remove(&request, &mut progress, &mut failed);
         bar.finish_and_clear();
-        let (removed, is_complete) = removed.context("not removed")?;
-        all.files += removed.files;
-        all.directories += removed.directories;
+        let counted = removed.as_ref().map_or(so_far.get(), |(removed, _)| *removed);
+        all.files += counted.files;
+        all.directories += counted.directories;
+        let (_, is_complete) = removed.context("not removed completely")?;
         Ok(is_whole && is_complete)
     }
 }

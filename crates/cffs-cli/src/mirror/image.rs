@@ -74,10 +74,14 @@ impl Source for Image {
         let volume = files.volume();
         let is_regular = item.file_type == FileType::Regular;
         let bytes = if is_regular { self.contents(&from, files, made.ino())? } else { 0 };
+        if is_regular {
+            // Before the attributes, since a change of the size removes capabilities.
+            let changes = SetAttr { size: Some(item.size), ..SetAttr::default() };
+            volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
+        }
         copy_xattrs(volume, &Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
-            size: is_regular.then_some(item.size),
             atime: Some(SetTime::To(from.atime)),
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()

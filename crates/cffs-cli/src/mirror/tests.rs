@@ -36,6 +36,26 @@ fn mirror(files: &Files, source: &mut dyn Source) -> Done {
     Mirror::new(files, source, &watch).run().expect("done")
 }
 
+/// Regression: the size was set after the attributes, which removes capabilities.
+#[test]
+fn a_mirrored_program_keeps_its_capabilities() {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let (source, target) = (volume(), volume());
+    source.write("/program", b"contents").expect("written");
+    let ino = source.stat("/program").expect("found").ino;
+    let set = source.volume().set_xattr(
+        &Caller::ROOT,
+        ino,
+        CAPABILITY,
+        b"all",
+        cffs::vfs::XattrMode::Any,
+    );
+    set.expect("set");
+    mirror(&target, &mut Image::new(source));
+    let ino = target.stat("/program").expect("found").ino;
+    assert_eq!(target.volume().xattr(ino, CAPABILITY).expect("kept"), b"all");
+}
+
 /// Regression: a publish looked each file up by its whole path: at a depth of 3,000 it took half a
 /// minute.
 #[test]

@@ -10,7 +10,7 @@ use cffs_place::extents;
 use cffs_place::groups::Groups;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use crate::volume::{Kind, Volume, below, place, text};
+use crate::volume::{Kind, Volume, below, place, text, unmount};
 
 /// Makes a tree of all that can be copied.
 fn plant(at: &Path) {
@@ -130,7 +130,7 @@ fn a_tree_that_cannot_be_copied_or_moved_is_refused_and_stays() {
         Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at("tree/mounted")).status();
     assert!(mount.expect("mount").success());
     refused("mv", "tree", "moved", "mounted: another file system");
-    assert!(Command::new("umount").arg(at("tree/mounted")).status().expect("umount").success());
+    assert!(unmount(&at("tree/mounted")));
     fs::write(at("tree/large"), vec![1; 150 << 20]).expect("write");
     refused("mv", "tree", "moved", "group 3 is full: ");
 }

@@ -107,31 +107,31 @@ impl Volume {
 
     /// Unmounts it and checks it with its own fsck.
     pub fn check(&self) {
-        assert!(self.unmount(), "umount {}", self.at.display());
+        assert!(unmount(&self.at), "umount {}", self.at.display());
         match self.kind {
             Kind::Xfs => run(Command::new("xfs_repair").args(["-n", &self.device])),
             _ => run(Command::new("e2fsck").args(["-f", "-n", &self.device])),
         };
         run(Command::new("mount").arg(&self.device).arg(&self.at));
     }
+}
 
-    /// Unmounts it; returns whether that succeeded. Retries for a second: a child that another thread has
-    /// just forked keeps files of this process open until it executes its program.
-    fn unmount(&self) -> bool {
-        (0..50).any(|_| {
-            let status = Command::new("umount").arg(&self.at).status();
-            let unmounted = status.is_ok_and(|status| status.success());
-            if !unmounted {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-            unmounted
-        })
-    }
+/// Unmounts a directory; returns whether that succeeded. Retries for 30 seconds: a child that another thread
+/// has just forked keeps files of this process open until it executes its program.
+pub fn unmount(directory: &Path) -> bool {
+    (0..1500).any(|_| {
+        let status = Command::new("umount").arg(directory).status();
+        let unmounted = status.is_ok_and(|status| status.success());
+        if !unmounted {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        unmounted
+    })
 }
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        self.unmount();
+        unmount(&self.at);
         let _ = Command::new("losetup").args(["--detach", &self.device]).status();
         let _ = &self.places;
     }

@@ -90,7 +90,10 @@ pub fn remove(
                 return match end {
                     End::Complete => Ok((removed, true)),
                     End::Cancelled => Ok((removed, false)),
-                    End::Closing => Err(AttachError::Closing),
+                    End::Closing => {
+                        let _ = progress(removed);
+                        Err(AttachError::Closing)
+                    }
                 };
             }
             Some(Answer::Refused(why)) => return Err(AttachError::Refused(why)),

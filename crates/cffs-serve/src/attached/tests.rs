@@ -9,6 +9,7 @@ use cffs::device::MemoryDevice;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions, SetAttr};
 use cffs::vfs::{Caller, Volume};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::removal::Removal;
 use super::*;
@@ -306,6 +307,8 @@ fn a_thousand_connections_leave_room_and_end_with_the_server() {
     tree(&volume);
     let sessions = sessions(&volume);
     let (socket, _) = ticket(&sessions, me(Privileges::ALL));
+    let descriptors = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: descriptors.maximum, ..descriptors });
     let mut open = Vec::new();
     for _ in 0..1000 {
         open.push(connect(&socket));
@@ -547,13 +550,13 @@ struct Slow;
 
 impl Observer for Slow {
     fn changed(&self, _: Change<'_>) {
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(10));
     }
 
     fn broken(&self) {}
 }
 
-/// Sessions of a volume with a tree that takes half a second to remove.
+/// Sessions of a volume with a tree that takes about twelve seconds to remove.
 fn slow_sessions(volume: &Arc<Volume>) -> Arc<Sessions> {
     for dir in tree(volume) {
         volume.read_dir(dir, 0, true, &mut |_| true).expect("referenced");

@@ -517,6 +517,9 @@ impl Handler for Adapter {
         if let Some(token) = CloneRequest::asked_by(name) {
             return filled(self.control.clone_status(token, uid()), buf);
         }
+        if name == attached::END.as_bytes() {
+            return self.end_changes(uid()).map(|()| 0).map_err(errno("control"));
+        }
         if let Some(number) = attached::asked_by(name) {
             return filled(self.sessions.answer(number, uid()), buf);
         }

@@ -76,19 +76,23 @@ fn has_ids_of_server(pid: u32) -> bool {
 }
 
 /// Whether a volume is on an id-mapped mount, according to a list of mounts. Fails for a longer list than
-/// [`MOUNTS_BYTES_MAX`].
+/// [`MOUNTS_BYTES_MAX`], and for one without the root directory: after a chroot(2) into a directory of a
+/// mount, the list does not contain that mount.
 fn has_mapped_mount(mounts: impl Read) -> io::Result<bool> {
     let mut mounts = BufReader::new(mounts.take(MOUNTS_BYTES_MAX + 1));
-    let (mut line, mut bytes) = (Vec::new(), 0);
+    let (mut line, mut bytes, mut has_root) = (Vec::new(), 0, false);
     loop {
         line.clear();
         match mounts.read_until(b'\n', &mut line)? {
-            0 => return Ok(false),
+            0 if has_root => return Ok(false),
+            0 => return Err(io::ErrorKind::NotFound.into()),
             len => bytes += len as u64,
         }
         if bytes > MOUNTS_BYTES_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        const MOUNT_POINT: usize = 4;
+        has_root |= line.split(|byte| *byte == b' ').nth(MOUNT_POINT) == Some(b"/");
         let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
         if has(b",idmapped") && has(b".cffs ") {
             return Ok(true);

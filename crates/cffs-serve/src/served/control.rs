@@ -218,6 +218,17 @@ impl Control {
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
 
+    /// Fails if a job is under way that changes the volume; ends one that is idle. Only for root and the user
+    /// who mounted the volume.
+    pub fn check_unchanged(&self, uid: u32) -> Result<()> {
+        check_owner(uid)?;
+        self.served.end_idle_regroup();
+        match self.served.change_under_way() {
+            Some(job) => Err(Error::InUse(format!("{job} is under way"))),
+            None => Ok(()),
+        }
+    }
+
     /// Carries out a request of any user about a clone of a tree, with the rights of that user. If the clone
     /// fails later, its status has the reason.
     pub fn clone_tree(

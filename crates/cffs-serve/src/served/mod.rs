@@ -222,13 +222,15 @@ impl Served {
 
     /// The running job, in words.
     pub fn job_under_way(&self) -> Option<&'static str> {
-        let jobs = [
-            (self.scrub().stage, "a scrub"),
-            (self.check().stage, "a check"),
-            (self.regroup().stage, "a regrouping"),
-        ];
-        let is_running = |(stage, _): &(Stage, _)| *stage == Stage::Running;
-        let job = jobs.into_iter().find(is_running).map(|(_, name)| name);
+        let is_running = |stage| stage == Stage::Running;
+        let job = is_running(self.scrub().stage).then_some("a scrub");
+        let job = job.or_else(|| is_running(self.check().stage).then_some("a check"));
+        job.or_else(|| self.change_under_way())
+    }
+
+    /// The running job that changes the volume, in words.
+    pub fn change_under_way(&self) -> Option<&'static str> {
+        let job = (self.regroup().stage == Stage::Running).then_some("a regrouping");
         job.or_else(|| self.cloning.is_running().then_some("a clone"))
     }
 

@@ -326,11 +326,15 @@ impl Import<'_> {
         found: &Entry,
         metadata: &Metadata,
         node: &Node,
-        size: Option<u64>,
+        mut size: Option<u64>,
     ) -> Result<(), CopyCause> {
         if self.job.options.xattrs {
             let mut xattrs = found.xattrs()?;
             xattrs.retain(|(name, _)| self.job.options.owner || !is_privilege(name));
+            if let Some(size) = size.take_if(|_| !xattrs.is_empty()) {
+                // Before the attributes, since a change of the size removes capabilities.
+                node.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+            }
             node.copy_xattrs(&xattrs)?;
         }
         Ok(node.set_attr(&self.changes(metadata, size))?)

@@ -188,11 +188,14 @@ impl<'a> SpacePlan<'a> {
 
     /// Counts the contents of a file of a key of its own, which took `before` fragments until now.
     pub fn count(&self, file: &VnodeState, before: u64) {
-        let is_counted = !file.inode.is_dir() && self.kind_of(file.inode.size) != Kind::Large;
-        if let Some(key) = file.inode.key.filter(|_| is_counted) {
-            let after = file.inode.map().map_or(0, ExtentMap::mapped);
-            self.alloc.key_sizes.note(key, before, after);
-        }
+        let Some(key) = file.inode.key.filter(|_| !file.inode.is_dir()) else { return };
+        let after = file.inode.map().map_or(0, ExtentMap::mapped);
+        // The size may have changed since the fragments were counted.
+        let counted = |fragments: u64| {
+            let bytes = fragments.saturating_mul(self.layout.fragment_bytes.into());
+            if self.kind_of(bytes) == Kind::Large { 0 } else { fragments }
+        };
+        self.alloc.key_sizes.note(key, counted(before), counted(after));
     }
 
     /// Frees what the map of a file gave up.

@@ -6,13 +6,15 @@
 //! contents in clusters are shared instead of copied if both offsets are multiples of the block size
 //! (`inode/sharing.rs`), unless the target has the flag NO_COMPRESS.
 
-use super::write::{check_regular, drop_capability, written};
-use super::{Caller, Volume};
+use std::sync::Arc;
+
+use super::write::{CAPABILITY, check_regular, written};
+use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::InodeFlags;
-use crate::inode::{Content, VnodeGuard};
+use crate::inode::{Content, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
@@ -132,7 +134,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         // Before the contents change: if it failed afterwards, new contents would have the capabilities.
-        drop_capability(self.volume, &target)?;
+        self.drop_capability(&target)?;
         let bytes = self.volume.change(|names| {
             let writer = names.inodes.writer();
             let lent = {
@@ -158,6 +160,14 @@ impl<'a> Copying<'a> {
             self.volume.calls.writes.count();
         }
         Ok(bytes)
+    }
+
+    /// Removes the capabilities of an executable file, as a write does.
+    fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        if xattr::look_at(self.volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
+            self.volume.drop_xattr(vnode.ino, CAPABILITY)?;
+        }
+        Ok(())
     }
 
     /// Whether a file is a hole at a place, and how far.
@@ -186,7 +196,7 @@ impl<'a> Copying<'a> {
             return Ok(0);
         }
         let vnode = self.volume.writer.vnode(ino)?;
-        drop_capability(self.volume, &vnode)?;
+        self.drop_capability(&vnode)?;
         self.volume.calls.writes.count();
         self.volume.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
             check_regular(&file.inode)?;

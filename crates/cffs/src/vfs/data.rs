@@ -1,7 +1,7 @@
 //! Files by number: their contents and attributes.
 
 use super::copy::{Copying, Place};
-use super::write::{Start, Write, change_inline, check_regular, drop_capability, written};
+use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
     attributes, xattr,
@@ -368,11 +368,7 @@ impl Volume {
     /// changed and the rest could not be, the size stays.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
-        let vnode = self.writer.vnode(ino)?;
-        self.protections.check_set_attr(&vnode, changes)?;
-        if changes.size.is_some() || changes.clear_privileges.is_some() {
-            drop_capability(self, &vnode)?;
-        }
+        self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
         if let Some(size) = changes.size {
             self.truncate(caller, ino, size)?;
         }
@@ -380,6 +376,9 @@ impl Volume {
             // Setting the size was a separate change, which came first.
             if changes.size.is_none() {
                 caller.check(&inodes.layout, file, None)?;
+            }
+            if changes.clear_privileges.is_some() {
+                xattr::remove(inodes, file, CAPABILITY)?;
             }
             if changes.permissions.is_some() {
                 inodes.load_attributes(file)?;
@@ -398,17 +397,20 @@ impl Volume {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        let file_type = self.writer.vnode(ino)?.state.read().inode.file_type;
+        let vnode = self.writer.vnode(ino)?;
+        let file_type = vnode.state.read().inode.file_type;
         match file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only a regular file can be truncated")),
         }
-        if self.truncate_inline(caller, ino, size)? {
+        let is_privileged = xattr::look_at(self.inodes(), &vnode, |known| known.has(CAPABILITY))?;
+        if !is_privileged && self.truncate_inline(caller, ino, size)? {
             return Ok(());
         }
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
             caller.check(&inodes.layout, file, None)?;
+            xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
             inodes.writer().set_size(file, size)?;
             written(inodes, file);

@@ -415,8 +415,11 @@ fn state_with_reference<'a>(
 ) -> Result<ReadGuard<'a, VnodeState>> {
     volume.references.take(vnode.ino);
     let state = vnode.state.read();
-    // A deletion checks for references and frees the inode while it holds the state for writing.
-    if state.inode.nlink > 0 || volume.references.is_orphan(vnode.ino) {
+    // A deletion checks for references and removes the vnode from the table while it holds the state for
+    // writing. A file without a name is in the table until then.
+    let is_known =
+        || volume.inodes().peek(vnode.ino).is_some_and(|known| Arc::ptr_eq(&known, vnode));
+    if state.inode.nlink > 0 || is_known() {
         return Ok(state);
     }
     drop(state);

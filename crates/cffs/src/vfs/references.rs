@@ -199,11 +199,6 @@ impl References {
         self.shard(ino).lock().orphans.remove(&ino);
     }
 
-    /// Whether an inode has no name and was not deleted.
-    pub(super) fn is_orphan(&self, ino: InodeNo) -> bool {
-        self.shard(ino).lock().orphans.contains(&ino)
-    }
-
     /// Takes an unreferenced orphan, to delete it; returns true for one caller only.
     pub(super) fn take_unused(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();

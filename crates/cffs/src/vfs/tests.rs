@@ -563,3 +563,16 @@ fn a_file_that_is_deleted_before_its_reference_is_taken_is_stale() {
     volume.release(used, 2);
     assert!(volume.references.orphans().is_empty());
 }
+
+/// Regression: between the removal of its last name and the note of that, a file in use seemed deleted.
+#[test]
+fn a_file_in_use_is_found_while_its_last_name_is_removed() {
+    let volume = open(&device(&MkfsOptions::default()));
+    let ino = volume.make(&Caller::ROOT, ROOT, b"used", &new_file(NewKind::Regular)).unwrap().ino;
+    let root = volume.writer.vnode(ROOT).unwrap();
+    let vnode = volume.names.unlink(&root, b"used", &|_, _| Ok(())).unwrap();
+    assert_eq!(volume.find(ino).map(|attr| attr.nlink).ok(), Some(0));
+    assert_eq!(volume.note_unnamed(&vnode), None);
+    volume.release(ino, 2);
+    assert!(matches!(volume.find(ino), Err(Error::Stale)));
+}

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Volume, xattr};
+use super::Volume;
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -19,7 +19,7 @@ const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Locks of appenders: files whose numbers have the same remainder share one.
 const APPEND_LOCKS: usize = 16;
 /// The attribute with the privileges that an executable file gives.
-const CAPABILITY: &[u8] = b"security.capability";
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
 pub(super) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.file_type {
@@ -27,14 +27,6 @@ pub(super) fn check_regular(inode: &Inode) -> Result<()> {
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("not a regular file")),
     }
-}
-
-/// Removes the capabilities of an executable file, as a kernel does when the contents or the owner change.
-pub(super) fn drop_capability(volume: &Volume, vnode: &Arc<Vnode>) -> Result<()> {
-    if xattr::look_at(volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
-        volume.drop_xattr(vnode.ino, CAPABILITY)?;
-    }
-    Ok(())
 }
 
 /// Where a write begins.

@@ -52,6 +52,11 @@ fn a_descriptor_whose_closing_waits_hinders_neither_other_programs_nor_the_end()
         })
         .collect();
     drop(state);
+    let begun = Instant::now();
+    while sessions.state.lock().sessions.len() < SESSIONS_OF_USER_MAX {
+        assert!(begun.elapsed() < Duration::from_secs(20), "sessions do not begin");
+        thread::sleep(Duration::from_millis(10));
+    }
     let refused = within(20, move || answer(&connect(&socket)));
     assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
     let ending = Arc::clone(&sessions);

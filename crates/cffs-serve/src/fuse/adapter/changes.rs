@@ -73,6 +73,14 @@ impl Adapter {
         Ok(())
     }
 
+    /// Ends what attached programs change, and fails while a clone or a regrouping changes the volume. Only
+    /// for root and the user who mounted it.
+    pub(super) fn end_changes(&self, uid: u32) -> cffs::error::Result<()> {
+        fuse_ring::will_wait();
+        self.control.check_unchanged(uid)?;
+        self.sessions.interrupt()
+    }
+
     /// Makes the kernel drop the cached attributes of a file.
     pub(super) fn attributes_changed(&self, node: NodeId) {
         self.caches.changed(Change::Attributes(ino(node)));

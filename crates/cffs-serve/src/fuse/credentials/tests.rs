@@ -62,12 +62,16 @@ fn mounts_are_searched_as_bytes_and_up_to_a_limit() {
         [b"36 35 0:40 / ", point, options.as_bytes()].concat()
     };
     let (plain, mapped) = (mount(b"/m", "rw,relatime"), mount(b"/m", "rw,relatime,idmapped"));
-    assert!(matches!(has_mapped_mount(&plain[..]), Ok(false)));
+    let root = mount(b"/", "rw,relatime");
+    let with_root = [root.clone(), plain.clone()].concat();
+    assert!(matches!(has_mapped_mount(&with_root[..]), Ok(false)));
+    assert!(has_mapped_mount(&plain[..]).is_err(), "a list of a process after chroot(2)");
     assert!(matches!(has_mapped_mount(&mapped[..]), Ok(true)));
     assert!(matches!(has_mapped_mount(&mount(b"/\xff", "rw,idmapped")[..]), Ok(true)));
     let after = [plain.clone(), mount(b"/\xff", "rw"), mapped.clone()].concat();
     assert!(matches!(has_mapped_mount(&after[..]), Ok(true)));
-    let fits = vec![b'x'; MOUNTS_BYTES_MAX as usize];
+    let rest = MOUNTS_BYTES_MAX as usize - root.len();
+    let fits = [root, vec![b'x'; rest]].concat();
     assert!(matches!(has_mapped_mount(&fits[..]), Ok(false)));
     assert!(has_mapped_mount(&[fits, mapped].concat()[..]).is_err());
     // Reading a directory fails.

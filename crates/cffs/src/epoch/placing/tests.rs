@@ -68,3 +68,17 @@ fn a_key_stays_new_while_a_file_is_replaced_by_another() {
     }
     assert!(!has_filled(&volume, kept));
 }
+
+/// Regression: space that was counted while a file was small stayed counted when it was deleted as a large one.
+#[test]
+fn a_file_that_became_large_and_was_deleted_is_not_counted() {
+    let volume = volume();
+    let (kept, file) = (make(&volume, "kept"), make(&volume, "file"));
+    for offset in 0..3 {
+        volume.write(&Caller::ROOT, file, offset << 20, &[7; 1 << 20]).expect("written");
+        volume.sync().expect("durable");
+    }
+    volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"file").expect("removed");
+    volume.sync().expect("durable");
+    assert!(!has_filled(&volume, kept));
+}

@@ -168,6 +168,24 @@ fn a_hard_link_is_made_to_what_was_exported() {
     assert!(!target.join("sub/c").exists());
 }
 
+#[test]
+fn an_imported_program_keeps_its_capabilities() {
+    let host = tempfile::tempdir().expect("a directory");
+    let (program, capability) = (host.path().join("program"), c"security.capability");
+    fs::write(&program, "contents").expect("written");
+    // As setcap(8) writes cap_net_raw=ep.
+    let value = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    if rustix::fs::setxattr(&program, capability, &value, rustix::fs::XattrFlags::empty()).is_err()
+    {
+        eprintln!("not run: only root sets capabilities, and not on every file system");
+        return;
+    }
+    let files = files_of(16 << 20);
+    import(&files, host.path(), b"/into", &CopyOptions::default(), &()).expect("imported");
+    let ino = files.stat("/into/program").expect("there").ino;
+    assert_eq!(files.volume().xattr(ino, capability.to_bytes()).expect("kept"), value);
+}
+
 /// A copy without its owner must not keep set-id bits, which would run it with another user's rights.
 #[test]
 fn copies_without_their_owner_give_no_rights() {
