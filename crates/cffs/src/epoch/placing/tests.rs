@@ -69,7 +69,8 @@ fn a_key_stays_new_while_a_file_is_replaced_by_another() {
     assert!(!has_filled(&volume, kept));
 }
 
-/// Regression: space that was counted while a file was small stayed counted when it was deleted as a large one.
+/// Regression: space that was counted while a file was small stayed counted after the deletion of the file,
+/// which was large by then.
 #[test]
 fn a_file_that_became_large_and_was_deleted_is_not_counted() {
     let volume = volume();
