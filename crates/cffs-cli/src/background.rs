@@ -28,7 +28,7 @@ use cffs::device::file::keep_descriptors_from_children;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{crash_report, log, privileges};
+use crate::{crash_report, log, privileges, working_directory};
 
 /// The environment variable that tells monitor and server their role.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
@@ -170,7 +170,7 @@ fn leave_session() {
 pub fn ready() -> anyhow::Result<()> {
     say_ready()?;
     rustix::stdio::dup2_stderr(io::stdout())?;
-    std::env::set_current_dir("/")?;
+    working_directory::leave()?;
     Ok(())
 }
 

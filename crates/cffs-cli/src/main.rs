@@ -34,6 +34,7 @@ mod successor;
 mod tree;
 mod udev;
 mod web;
+mod working_directory;
 
 use std::process::ExitCode;
 

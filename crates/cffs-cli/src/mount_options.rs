@@ -10,6 +10,7 @@ use anyhow::bail;
 use cffs::vfs::types::{AtimeMode, OpenOptions};
 use cffs_serve::fuse::{STALL, TransportChoice};
 
+use crate::working_directory::absolute_argument;
 use given::Given;
 use table::{Effect, MountOption, TABLE};
 
@@ -180,7 +181,7 @@ impl MountOptions {
     /// Applies the directory of the option `staging`.
     pub fn set_staging(&mut self, directory: &Path) -> anyhow::Result<()> {
         // The server changes its working directory.
-        self.staging = Some(std::path::absolute(directory)?);
+        self.staging = Some(absolute_argument(directory)?);
         self.given.insert("staging");
         Ok(())
     }

@@ -19,6 +19,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
+use crate::working_directory;
+
 const VARIABLE: &str = "CFFS_HANDOVER";
 
 #[derive(Serialize, Deserialize)]
@@ -118,5 +120,6 @@ fn try_become(
         command.arg0(name);
     }
     command.args(arguments).env(VARIABLE, memory.as_raw_fd().to_string());
+    working_directory::hand_over(&mut command);
     Err(command.exec()).with_context(|| program.display().to_string())
 }

@@ -14,6 +14,7 @@ use clap::Args;
 use crate::commands::{layout, stats};
 use crate::log;
 use crate::output::note;
+use crate::working_directory::absolute_argument;
 
 /// Options of commands that serve a volume.
 #[derive(Debug, Default, Args)]
@@ -40,7 +41,9 @@ impl WebOptions {
     /// Listens, if a page was requested, and prints the address.
     pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
         let Some(address) = self.web else { return Ok(Bound(None)) };
-        let tokens = match &self.web_token {
+        let web_token = self.web_token.as_deref().map(absolute_argument).transpose()?;
+        let web_cert = self.web_cert.as_deref().map(absolute_argument).transpose()?;
+        let tokens = match &web_token {
             Some(file) => Tokens::from_file(file).context("the page's tokens")?,
             None => Tokens::new().context("making the page's tokens")?,
         };
@@ -58,7 +61,7 @@ impl WebOptions {
         let server = Server::bind(Options {
             address,
             names: self.web_name.clone(),
-            certificate: self.web_cert.clone(),
+            certificate: web_cert,
             tokens: tokens.clone(),
             log: recent,
             target: Target {

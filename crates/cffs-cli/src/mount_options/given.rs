@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 
 use crate::size;
+use crate::working_directory::absolute_argument;
 
 /// A given option: `name` or `name=value`.
 pub(super) struct Given<'a> {
@@ -39,7 +40,7 @@ impl<'a> Given<'a> {
 
     /// A path, made absolute because the server changes its working directory.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
-        Ok(std::path::absolute(self.text()?)?)
+        Ok(absolute_argument(self.text()?.as_ref())?)
     }
 
     pub fn bytes_from(&self, min: u64) -> anyhow::Result<u64> {
@@ -62,7 +63,7 @@ impl<'a> Given<'a> {
         if directory.is_empty() {
             return Err(wrong());
         }
-        Ok((std::path::absolute(directory)?, self.bytes(size)?))
+        Ok((absolute_argument(directory.as_ref())?, self.bytes(size)?))
     }
 
     pub fn seconds(&self) -> anyhow::Result<Duration> {

@@ -103,6 +103,29 @@ fn a_journal_in_a_file_is_used_after_a_restart() {
     scratch.assert_clean();
 }
 
+/// Regression: the program that replaced the server looked for relative paths in `/`: without its journal the
+/// mount ended.
+#[test]
+fn relative_paths_of_options_are_found_after_a_restart() {
+    if !can_mount() {
+        return;
+    }
+    let (scratch, journal) = Scratch::with_journal_in_a_file();
+    let journal = journal.strip_prefix(scratch.path()).expect("below");
+    let options = format!("journal-device={},logfile=server.log", journal.display());
+    let mut mount = scratch.cffs(["mount", "-o", &options]);
+    succeed(mount.arg(scratch.image()).arg(scratch.mountpoint()).current_dir(scratch.path()));
+    let log = scratch.path().join("server.log");
+    for round in 0..2 {
+        let logged = fs::metadata(&log).expect("there").len();
+        restart(&scratch);
+        assert!(fs::metadata(&log).expect("there").len() > logged, "round {round}");
+        fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 /// Four programs create, read and remove files continuously; none of their calls may fail.
 #[test]
 fn callers_only_wait() {

@@ -103,7 +103,10 @@ impl FromStr for Export {
 
 impl Export {
     fn apply(&mut self, option: &str) -> Result<(), BadExport> {
-        let number = |value: &str| value.parse().map_err(|_| BadExport::Number(option.to_owned()));
+        let number = |value: &str| {
+            let number = value.parse().ok().filter(|number| *number != u32::MAX);
+            number.ok_or_else(|| BadExport::Number(option.to_owned()))
+        };
         match option.split_once('=') {
             Some(("anonuid", value)) => self.anon_uid = number(value)?,
             Some(("anongid", value)) => self.anon_gid = number(value)?,
@@ -141,6 +144,8 @@ impl Export {
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };
         let (uid, gid) = (*uid, *gid);
         match self.squash {
+            // Nobody has this number: as an owner it would mean that the owner stays.
+            _ if [uid, gid].contains(&u32::MAX) => anonymous,
             Squash::All => anonymous,
             Squash::Root if uid == 0 => anonymous,
             Squash::Root => {

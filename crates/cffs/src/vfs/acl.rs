@@ -4,6 +4,7 @@
 //! They are stored in the kernel's format: a version, then entries of tag, permissions and id. The front end
 //! checks access by them.
 
+use super::attributes::NO_ID;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 
@@ -45,6 +46,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<Ace>> {
     let known = |ace: &Ace| {
         matches!(ace.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER)
             && ace.permissions <= 7
+            && !(matches!(ace.tag, USER | GROUP) && u32::from_le_bytes(ace.id) == NO_ID)
     };
     let has = |tag| entries.iter().filter(|ace| ace.tag == tag).count() == 1;
     if !entries.iter().all(known) || ![USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) {

@@ -362,12 +362,13 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
+    /// `EINVAL` for the user or group 4294967295. Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
     /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
     /// more changes than both times to now; those of [changes](super#errors). If the size was
     /// changed and the rest could not be, the size stays.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
+        changes.uid.into_iter().chain(changes.gid).try_for_each(attributes::check_id)?;
         self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
         if let Some(size) = changes.size {
             self.truncate(caller, ino, size)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::attributes::{GROUP_EXECUTE, SET_GID};
+use super::attributes::{GROUP_EXECUTE, SET_GID, check_id};
 use super::xattr::HINT;
 use super::{Caller, NewFile, NewKind, acl};
 use crate::error::{Error, Result};
@@ -23,6 +23,7 @@ pub(super) struct Making<'a> {
 impl Making<'_> {
     /// Fails if it cannot be made anywhere.
     pub(super) fn check(&self) -> Result<()> {
+        [self.new.uid, self.new.gid].into_iter().try_for_each(check_id)?;
         match self.new.kind {
             NewKind::Symlink(target) => check_target(target),
             _ => Ok(()),

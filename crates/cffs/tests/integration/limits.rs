@@ -1,12 +1,15 @@
 //! The limits of `docs/SEMANTICS.md`: values within are accepted and kept, values beyond are refused.
 
-use cffs::clock::Timestamp;
+use std::sync::Arc;
+
+use cffs::clock::{SystemClock, Timestamp};
 use cffs::error::Error;
 use cffs::format::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, RenameMode, SetAttr, SetTime, Volume, XattrMode};
+use cffs::vfs::{Caller, NewFile, NewKind, RenameMode, SetAttr, SetTime, Volume, XattrMode};
 
 use crate::golden::sample;
+use crate::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -180,4 +183,34 @@ fn attributes_that_are_too_large_write_no_epoch() {
         assert_eq!(volume.stats().epochs, epochs);
     };
     on_each_kind(set, |_| ());
+}
+
+/// Regression: a program of this owner, with the set-user-ID bit, was exported as one of root: chown(2) takes
+/// the number for "no change".
+#[test]
+fn nothing_belongs_to_a_user_or_group_of_no_number() {
+    let device = made(16 << 20);
+    let volume = cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened");
+    let root = InodeNo::ROOT;
+    for (uid, gid) in [(u32::MAX, 0), (0, u32::MAX)] {
+        let new = NewFile { uid, gid, ..FILE };
+        let made = volume.make(&Caller::ROOT, root, b"new", &new);
+        assert!(matches!(made, Err(Error::Invalid(_))), "{made:?}");
+        let unnamed = volume.make_unnamed(&Caller::ROOT, root, &new);
+        assert!(matches!(unnamed, Err(Error::Invalid(_))), "{unnamed:?}");
+    }
+    let ino = volume.make(&Caller::ROOT, root, b"file", &FILE).expect("made").ino;
+    for changes in [
+        SetAttr { uid: Some(u32::MAX), ..SetAttr::default() },
+        SetAttr { gid: Some(u32::MAX), ..SetAttr::default() },
+    ] {
+        let set = volume.set_attr(&Caller::ROOT, ino, &changes);
+        assert!(matches!(set, Err(Error::Invalid(_))), "{set:?}");
+    }
+    // Entries for the owner, a user without a number, the group, the mask and others.
+    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xff\xff\xff\xff\
+        \x04\0\0\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+    let set = volume.set_xattr(&Caller::ROOT, ino, b"system.posix_acl_access", acl, XattrMode::Any);
+    assert!(matches!(set, Err(Error::Invalid(_))), "{set:?}");
+    volume.close().expect("closed");
 }

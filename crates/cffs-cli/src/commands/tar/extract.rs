@@ -149,6 +149,9 @@ impl Extract<'_> {
         let names = names(&entry.path)?;
         let attributes = self.attributes(entry);
         let Some((name, above)) = names.split_last() else {
+            if !matches!(entry.kind, Kind::Directory) {
+                bail!("an entry without a name that is not a directory");
+            }
             self.directories.push((self.way.top.try_clone()?, attributes?));
             return Ok(());
         };

@@ -57,6 +57,7 @@ fn invalid_options_are_named() {
     assert!(error("/:sync,rw").contains("'sync'"));
     assert!(error("/:192.0.2.0/33").contains("'192.0.2.0/33'"));
     assert!(error("/:anonuid=x").contains("'anonuid=x'"));
+    assert!(error("/:anongid=4294967295").contains("'anongid=4294967295'"));
 }
 
 #[test]
@@ -85,4 +86,14 @@ fn root_is_squashed_by_default() {
     assert_eq!(export("/:no_root_squash").act_as(&sys(0, 0, &[4])), root);
     let five = User::new(5, 6, vec![]);
     assert_eq!(export("/:all_squash,anonuid=5,anongid=6").act_as(&sys(7, 7, &[7])), five);
+}
+
+#[test]
+fn a_caller_without_a_user_or_a_group_is_squashed() {
+    let anonymous = User::new(NOBODY, NOBODY, vec![]);
+    for squash in ["root_squash", "no_root_squash"] {
+        let export = export(&format!("/:{squash}"));
+        assert_eq!(export.act_as(&sys(u32::MAX, 5, &[])), anonymous, "{squash}");
+        assert_eq!(export.act_as(&sys(5, u32::MAX, &[])), anonymous, "{squash}");
+    }
 }
