@@ -4,7 +4,7 @@
 //! They are stored in the kernel's format: a version, then entries of tag, permissions and id. The front end
 //! checks access by them.
 
-use super::attributes::NO_ID;
+use super::ids::NO_ID;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 

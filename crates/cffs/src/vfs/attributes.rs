@@ -1,7 +1,7 @@
 //! Attributes of files, and changes of them.
 
+use super::ids::shown_id;
 use super::{Attr, SetAttr, SetTime, Unprivileged, acl};
-use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::format::inode::FileType;
 use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState, keys};
@@ -10,22 +10,6 @@ use crate::units::{FileBlock, FileFrag};
 const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const GROUP_EXECUTE: u32 = 0o010;
-
-/// The number that no user and no group has: for chown(2), it stands for an owner that stays.
-pub(super) const NO_ID: u32 = u32::MAX;
-
-/// The user or group that is shown in its place, if a forged image has it: `nobody`.
-const NOBODY: u32 = 65534;
-
-/// Fails for a number that no user or group has.
-pub(super) fn check_id(id: u32) -> Result<()> {
-    if id == NO_ID { Err(Error::Invalid("4294967295 is no user and no group")) } else { Ok(()) }
-}
-
-/// The user or group that is shown for that of an inode.
-pub(super) fn shown_id(id: u32) -> u32 {
-    if id == NO_ID { NOBODY } else { id }
-}
 
 impl Attr {
     /// The attributes of a file as of now.

@@ -1,6 +1,7 @@
 //! Files by number: their contents and attributes.
 
 use super::copy::{Copying, Place};
+use super::ids::check_id;
 use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
@@ -362,13 +363,13 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for the user or group 4294967295. Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
-    /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
-    /// more changes than both times to now; those of [changes](super#errors). If the size was
-    /// changed and the rest could not be, the size stays.
+    /// `EINVAL` for the user or group 4294967295. Of a size, `EFBIG` above the largest size of a file,
+    /// `EISDIR` for a directory, `EINVAL` for other files that have no contents; `EPERM` if the file is
+    /// immutable, or append-only and more changes than both times to now; those of
+    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
-        changes.uid.into_iter().chain(changes.gid).try_for_each(attributes::check_id)?;
+        changes.uid.into_iter().chain(changes.gid).try_for_each(check_id)?;
         self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
         if let Some(size) = changes.size {
             self.truncate(caller, ino, size)?;

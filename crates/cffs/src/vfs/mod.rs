@@ -41,6 +41,7 @@ mod copy;
 mod data;
 pub mod errno;
 mod handover;
+mod ids;
 mod names;
 mod new;
 mod protect;

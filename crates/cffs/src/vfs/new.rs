@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::attributes::{GROUP_EXECUTE, SET_GID, check_id};
+use super::attributes::{GROUP_EXECUTE, SET_GID};
+use super::ids::check_id;
 use super::xattr::HINT;
 use super::{Caller, NewFile, NewKind, acl};
 use crate::error::{Error, Result};
