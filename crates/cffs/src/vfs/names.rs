@@ -160,11 +160,12 @@ impl Volume {
         self.calls.creates.count();
         let parent = self.writer.vnode(dir)?;
         self.protections.check_new_name(&parent)?;
+        let making = Making { names: &self.names, caller, new };
+        making.check()?;
         let vnode = self.change(|names| {
             names.inodes.alloc.check_room(self.reserve.spender(caller))?;
-            let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
-                Making { names, caller, new }.build(ino, generation, parent)
-            })?;
+            let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
+            let vnode = names.create_unnamed(&parent, build)?;
             self.references.orphan(vnode.ino);
             Ok(vnode)
         })?;
