@@ -336,6 +336,24 @@ fn a_thousand_connections_leave_room_and_end_with_the_server() {
 }
 
 #[test]
+fn an_interruption_ends_sessions_and_tickets_and_allows_others() {
+    let volume = volume();
+    tree(&volume);
+    let sessions = sessions(&volume);
+    let (socket, old) = ticket(&sessions, me(Privileges::ALL));
+    let idle = greeted(&socket);
+    sessions.interrupt().expect("ended");
+    assert_eq!(answer(&idle), None);
+    let address = SocketAddr::from_abstract_name(&socket).expect("a name");
+    assert!(UnixStream::connect_addr(&address).is_err(), "nothing listens");
+    let (socket, new) = ticket(&sessions, me(Privileges::ALL));
+    let answered = |ticket| ask(&greeted(&socket), &remove_call(ticket, "tree")).0;
+    assert!(matches!(answered(old), Some(Answer::Refused(_))));
+    assert!(matches!(answered(new), Some(Answer::Done { end: End::Complete, .. })));
+    sessions.end().expect("ended");
+}
+
+#[test]
 fn descriptors_that_come_with_a_message_are_closed() {
     let volume = volume();
     let sessions = sessions(&volume);
