@@ -48,7 +48,10 @@ impl WebOptions {
             None => Tokens::new().context("making the page's tokens")?,
         };
         let recent = log::recent();
-        let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let absolute = |path: &Path| {
+            let path = absolute_argument(path).unwrap_or_else(|_| path.to_owned());
+            path.canonicalize().unwrap_or(path)
+        };
         for (path, word) in [(Some(source), "IMAGE"), (dir, "DIR")] {
             for path in path.into_iter().flat_map(|path| [absolute(path), path.to_owned()]) {
                 recent.hide(&path.to_string_lossy(), word);

@@ -33,9 +33,10 @@ impl Source {
         let above = from.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
         let name = from.file_name().filter(|name| {
-            // With a slash at its end, a link stands for its target.
+            // With a slash, or a slash and a dot, at its end, a link stands for its target.
             let is_link = || fs::symlink_metadata(above.join(name)).is_ok_and(|s| s.is_symlink());
-            !(from.as_os_str().as_bytes().ends_with(b"/") && is_link())
+            let path = from.as_os_str().as_bytes();
+            !((path.ends_with(b"/") || path.ends_with(b"/.")) && is_link())
         });
         let (above, name) = name.map_or((from, OsStr::new(ITSELF)), |name| (above, name));
         let at = || from.display().to_string();
@@ -58,11 +59,19 @@ impl Source {
     /// to a page through a mapping changes the time of its file.
     pub fn written_back(&self) -> io::Result<Metadata> {
         let root = Path::new("");
+        self.write_back(&self.status(root)?)?;
         let status = self.status(root)?;
-        if status.is_dir() || status.is_file() {
-            syncfs(self.read(root, &status)?)?;
+        // Again: a page that was written before the status hides later writes to it until it is written back.
+        self.write_back(&status)?;
+        Ok(status)
+    }
+
+    /// Writes back the volume of the source, whose root has this status.
+    pub fn write_back(&self, root: &Metadata) -> io::Result<()> {
+        if root.is_dir() || root.is_file() {
+            syncfs(self.read(Path::new(""), root)?)?;
         }
-        self.status(root)
+        Ok(())
     }
 
     /// Opens an entry for reading, without blocking; refuses one that has replaced the one of this status.

@@ -56,6 +56,8 @@ pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<(
     }
     source.refuse_nameless()?;
     let entries = list(from, &source, to)?;
+    // As in `written_back`: a later write through a mapping then changes the time of its file.
+    source.write_back(&status).with_context(|| from.display().to_string())?;
     refuse_other_names(&source, &entries)?;
     let unfinished = Unfinished::fill(shadow, &source, &entries, group)?;
     unfinished.kept.all_of(from)?;

@@ -57,7 +57,8 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     change(flags)?;
     if read_only {
         if let Err(error) = end_changes(&mounted.directory) {
-            change(flags.difference(MountFlags::RDONLY))?;
+            // Restores the flags of the mount, which was writable.
+            change(changed(&mounted, &Flags::default()))?;
             return Err(error);
         }
         // Makes writes between the two durable.
