@@ -72,8 +72,8 @@ fn only_the_directories_of_groups_are_cleaned_and_links_are_not_followed() {
     assert!(tree.join("g00002/left").exists());
 }
 
-/// Runs a command of root until its destination exists, and then replaces a directory by a link. `None` if the
-/// command was faster.
+/// Runs a command of root until its destination exists, and then replaces a directory by a link. `None` if
+/// the command was faster.
 fn swapped(
     home: &Home,
     arguments: &[&str],
