@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::volume::{Kind, Volume, text};
 use crate::{Home, NOBODY};
@@ -93,18 +93,24 @@ fn swapped(
     })
 }
 
-#[test]
-fn a_move_removes_nothing_through_a_link_that_replaces_a_directory() {
-    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
-    let home = Home::on(&volume);
+/// A user's home with a tree of three directories, and a directory of root next to the home.
+fn home_and_victim(volume: &Volume) -> (Home, PathBuf) {
+    let home = Home::on(volume);
     home.succeed(0, &["init", ".."]);
     let victim = volume.root().join("etc");
     fs::create_dir(&victim).expect("a directory");
-    fs::write(victim.join("passwd"), "contents").expect("write");
-    // Entries are removed in the reverse order: the directory `a` is the last.
+    // Commands treat entries in the reverse order: the directory `a` is the last.
     for directory in ["tree", "tree/a", "tree/b"] {
         make(&home.dir.join(directory), NOBODY);
     }
+    (home, victim)
+}
+
+#[test]
+fn a_move_removes_nothing_through_a_link_that_replaces_a_directory() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let (home, victim) = home_and_victim(&volume);
+    fs::write(victim.join("passwd"), "contents").expect("write");
     fs::write(home.dir.join("tree/a/passwd"), "other").expect("write");
     for number in 0..2000 {
         fs::write(home.dir.join(format!("tree/b/f{number}")), "").expect("write");
@@ -123,15 +129,8 @@ fn a_move_removes_nothing_through_a_link_that_replaces_a_directory() {
 #[test]
 fn a_copy_sets_no_mode_through_a_link_that_replaces_a_directory() {
     let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
-    let home = Home::on(&volume);
-    home.succeed(0, &["init", ".."]);
-    let victim = volume.root().join("etc");
-    fs::create_dir(&victim).expect("a directory");
+    let (home, victim) = home_and_victim(&volume);
     fs::set_permissions(&victim, PermissionsExt::from_mode(0o700)).expect("set");
-    // Modes are set in the reverse order: the directory `a` is the last.
-    for directory in ["tree", "tree/a", "tree/b"] {
-        make(&home.dir.join(directory), NOBODY);
-    }
     for number in 0..2000 {
         let directory = home.dir.join(format!("tree/b/d{number}"));
         make(&directory, NOBODY);

@@ -301,6 +301,15 @@ fn a_program_that_sends_byte_by_byte_is_served_or_cut_off_in_time() {
     sessions.end().expect("ended");
 }
 
+/// Waits for a condition; fails if it takes more than half a minute.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not in time: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_thousand_connections_leave_room_and_end_with_the_server() {
     let volume = volume();
@@ -315,11 +324,7 @@ fn a_thousand_connections_leave_room_and_end_with_the_server() {
         assert!(sessions.state.lock().sessions.len() <= SESSIONS_OF_USER_MAX);
     }
     open.clear();
-    let begun = Instant::now();
-    while !sessions.state.lock().sessions.is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "sessions stay");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("sessions end", || sessions.state.lock().sessions.is_empty());
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let waiting = greeted(&socket);
     assert!(matches!(

@@ -576,3 +576,15 @@ fn a_file_in_use_is_found_while_its_last_name_is_removed() {
     volume.release(ino, 2);
     assert!(matches!(volume.find(ino), Err(Error::Stale)));
 }
+
+#[test]
+fn an_owner_of_no_number_in_a_forged_image_is_shown_as_nobody() {
+    let volume = open(&device(&MkfsOptions::default()));
+    let ino = volume.make(&Caller::ROOT, ROOT, b"forged", &new_file(NewKind::Regular)).unwrap().ino;
+    let vnode = volume.writer.vnode(ino).unwrap();
+    let mut state = vnode.state.write();
+    (state.inode.uid, state.inode.gid) = (u32::MAX, u32::MAX);
+    drop(state);
+    let attr = volume.attr(ino).unwrap();
+    assert_eq!((attr.uid, attr.gid), (65534, 65534));
+}

@@ -52,22 +52,15 @@ fn a_descriptor_whose_closing_waits_hinders_neither_other_programs_nor_the_end()
         })
         .collect();
     drop(state);
-    let begun = Instant::now();
-    while sessions.state.lock().sessions.len() < SESSIONS_OF_USER_MAX {
-        assert!(begun.elapsed() < Duration::from_secs(20), "sessions do not begin");
-        thread::sleep(Duration::from_millis(10));
-    }
+    let count = || sessions.state.lock().sessions.len();
+    wait_until("sessions begin", || count() >= SESSIONS_OF_USER_MAX);
     let refused = within(20, move || answer(&connect(&socket)));
     assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
     let ending = Arc::clone(&sessions);
     within(5, move || ending.pause()).expect("paused");
     sessions.go_on();
     drop(kept);
-    let begun = Instant::now();
-    while sessions.state.lock().sessions.len() >= SESSIONS_OF_USER_MAX {
-        assert!(begun.elapsed() < Duration::from_secs(20), "sessions stay");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("sessions end", || count() < SESSIONS_OF_USER_MAX);
     let (socket, _) = ticket(&sessions, me(Privileges::ALL));
     greeted(&socket);
     within(5, move || sessions.end()).expect("ended");
@@ -95,11 +88,7 @@ fn a_restart_fails_in_time_if_a_call_does_not_end_and_an_unmount_waits_for_it() 
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let mut stream = greeted(&socket);
     stream.write_all(&remove_call(ticket, "tree").encode()).expect("sent");
-    let begun = Instant::now();
-    while is_there(&volume, InodeNo::ROOT, "tree") {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the call does not begin");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the call begins", || !is_there(&volume, InodeNo::ROOT, "tree"));
     let pausing = Arc::clone(&sessions);
     let why = within(20, move || pausing.pause()).expect_err("a call is in the volume");
     assert!(why.contains("cffs rm"), "{why}");
