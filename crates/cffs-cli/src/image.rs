@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
 use cffs::device::{BlockDevice, PairedDevice};
@@ -58,14 +58,8 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
             mounted.directory.display(),
         );
     }
-    if let Some((process, mounted)) = mounted_elsewhere(&user) {
-        bail!(
-            "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
-             first: nsenter -m -t {pid} cffs umount {directory}",
-            path = path.display(),
-            directory = mounted.inside(process.pid).display(),
-            pid = process.pid,
-        );
+    if let Some(where_mounted) = mounted_elsewhere(path, &user) {
+        bail!("{where_mounted}");
     }
     if let Ok(server) = control::identity_of_server(path) {
         let (path, pid, how) = (path.display(), server.pid, server.transport);
@@ -130,30 +124,48 @@ pub fn open_with_journal(
     Ok(Arc::new(device))
 }
 
-/// Pairs the volume's device with that of its journal, if that is separate and can be found. If it is
-/// missing, the code that needs it reports that.
+/// Pairs the volume's device with that of its journal, unless it is paired already.
 fn with_its_journal(
     path: &Path,
     device: Arc<dyn BlockDevice>,
     access: Access,
     named: Option<&Path>,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
-    let superblock = match read_superblock(&*device) {
-        Ok(superblock)
-            if journal::is_external(&superblock) && device.journal_device().is_none() =>
-        {
-            superblock
-        }
-        _ => return Ok(device),
+    if device.journal_device().is_some() {
+        return Ok(device);
+    }
+    let journal = open_journal(path, &*device, access, named)?;
+    Ok(paired(device, journal.map(Arc::new)))
+}
+
+/// Opens the device of the journal, if that is separate and can be found. If it is missing, the code that
+/// needs it reports that.
+pub fn open_journal(
+    path: &Path,
+    device: &dyn BlockDevice,
+    access: Access,
+    named: Option<&Path>,
+) -> anyhow::Result<Option<FileDevice>> {
+    let superblock = match read_superblock(device) {
+        Ok(superblock) if journal::is_external(&superblock) => superblock,
+        _ => return Ok(None),
     };
     let found = match named {
         Some(named) => Some(named.to_owned()),
         None => journal_device::find(path, &superblock),
     };
-    let Some(found) = found else { return Ok(device) };
-    let medium = open_device(&found, access)
-        .with_context(|| format!("the device of the journal, {}", found.display()))?;
-    Ok(Arc::new(PairedDevice::new(device, Arc::new(medium))))
+    let open = |found: PathBuf| {
+        open_device(&found, access)
+            .with_context(|| format!("the device of the journal, {}", found.display()))
+    };
+    found.map(open).transpose()
+}
+
+fn paired(device: Arc<dyn BlockDevice>, journal: Option<Arc<FileDevice>>) -> Arc<dyn BlockDevice> {
+    match journal {
+        Some(journal) => Arc::new(PairedDevice::new(device, journal)),
+        None => device,
+    }
 }
 
 fn process(user: &User) -> Option<&Process> {
@@ -169,9 +181,21 @@ fn served_by(user: &User) -> Option<Mounted> {
 }
 
 /// The same in the mount namespace of that process.
-fn mounted_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
+fn mount_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
     let process = process(user)?;
     Some((process, mount_of_server(process, mounts::of_process(process.pid))?))
+}
+
+/// Says where the volume is mounted, and how to unmount it, if that is in another mount namespace.
+fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
+    let (process, mounted) = mount_elsewhere(user)?;
+    Some(format!(
+        "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
+         first: nsenter -m -t {pid} cffs umount {directory}",
+        path = path.display(),
+        directory = mounted.inside(process.pid).display(),
+        pid = process.pid,
+    ))
 }
 
 fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
@@ -184,12 +208,23 @@ fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
     mounts.into_iter().find(serves)
 }
 
-/// A path for queries to the volume on an image, if it is mounted in another mount namespace.
-pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
+/// The program that has an image or a device open, if that excludes others.
+fn user_of(path: &Path) -> Option<User> {
     match FileDevice::open(path, Access::ReadOnly) {
-        Err(OpenError::InUse { by, .. }) => Some(mounted_elsewhere(&by)?.1.directory),
+        Err(OpenError::InUse { by, .. }) => Some(by),
         _ => None,
     }
+}
+
+/// A path for queries to the volume on an image, if it is mounted in another mount namespace.
+pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
+    Some(mount_elsewhere(&user_of(path)?)?.1.directory)
+}
+
+/// Fails if the volume on an image is mounted in another mount namespace; the error says where.
+pub fn not_mounted_elsewhere(path: &Path) -> anyhow::Result<()> {
+    let elsewhere = user_of(path).and_then(|user| mounted_elsewhere(path, &user));
+    elsewhere.map_or(Ok(()), |where_mounted| Err(anyhow!(where_mounted)))
 }
 
 pub fn open_volume(
@@ -197,18 +232,15 @@ pub fn open_volume(
     device: impl BlockDevice + 'static,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
-    open_journaled_volume(path, device, None, options)
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    open_paired(path, with_its_journal(path, Arc::new(device), access, None)?, options)
 }
 
-/// The same with a named journal device, for volumes with a separate journal.
-fn open_journaled_volume(
+fn open_paired(
     path: &Path,
-    device: impl BlockDevice + 'static,
-    journal_device: Option<&Path>,
+    device: Arc<dyn BlockDevice>,
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
-    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = with_its_journal(path, Arc::new(device), access, journal_device)?;
     options.host.get_or_insert_with(|| Arc::new(SystemHost));
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)
@@ -219,16 +251,17 @@ fn open_journaled_volume(
     Ok(Arc::new(volume))
 }
 
-/// The same for a volume that will be served: device requests can be recorded with their causes.
+/// The same for a volume that will be served: its journal is open already, and device requests can be
+/// recorded with their causes.
 pub fn open_served_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
-    journal_device: Option<&Path>,
+    journal: Option<Arc<FileDevice>>,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let recorder = Arc::new(Recorder::default());
-    let recorded = RecordedDevice::new(device, Arc::clone(&recorder));
-    open_journaled_volume(path, recorded, journal_device, OpenOptions { recorder, ..options })
+    let recorded = Arc::new(RecordedDevice::new(device, Arc::clone(&recorder)));
+    open_paired(path, paired(recorded, journal), OpenOptions { recorder, ..options })
 }
 
 /// Warns that the volume may change while it is read: by another host, which locks do not exclude, or because

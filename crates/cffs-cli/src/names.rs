@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, Mounted};
-use crate::udev;
+use crate::{image, udev};
 
 /// A mounted volume, together with the path that named it.
 #[derive(Clone, Debug)]
@@ -46,15 +46,16 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     Ok(found)
 }
 
-/// The path through which the server of a volume is queried: a path on the mount, or the image if it is
-/// served without one.
+/// The path through which the server of a volume is queried: a path on the mount, in any mount namespace,
+/// or the image if it is served without one.
 ///
 /// # Errors
 ///
 /// Errors of [`mounted`].
 pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
-    match mounted(name)? {
-        Some(mounted) => Ok(mounted.path),
-        None => udev::device_of_tag(name),
+    if let Some(mounted) = mounted(name)? {
+        return Ok(mounted.path);
     }
+    let device = udev::device_of_tag(name)?;
+    Ok(image::directory_elsewhere(&device).unwrap_or(device))
 }

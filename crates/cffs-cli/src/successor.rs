@@ -4,6 +4,7 @@
 //! then the waiting requests, then the replies for calls that NFS clients may repeat.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,16 +26,43 @@ const VARIABLE: &str = "CFFS_HANDOVER";
 
 #[derive(Serialize, Deserialize)]
 struct HandoverState {
-    source: PathBuf,
-    file: RawFd,
-    hold: Vec<RawFd>,
-    is_whole: bool,
+    source: OsString,
+    device: DeviceState,
+    journal: Option<DeviceState>,
     state: State,
     /// The length of the waiting requests.
-    #[serde(default)]
     requests_bytes: usize,
     /// The companion NFS server.
     nfs: Option<nfs::State>,
+}
+
+/// The descriptors of an image or a device.
+#[derive(Serialize, Deserialize)]
+struct DeviceState {
+    file: RawFd,
+    hold: Vec<RawFd>,
+    is_whole: bool,
+}
+
+impl DeviceState {
+    /// Keeps the descriptors open in the next program.
+    fn of(device: &FileDevice) -> io::Result<DeviceState> {
+        let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
+        Ok(DeviceState { file, hold, is_whole })
+    }
+
+    fn inherit(self, access: Access) -> io::Result<FileDevice> {
+        let DeviceState { file, hold, is_whole } = self;
+        FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)
+    }
+}
+
+/// The devices of a volume that is handed over.
+#[derive(Clone, Copy)]
+pub struct Devices<'a> {
+    pub device: &'a FileDevice,
+    /// That of the journal, if it is separate.
+    pub journal: Option<&'a FileDevice>,
 }
 
 /// The state that the previous program handed over.
@@ -43,6 +71,8 @@ pub struct Inherited {
     pub source: PathBuf,
     /// The same, open and locked.
     pub device: FileDevice,
+    /// The device of the journal, if that is separate, open and locked.
+    pub journal: Option<FileDevice>,
     pub suspended: Suspended,
     /// The companion NFS server. The mount can be served without it.
     pub nfs: Option<io::Result<nfs::Handover>>,
@@ -64,20 +94,22 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (line, rest) = bytes.split_at(end);
     let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
-    let HandoverState { source, file, hold, is_whole, state, requests_bytes, nfs } = handover;
-    let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
+    let HandoverState { source, device, journal, state, requests_bytes, nfs } = handover;
+    let source = PathBuf::from(source);
+    let device = device.inherit(access)?;
+    let journal = journal.map(|journal| journal.inherit(access)).transpose()?;
     let rest = rest.strip_prefix(b"\n").unwrap_or_default();
     let (requests, replies) = rest.split_at_checked(requests_bytes).context("it is cut off")?;
     let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies.to_vec()));
     let suspended = Suspended::from_state(state, requests)?;
-    Ok(Some(Inherited { source, device, suspended, nfs }))
+    Ok(Some(Inherited { source, device, journal, suspended, nfs }))
 }
 
 /// Executes `program`, with this one's arguments. Returns only on failure.
 pub fn become_program(
     program: &Path,
     source: &Path,
-    device: &FileDevice,
+    devices: Devices<'_>,
     suspended: &Suspended,
     nfs: Option<&nfs::Handover>,
 ) -> anyhow::Error {
@@ -85,9 +117,11 @@ pub fn become_program(
         Ok(never) => match never {},
         Err(error) => error,
     };
-    let error = failed(try_become(program, source, device, suspended, nfs));
+    let error = failed(try_become(program, source, devices, suspended, nfs));
     // Programs that this one starts must not inherit the descriptors.
-    let _ = device.outlive_exec(false);
+    for device in [Some(devices.device), devices.journal].into_iter().flatten() {
+        let _ = device.outlive_exec(false);
+    }
     let _ = suspended.outlive_exec(false);
     let _ = nfs.map(|nfs| nfs.outlive_exec(false));
     error
@@ -96,18 +130,18 @@ pub fn become_program(
 fn try_become(
     program: &Path,
     source: &Path,
-    device: &FileDevice,
+    devices: Devices<'_>,
     suspended: &Suspended,
     nfs: Option<&nfs::Handover>,
 ) -> anyhow::Result<Infallible> {
-    let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
+    let device = DeviceState::of(devices.device)?;
+    let journal = devices.journal.map(DeviceState::of).transpose()?;
     suspended.outlive_exec(true)?;
     nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
     let (state, requests) = suspended.state();
-    let (source, requests_bytes) = (source.to_owned(), requests.len());
+    let (source, requests_bytes) = (source.as_os_str().to_owned(), requests.len());
     let served = nfs.map(nfs::Handover::state);
-    let handover =
-        HandoverState { source, file, hold, is_whole, state, requests_bytes, nfs: served };
+    let handover = HandoverState { source, device, journal, state, requests_bytes, nfs: served };
     let mut memory = File::from(memfd_create(c"cffs-handover", MemfdFlags::CLOEXEC)?);
     memory.write_all(&serde_json::to_vec(&handover)?)?;
     memory.write_all(b"\n")?;

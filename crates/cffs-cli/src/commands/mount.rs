@@ -29,7 +29,7 @@ use super::{remount, serve, umount};
 use crate::background;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
-use crate::successor::{self, Inherited};
+use crate::successor::{self, Devices, Inherited};
 use crate::web::WebOptions;
 use crate::{image, mounts, privileges, service_manager, udev};
 
@@ -245,13 +245,16 @@ impl Mount {
         let source = self.source.canonicalize().map_err(missing)?;
         switch_rings_on(options);
         let device = Arc::new(image::open_device(&source, access)?);
+        let named = options.journal_device.as_deref();
+        let journal = image::open_journal(&source, &*device, access, named)?.map(Arc::new);
         let watch = Arc::new(Watch::new(options.stall));
-        let volume = open_served(&source, &device, &watch, options)?;
+        let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
         if let Some(damage) = volume.writer().superblock().damage {
             let advice = "unmount it, and cffs fsck checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        self.mount_volume(&volume, fuse_options(&source, Some(device), watch, options))
+        let fuse_options = fuse_options(&source, Some(device), journal, watch, options);
+        self.mount_volume(&volume, fuse_options)
     }
 
     /// Mounts the volume, and listens for NFS clients if that was requested.
@@ -278,11 +281,11 @@ impl Mount {
 
     /// Continues a mount after this program has replaced its server.
     fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
-        let Inherited { source, device, suspended, nfs } = inherited;
-        let device = Arc::new(device);
+        let Inherited { source, device, journal, suspended, nfs } = inherited;
+        let (device, journal) = (Arc::new(device), journal.map(Arc::new));
         let watch = Arc::new(Watch::new(options.stall));
-        let volume = open_served(&source, &device, &watch, options)?;
-        let mut fuse_options = fuse_options(&source, Some(device), watch, options);
+        let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
+        let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
         if self.nfs.is_some() {
             fuse_options.ttl = fuse::TTL_SHARED;
         }
@@ -311,12 +314,17 @@ impl Mount {
         let device = fuse_options.device.as_ref().context("no device to hand over")?;
         let program = fuse_options.program.as_ref().context("no program to become")?;
         let error = match &handover {
-            Ok(nfs) => successor::become_program(program, source, device, &suspended, nfs.as_ref()),
+            Ok(nfs) => {
+                let journal = fuse_options.journal.as_deref();
+                let devices = Devices { device, journal };
+                successor::become_program(program, source, devices, &suspended, nfs.as_ref())
+            }
             Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
         };
         let failure = format!("{error:#}");
         tracing::error!(failure, "the program was not replaced");
-        let volume = open_served(source, device, &fuse_options.watch, options)?;
+        let journal = fuse_options.journal.clone();
+        let volume = open_served(source, device, journal, &fuse_options.watch, options)?;
         let resume = |handover| resume_nfs(&volume, handover, fuse_options);
         let nfs = handover.and_then(|nfs| nfs.map_or(Ok(None), resume));
         let server = Server::resume(Arc::clone(&volume), fuse_options, suspended, Some(failure))?;
@@ -413,17 +421,19 @@ fn note_address(asked: Option<SocketAddr>, address: SocketAddr) {
 fn open_served(
     source: &Path,
     device: &Arc<impl BlockDevice + 'static>,
+    journal: Option<Arc<FileDevice>>,
     watch: &Arc<Watch>,
     options: &MountOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let watched = WatchedDevice(Arc::clone(device), Arc::clone(watch));
     let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
-    image::open_served_volume(source, watched, options.journal_device.as_deref(), open)
+    image::open_served_volume(source, watched, journal, open)
 }
 
 fn fuse_options(
     source: &Path,
     device: Option<Arc<FileDevice>>,
+    journal: Option<Arc<FileDevice>>,
     watch: Arc<Watch>,
     options: &MountOptions,
 ) -> fuse::Options {
@@ -438,6 +448,7 @@ fn fuse_options(
         // A volume in a store has no device that a successor could take over.
         program: device.as_ref().and_then(|_| std::env::current_exe().ok()),
         device,
+        journal,
         block_device: options.block_device,
         atime: options.open.atime,
         fixed: options.kept(),

@@ -131,9 +131,9 @@ impl Serve {
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
         let page = self.web.bind(&source, None)?;
-        let journal_device = options.journal_device.as_deref();
-        let volume =
-            image::open_served_volume(&source, device, journal_device, options.open.clone())?;
+        let named = options.journal_device.as_deref();
+        let journal = image::open_journal(&source, &device, access, named)?.map(Arc::new);
+        let volume = image::open_served_volume(&source, device, journal, options.open.clone())?;
         let exports = self.export;
         let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
         let server = match bound {

@@ -16,7 +16,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::ending::{self, INTERVAL, NOTICE, Waiting};
 use crate::mounts::{self, Mounted};
-use crate::output;
+use crate::{image, output};
 
 /// The name of this command in notes about waiting.
 const NAME: &str = "umount";
@@ -86,12 +86,14 @@ impl Umount {
     }
 
     fn find(&self) -> anyhow::Result<Mounted> {
-        match mounts::on(&self.target)? {
-            Some(mounted) => Ok(mounted),
-            None => mounts::of_source(&self.target).with_context(|| {
-                format!("no C-FFS volume is mounted on {}", self.target.display())
-            }),
+        if let Some(mounted) = mounts::on(&self.target)? {
+            return Ok(mounted);
         }
+        if let Some(mounted) = mounts::of_source(&self.target) {
+            return Ok(mounted);
+        }
+        image::not_mounted_elsewhere(&self.target)?;
+        bail!("no C-FFS volume is mounted on {}", self.target.display())
     }
 }
 

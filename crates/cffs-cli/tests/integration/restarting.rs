@@ -1,14 +1,18 @@
 //! Replacing the program of a server during a mount, with open files and calls in progress.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::page::Page;
-use crate::harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
+use crate::harness::{
+    CFFS, Scratch, can_mount, fail, install, install_script, install_vanishing, succeed,
+};
 
 fn info(scratch: &Scratch) -> serde_json::Value {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
@@ -100,6 +104,46 @@ fn a_journal_in_a_file_is_used_after_a_restart() {
         restart(&scratch);
     }
     scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: the program that replaced the server opened the journal by its path: without it, the mount
+/// ended.
+#[test]
+fn a_journal_that_was_renamed_and_removed_is_used_after_a_restart() {
+    if !can_mount() {
+        return;
+    }
+    let (scratch, journal) = Scratch::with_journal_in_a_file();
+    scratch.mount(&format!("journal-device={}", journal.display()));
+    let renamed = journal.with_extension("renamed");
+    fs::rename(&journal, &renamed).expect("renamed");
+    restart(&scratch);
+    fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
+    // The link keeps the file for the check.
+    fs::hard_link(&renamed, &journal).expect("linked");
+    fs::remove_file(&renamed).expect("removed");
+    restart(&scratch);
+    assert_eq!(fs::read(scratch.mountpoint().join("file")).expect("read"), b"contents");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: such a path could not be handed over.
+#[test]
+fn an_image_whose_path_is_not_utf_8_is_restarted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let image = scratch.path().join(OsStr::from_bytes(b"image \xff \n"));
+    fs::rename(scratch.image(), &image).expect("renamed");
+    succeed(scratch.cffs(["mount"]).arg(&image).arg(scratch.mountpoint()));
+    fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
+    restart(&scratch);
+    assert_eq!(fs::read(scratch.mountpoint().join("file")).expect("read"), b"contents");
+    scratch.umount();
+    fs::rename(&image, scratch.image()).expect("renamed back");
     scratch.assert_clean();
 }
 
@@ -274,8 +318,11 @@ fn a_program_that_cannot_take_over_is_refused() {
     install("/bin/true", &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("cannot take over"), "{said}");
+    install_script("#!/bin/sh\nexec sleep 3600\n", &program);
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("did not print its version"), "{said}");
     // It answers like the right program, but cannot be executed.
-    install_script("#!/bin/sh\nrm -- \"$0\"\necho 2\n", &program);
+    install_vanishing(&scratch, &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
     fs::write(scratch.mountpoint().join("f"), "served by the old one").expect("written");

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
-use crate::harness::{CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, succeed};
+use crate::harness::{
+    CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, install_vanishing, succeed,
+};
 use cffs_serve::served::control::{self, Question};
 
 const ALL: &str = "/:no_root_squash,insecure";
@@ -284,9 +286,9 @@ fn clients_stay_with_a_program_that_is_not_replaced() {
     let mut client = Client::new(port, 0);
     let root = client.mount("/").expect("exported");
     fs::remove_file(&program).expect("removed");
-    for script in [None, Some("#!/bin/sh\nrm -- \"$0\"\necho 2\n")] {
-        if let Some(script) = script {
-            install_script(script, &program);
+    for is_there in [false, true] {
+        if is_there {
+            install_vanishing(&scratch, &program);
         }
         fs::write(scratch.mountpoint().join("f"), "x").expect("written");
         let remove = client.prepare(REMOVE, entry(&root, "f"));

@@ -120,6 +120,11 @@ fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_imag
         let there = format!("mounted on {} in its", scratch.mountpoint().display());
         assert!(said.contains(&there) && said.contains("nsenter -m -t"), "{said}");
         assert!(!said.contains("waiting"), "{said}");
+        let said = fail(1, scratch.cffs(["umount"]).arg(scratch.image()));
+        assert!(said.contains(&there) && said.contains("nsenter -m -t"), "{said}");
+        for command in ["stats", "sync", "restart", "stats"] {
+            succeed(scratch.cffs([command]).arg(scratch.image()));
+        }
 
         drop(container.stdin.take());
         assert!(container.wait().expect("ended").success());

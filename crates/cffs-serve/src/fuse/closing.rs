@@ -26,7 +26,8 @@ use crate::shared::Companion;
 /// Closes a mounted volume.
 pub(super) struct Closing {
     served: Arc<Served>,
-    device: Option<Arc<FileDevice>>,
+    /// Released when the volume is closed.
+    devices: Vec<Arc<FileDevice>>,
     watch: Arc<Watch>,
     /// The programs that are attached, which is a companion as well.
     sessions: Arc<Sessions>,
@@ -39,13 +40,13 @@ pub(super) struct Closing {
 impl Closing {
     pub fn new(
         served: Arc<Served>,
-        device: Option<Arc<FileDevice>>,
+        devices: Vec<Arc<FileDevice>>,
         watch: Arc<Watch>,
         sessions: Arc<Sessions>,
     ) -> Closing {
         let (companion, once, failure) = (OnceLock::new(), Once::new(), Mutex::default());
         let is_broken = AtomicBool::new(false);
-        Closing { served, device, watch, sessions, companion, is_broken, once, failure }
+        Closing { served, devices, watch, sessions, companion, is_broken, once, failure }
     }
 
     /// Makes the companion server end before the volume is closed.
@@ -99,8 +100,10 @@ impl Closing {
                 // Writing the volume in memory could damage the one on the device.
                 Err(why) => Err(Error::Latched(why.clone())),
             };
-            if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {
-                tracing::warn!(%error, "the lock on the volume may stay until the server has ended");
+            for device in &self.devices {
+                if let Err(error) = device.release() {
+                    tracing::warn!(%error, "the lock on the volume may stay until the server has ended");
+                }
             }
             let Err(error) = closed else {
                 tracing::info!("closed");

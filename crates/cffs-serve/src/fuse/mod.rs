@@ -109,6 +109,8 @@ pub struct Options {
     /// The image or device itself, unless the volume is in an object store. It is released when the volume is
     /// closed, before the server ends.
     pub device: Option<Arc<FileDevice>>,
+    /// The device of the journal, if that is separate. It is released together with the other.
+    pub journal: Option<Arc<FileDevice>>,
     /// Whether to mount a block device, or a loop device for an image; only for root.
     pub block_device: bool,
     /// How long the volume must be idle before it is regrouped; `None` for never.
@@ -197,11 +199,12 @@ impl Parts {
             .follow
             .clone()
             .map(|follow| Arc::new(Following::new(follow, volume.clone(), options.caches.clone())));
-        let (device, watch) = (options.device.clone(), Arc::clone(&options.watch));
+        let devices = [&options.device, &options.journal].into_iter().flatten().cloned().collect();
+        let watch = Arc::clone(&options.watch);
         let sessions = Sessions::new(volume.clone(), Box::new(options.caches.clone()));
         let (shown, attached) = (Arc::clone(&served), Arc::clone(&sessions));
         Parts {
-            closing: Arc::new(Closing::new(shown, device, watch, attached)),
+            closing: Arc::new(Closing::new(shown, devices, watch, attached)),
             served,
             sessions,
             volume,

@@ -9,19 +9,21 @@
 //! [`Suspended`] is the state that is handed over; [`State`] is its serialised form. The kernel keeps
 //! everything else: open files, names, pages, and the requests of waiting callers.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cffs::device::file::inherited_descriptor;
 use cffs::units::InodeNo;
 use cffs::vfs::{Handover, Volume};
 use fuse_ring::protocol::{Features, Granted};
 use fuse_ring::{Connection, HeldEntry, Rings, Suspender};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd, retry_on_intr};
 use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
@@ -29,10 +31,13 @@ use crate::served::Identity;
 use crate::served::control::Restart;
 
 /// The version of [`State`] and of the companion server's state that this program reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The command that prints the [`VERSION`] of a program.
 pub const VERSION_COMMAND: &str = "resume-version";
+
+/// How long a program may take to print its version.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command that makes the requests needed to suspend a session.
 pub const FILL_COMMAND: &str = "fill-requests";
@@ -216,13 +221,7 @@ impl Restart for Restarter {
         check_writable(volume)?;
         let shown = program.display();
         let failed = |error| format!("{shown}: {error}");
-        let answer = Command::new(program)
-            .arg(VERSION_COMMAND)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .map_err(failed)?;
-        if answer.stdout.trim_ascii() != VERSION.to_string().as_bytes() {
+        if version_of(program).map_err(failed)?.trim_ascii() != VERSION.to_string().as_bytes() {
             return Err(format!("{shown} cannot take over from this version"));
         }
         let fill = self.prepare_fill(program).map_err(failed)?;
@@ -271,6 +270,32 @@ impl Restarter {
         let pipe = starter.stdin.take();
         Ok(starter.wait()?.success().then_some(pipe))
     }
+}
+
+/// Asks a program for its version. A program that does not answer within [`ANSWER_PATIENCE`] is killed.
+fn version_of(program: &Path) -> io::Result<Vec<u8>> {
+    let mut command = Command::new(program);
+    command.arg(VERSION_COMMAND).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let answer = child.stdout.take().map_or(Ok(Vec::new()), read_answer);
+    // Fails if it has ended, as it should.
+    let _ = child.kill();
+    child.wait()?;
+    answer
+}
+
+fn read_answer(mut output: ChildStdout) -> io::Result<Vec<u8>> {
+    let patience = Timespec::try_from(ANSWER_PATIENCE).map_err(io::Error::other)?;
+    let mut waits = [PollFd::new(&output, PollFlags::IN)];
+    if retry_on_intr(|| poll(&mut waits, Some(&patience)))? == 0 {
+        let why =
+            format!("it did not print its version within {} seconds", ANSWER_PATIENCE.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+    }
+    let mut answer = vec![0; 16];
+    let len = output.read(&mut answer)?;
+    answer.truncate(len);
+    Ok(answer)
 }
 
 fn check_writable(volume: &Volume) -> Result<(), String> {

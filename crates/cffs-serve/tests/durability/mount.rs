@@ -70,6 +70,7 @@ impl Mount {
             exec: true,
             no_symlink_follow: false,
             device: None,
+            journal: None,
             block_device: false,
             atime: AtimeMode::default(),
             fixed: BTreeMap::new(),

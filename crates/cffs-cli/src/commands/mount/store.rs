@@ -45,8 +45,8 @@ impl Mount {
             LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
         let watch = Arc::new(Watch::new(options.stall));
         let counter = device.counter();
-        let volume = open_served(source, &Arc::new(device), &watch, options)?;
-        let mut fuse_options = fuse_options(source, None, watch, options);
+        let volume = open_served(source, &Arc::new(device), None, &watch, options)?;
+        let mut fuse_options = fuse_options(source, None, None, watch, options);
         mounts::set_service(&mut fuse_options.fixed, location);
         let mounted = self.mount_volume(&volume, fuse_options)?;
         show_requests(&mounted.server, counter);
@@ -69,7 +69,7 @@ impl Mount {
         let open = options.open.clone();
         let (newer, volume, counter) = NewerVersion::first(location, open, Arc::clone(&watch))
             .with_context(|| self.source.display().to_string())?;
-        let mut fuse_options = fuse_options(&self.source, None, watch, options);
+        let mut fuse_options = fuse_options(&self.source, None, None, watch, options);
         mounts::set_service(&mut fuse_options.fixed, location);
         fuse_options.ttl = TTL_SHARED;
         fuse_options.follow =

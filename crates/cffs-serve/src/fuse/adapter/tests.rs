@@ -20,7 +20,7 @@ fn adapter(volume: &Arc<Volume>) -> Adapter {
     let sessions = Sessions::new(current, Box::new(caches.clone()));
     let (shown, watched, attached) =
         (Arc::clone(&served), Arc::clone(&watch), Arc::clone(&sessions));
-    let closing = Arc::new(Closing::new(shown, None, watched, attached));
+    let closing = Arc::new(Closing::new(shown, Vec::new(), watched, attached));
     let volume = VolumeHandle::Fixed(Arc::clone(volume));
     let control = Control::new(served, Arc::default());
     Adapter::new(

@@ -83,6 +83,7 @@ fn options() -> fuse::Options {
         watch: Arc::default(),
         no_symlink_follow: false,
         device: None,
+        journal: None,
         block_device: false,
         regroup_after: None,
         cache_bytes: 0,
