@@ -295,6 +295,7 @@ impl Volume {
         let end = end.ok_or(Error::TooLarge)?;
         self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
             check_regular(&file.inode)?;
+            xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
             let grows = match mode {
                 AllocateMode::Reserve => true,

@@ -174,6 +174,9 @@ fn a_changed_size_or_owner_removes_capabilities() {
         assert!(names.iter().any(|name| name == b"user.note"));
         assert_eq!(names.iter().any(|name| name == CAPABILITY), *stays, "{changes:?}");
     }
+    let ino = volume.lookup(ROOT, b"program 2").expect("found").ino;
+    volume.allocate(&Caller::ROOT, ino, 0, 4096, AllocateMode::Reserve).expect("allocated");
+    assert_eq!(volume.xattr_names(ino).expect("names"), [b"user.note"]);
     volume.close().expect("closed");
     assert_sound(&*device);
 }
