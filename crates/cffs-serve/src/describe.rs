@@ -121,18 +121,23 @@ pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     })
 }
 
-/// How idle virtual processors of this machine wait, which each call to a mount depends on. `None` if the
-/// kernel does not say.
-fn idle_processors() -> Option<String> {
-    let nanoseconds =
-        fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns").ok()?;
-    Some(describe_polling(nanoseconds.trim().parse().ok()?))
+/// How idle processors of this machine wait, which each call to a mount depends on. `None` if they use
+/// the idle states of the hardware, or the kernel does not say.
+pub fn idle_processors() -> Option<String> {
+    let read = |path| fs::read_to_string(path).ok();
+    let driver = read("/sys/devices/system/cpu/cpuidle/current_driver")?;
+    let governor = read("/sys/devices/system/cpu/cpuidle/current_governor_ro")?;
+    let limit = read("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
+    let nanoseconds = limit.and_then(|limit| limit.trim().parse().ok()).unwrap_or(0);
+    describe_idle(driver.trim(), governor.trim(), nanoseconds)
 }
 
-fn describe_polling(nanoseconds: u64) -> String {
-    match nanoseconds {
-        0 => String::from("halt at once, which slows each call to the mount"),
-        nanoseconds => format!("poll for {} µs before they halt", nanoseconds / 1000),
+/// Only the governor `haltpoll` polls, and the kernel asks no governor without a driver.
+fn describe_idle(driver: &str, governor: &str, nanoseconds: u64) -> Option<String> {
+    match (driver, governor, nanoseconds) {
+        ("none", ..) | (_, "haltpoll", 0) => Some(String::from("halt at once")),
+        (_, "haltpoll", _) => Some(format!("poll for {} µs, then halt", nanoseconds / 1000)),
+        _ => None,
     }
 }
 

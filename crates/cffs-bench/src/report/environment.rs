@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{fmt, fs};
 
+use cffs_serve::describe::idle_processors;
 use serde::Serialize;
 
 use crate::compare::Plan;
@@ -164,14 +165,9 @@ fn cpu_model() -> String {
     line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, v)| v.trim()).to_owned()
 }
 
-/// How idle virtual processors wait, which affects every call to a FUSE server.
+/// How idle processors wait, which affects every call to a FUSE server.
 fn idle() -> String {
-    let text = fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
-    match text.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
-        None => String::new(),
-        Some(0) => String::from(" Idle virtual processors halt at once."),
-        Some(nanos) => format!(" Idle virtual processors poll for {} µs, then halt.", nanos / 1000),
-    }
+    idle_processors().map_or_else(String::new, |how| format!(" Idle processors {how}."))
 }
 
 fn memory_bytes() -> u64 {

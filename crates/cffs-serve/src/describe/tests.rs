@@ -39,7 +39,11 @@ fn the_placement_of_a_large_file_fits_into_an_answer() {
 }
 
 #[test]
-fn processors_that_halt_at_once_are_named_as_slow() {
-    assert!(describe_polling(0).contains("slows each call"));
-    assert_eq!(describe_polling(200_000), "poll for 200 µs before they halt");
+fn the_limit_of_polling_has_an_effect_only_with_its_governor() {
+    let polls = Some(String::from("poll for 200 µs, then halt"));
+    assert_eq!(describe_idle("haltpoll", "haltpoll", 200_000), polls);
+    let halts = Some(String::from("halt at once"));
+    assert_eq!(describe_idle("haltpoll", "haltpoll", 0), halts);
+    assert_eq!(describe_idle("none", "menu", 200_000), halts, "the limit has no effect");
+    assert_eq!(describe_idle("intel_idle", "menu", 200_000), None);
 }
