@@ -174,7 +174,7 @@ pub fn install_script(text: &str, to: &Path) {
     install(&source, to);
 }
 
-/// Installs a program that prints the version of the handover state as the right one does, and removes itself.
+/// Installs a program that prints the right version of the handover state, and removes itself.
 pub fn install_vanishing(scratch: &Scratch, program: &Path) {
     let version = succeed(&mut scratch.cffs(["resume-version"]));
     install_script(&format!("#!/bin/sh\nrm -- \"$0\"\necho {version}\n"), program);
