@@ -1,6 +1,6 @@
 //! `cffs restart`: replaces the program that serves a mounted volume.
 
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -10,7 +10,7 @@ use cffs_serve::served::control;
 use clap::Args;
 
 use crate::output::say;
-use crate::{background, names};
+use crate::{background, mounts, names};
 
 /// Replace the program that serves a mounted volume, without unmounting
 ///
@@ -82,8 +82,9 @@ impl FillRequests {
             fuse::make_requests(&self.directory, &self.cores)?;
             return Ok(ExitCode::SUCCESS);
         }
+        let directory = mounts::directory_served_by(parent_id(), &self.directory);
         let mut command = Command::new(background::program()?);
-        command.arg(FILL_COMMAND).arg("--now").arg(&self.directory);
+        command.arg(FILL_COMMAND).arg("--now").arg(directory.unwrap_or(self.directory));
         command.args(self.cores.iter().map(|(core, count)| format!("{core}:{count}")));
         command.process_group(0).spawn()?;
         Ok(ExitCode::SUCCESS)

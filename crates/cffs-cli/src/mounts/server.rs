@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use cffs_object::Location;
@@ -65,6 +65,13 @@ pub fn served_by(process: u32) -> Vec<(u32, u32)> {
         device(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
     });
     devices.collect()
+}
+
+/// A directory that a process serves: `known`, unless that was renamed or unmounted since.
+pub fn directory_served_by(process: u32, known: &Path) -> Option<PathBuf> {
+    let served = served_by(process);
+    let mounted = super::all().ok()?.into_iter().filter(|it| served.contains(&it.device));
+    mounted.map(|it| it.directory).max_by_key(|directory| directory == known)
 }
 
 /// The device number of the mount that a descriptor serves.

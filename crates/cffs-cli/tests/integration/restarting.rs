@@ -129,6 +129,25 @@ fn a_journal_that_was_renamed_and_removed_is_used_after_a_restart() {
     scratch.assert_clean();
 }
 
+/// Regression: over io_uring, the requests that the restart needs were made on the old path.
+#[test]
+fn a_mount_whose_directory_was_renamed_is_restarted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let (old, new) = (scratch.path().join("old"), scratch.path().join("new"));
+    fs::create_dir_all(old.join("mnt")).expect("made");
+    succeed(scratch.cffs(["mount"]).arg(scratch.image()).arg(old.join("mnt")));
+    fs::write(old.join("mnt/file"), "contents").expect("written");
+    fs::rename(&old, &new).expect("renamed");
+    let mountpoint = new.join("mnt");
+    succeed(scratch.cffs(["restart"]).arg(&mountpoint));
+    assert_eq!(fs::read(mountpoint.join("file")).expect("read"), b"contents");
+    succeed(scratch.cffs(["umount"]).arg(&mountpoint));
+    scratch.assert_clean();
+}
+
 /// Regression: such a path could not be handed over.
 #[test]
 fn an_image_whose_path_is_not_utf_8_is_restarted() {
