@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
+use cffs::files::File;
 use cffs::mkfs::{self, MkfsOptions};
 
 use super::*;
@@ -23,7 +24,8 @@ pub(crate) fn deep(depth: usize) -> Files {
     let new = |kind| NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
     let mut dir = Node::root(files.volume());
     for _ in 0..depth {
-        dir.make(b"file", &new(NewKind::Fifo)).expect("made");
+        let file = dir.make(b"file", &new(NewKind::Regular)).and_then(File::of).expect("made");
+        file.write_all_at(0, b"contents").expect("written");
         dir = dir.make(b"directory", &new(NewKind::Directory)).expect("made");
     }
     files

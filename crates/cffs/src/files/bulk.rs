@@ -50,14 +50,7 @@ impl Files {
         for (position, error) in missed {
             visit(position, Err(error));
         }
-        // A thread has one buffer for all its files: it stays in the processor's cache, and takes no memory
-        // per file.
-        batch.read(threads, Vec::<u8>::new, |buffer, position, file| {
-            buffer.clear();
-            let read = file.read_pieces(&mut |piece| buffer.extend_from_slice(piece));
-            visit(position, read.map(|()| &buffer[..]));
-            true
-        });
+        batch.read_whole(threads, visit);
     }
 
     /// Opens files that are to be read together, and returns them, and which could not be opened, by their
@@ -66,16 +59,27 @@ impl Files {
         // In the order of their names, so that each directory is looked at once.
         let mut positions: Vec<usize> = (0..paths.len()).collect();
         positions.sort_unstable_by_key(|position| paths[*position].as_ref());
-        let (mut members, mut missed) = (Vec::with_capacity(paths.len()), Vec::new());
+        let (mut opened, mut missed) = (Vec::with_capacity(paths.len()), Vec::new());
         for position in positions {
-            let opened = self.open(&paths[position]);
-            let placed = opened.and_then(|file| {
-                let offset = self.volume.admin().device_offset(file.node().ino())?;
-                let size = file.node().attr()?.size;
-                Ok(Member { offset, position, size, file })
-            });
-            match placed {
-                Ok(member) => members.push(member),
+            match self.open(&paths[position]) {
+                Ok(file) => opened.push((position, file)),
+                Err(error) => missed.push((position, error)),
+            }
+        }
+        let (batch, unplaced) = self.batch_of(opened);
+        missed.extend(unplaced);
+        (batch, missed)
+    }
+
+    /// The batch of files that are open already, each with a position. Also returns the positions of those
+    /// that cannot be read.
+    pub fn batch_of(&self, opened: Vec<(usize, File)>) -> (Batch, Vec<(usize, Error)>) {
+        let (mut members, mut missed) = (Vec::with_capacity(opened.len()), Vec::new());
+        for (position, file) in opened {
+            let ino = file.node().ino();
+            let offset = self.volume.admin().device_offset(ino);
+            match offset.and_then(|offset| Ok((offset, file.node().attr()?.size))) {
+                Ok((offset, size)) => members.push(Member { offset, position, size, file }),
                 Err(error) => missed.push((position, error)),
             }
         }
@@ -111,6 +115,18 @@ impl Batch {
     /// The positions that the files were asked for at, and their sizes when they were opened.
     pub fn sizes(&self) -> impl Iterator<Item = (usize, u64)> {
         self.members.iter().map(|member| (member.position, member.size))
+    }
+
+    /// Reads whole files, and passes each to `visit` with its position, as [`Files::read_many`] does.
+    pub fn read_whole(&self, threads: NonZeroUsize, visit: impl Fn(usize, Result<&[u8]>) + Sync) {
+        // A thread has one buffer for all its files: it stays in the processor's cache, and takes no memory
+        // per file.
+        self.read(threads, Vec::<u8>::new, |buffer, position, file| {
+            buffer.clear();
+            let read = file.read_pieces(&mut |piece| buffer.extend_from_slice(piece));
+            visit(position, read.map(|()| &buffer[..]));
+            true
+        });
     }
 
     /// Calls `visit` to read the files, each with its position, once what it lacks was brought into memory.

@@ -20,7 +20,11 @@ use tar_wire::pax::{self, Record, Time};
 
 use super::rights;
 use super::sparse::Map;
-use crate::output::note;
+use super::way::Way;
+use crate::output::{note, printable};
+
+#[cfg(test)]
+mod tests;
 
 /// The number of files of the tree that are read together, in device order.
 const BATCH_FILES: usize = 4096;
@@ -45,9 +49,10 @@ pub fn archive(
     options: Options,
     out: impl Write,
 ) -> anyhow::Result<u64> {
-    let shown = || OsStr::from_bytes(top).display().to_string();
+    let shown = || printable(top);
     let mut archive = Archive {
         files,
+        way: Way::from(files.node(top).with_context(shown)?),
         names_from: names_from(files, top).with_context(shown)?,
         options,
         builder: Builder::new(out),
@@ -94,6 +99,8 @@ fn is_small(attr: &Attr) -> bool {
 
 struct Archive<'a, W: Write> {
     files: &'a Files,
+    /// The directories down to that of the last file that was opened.
+    way: Way,
     names_from: usize,
     options: Options,
     builder: Builder<W>,
@@ -104,7 +111,7 @@ struct Archive<'a, W: Write> {
 
 impl<W: Write> Archive<'_, W> {
     fn failed(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
-        note!("cffs: {}: {error}", OsStr::from_bytes(path).display());
+        note!("cffs: {}: {error:#}", printable(path));
         self.failures += 1;
     }
 
@@ -118,29 +125,46 @@ impl<W: Write> Archive<'_, W> {
     }
 
     /// The contents of the small files of a batch.
-    fn read(&self, batch: &[WalkEntry]) -> Vec<Option<Result<Vec<u8>, Error>>> {
-        let is_wanted = |entry: &WalkEntry| is_small(&entry.attr) && entry.attr.size > 0;
-        let (positions, paths): (Vec<usize>, Vec<&[u8]>) = batch
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| is_wanted(entry))
-            .map(|(position, entry)| (position, &*entry.path))
-            .unzip();
+    fn read(&mut self, batch: &[WalkEntry]) -> Vec<Option<anyhow::Result<Vec<u8>>>> {
         let mut contents = Vec::new();
         contents.resize_with(batch.len(), || None);
+        let mut opened = Vec::new();
+        for (position, entry) in batch.iter().enumerate() {
+            if is_small(&entry.attr) && entry.attr.size > 0 {
+                match self.open(entry) {
+                    Ok(file) => opened.push((position, file)),
+                    Err(error) => contents[position] = Some(Err(error)),
+                }
+            }
+        }
+        let (batch, missed) = self.files.batch_of(opened);
+        for (position, error) in missed {
+            contents[position] = Some(Err(error.into()));
+        }
         let contents = Mutex::new(contents);
-        self.files.read_many(&paths, NonZeroUsize::MIN, |number, read| {
+        batch.read_whole(NonZeroUsize::MIN, |position, read| {
             if let Ok(mut contents) = contents.lock() {
-                contents[positions[number]] = Some(read.map(<[u8]>::to_vec));
+                contents[position] = Some(read.map(<[u8]>::to_vec).map_err(Into::into));
             }
         });
         contents.into_inner().unwrap_or_default()
     }
 
+    /// Opens a regular file.
+    fn open(&mut self, entry: &WalkEntry) -> anyhow::Result<File> {
+        if entry.depth == 0 {
+            return Ok(File::of(self.way.top().try_clone()?)?);
+        }
+        let path = self.name(entry);
+        let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        let name = names.pop().unwrap_or_default();
+        Ok(File::of(self.way.find(&names)?.lookup(name)?)?)
+    }
+
     fn entry(
         &mut self,
         entry: &WalkEntry,
-        contents: Option<Result<Vec<u8>, Error>>,
+        contents: Option<anyhow::Result<Vec<u8>>>,
     ) -> io::Result<()> {
         let attr = &entry.attr;
         let name = self.name(entry);
@@ -154,7 +178,7 @@ impl<W: Write> Archive<'_, W> {
         }
         match attr.file_type {
             FileType::Regular => self.regular(entry, &name, contents),
-            FileType::Symlink => match self.files.read_link(&entry.path) {
+            FileType::Symlink => match self.files.volume().read_link(attr.ino) {
                 Ok(target) => {
                     self.extensions(entry)?;
                     let mut header = self.header(attr, EntryType::Symlink, 0);
@@ -168,7 +192,7 @@ impl<W: Write> Archive<'_, W> {
             // The format has no sockets, which are useless without their program. GNU tar skips them with a
             // note as well.
             FileType::Socket => {
-                note!("cffs: {}: a socket is left out", OsStr::from_bytes(&entry.path).display());
+                note!("cffs: {}: a socket is left out", printable(&entry.path));
                 Ok(())
             }
             _ => self.without_contents(entry, &name),
@@ -203,7 +227,7 @@ impl<W: Write> Archive<'_, W> {
         &mut self,
         entry: &WalkEntry,
         name: &[u8],
-        contents: Option<Result<Vec<u8>, Error>>,
+        contents: Option<anyhow::Result<Vec<u8>>>,
     ) -> io::Result<()> {
         let attr = &entry.attr;
         match contents {
@@ -228,7 +252,7 @@ impl<W: Write> Archive<'_, W> {
     /// A file that is read while it is written. After an error the rest is filled with zeros, since the
     /// archive already contains its length.
     fn large(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<()> {
-        let file = match self.files.open(&entry.path) {
+        let file = match self.open(entry) {
             Ok(file) => file,
             Err(error) => {
                 self.failed(&entry.path, &error);

@@ -1,8 +1,6 @@
 //! Extracts an archive into a tree of an image.
 
-use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -15,14 +13,13 @@ use tar_wire::{Archive, Entry, Kind};
 
 use super::rights;
 use super::sparse::Map;
-use crate::output::note;
+use super::way::Way;
+use crate::output::{note, printable};
 
 #[cfg(test)]
 mod tests;
 
 const COPY_BYTES: usize = 1 << 20;
-/// The mode of a directory without an entry in the archive.
-const UNNAMED: u32 = 0o755;
 /// The mode of a directory whose entry is damaged: it may have been private.
 const DAMAGED: u32 = 0o700;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,7 +40,7 @@ pub fn archive(
     options: &Options,
     input: impl Read,
 ) -> anyhow::Result<u64> {
-    let shown = || OsStr::from_bytes(top).display().to_string();
+    let shown = || printable(top);
     files.make_dir_all(top).with_context(shown)?;
     let top = files.node(top).with_context(shown)?;
     let mut extract = Extract {
@@ -85,46 +82,6 @@ struct Attributes {
     has_acls: bool,
 }
 
-/// The open directories from the top downwards: the next entry is usually in or near the last one, and
-/// looking each up from the top would take time quadratic in the depth.
-struct Way {
-    top: Node,
-    names: Vec<Vec<u8>>,
-    nodes: Vec<Node>,
-}
-
-impl Way {
-    fn from(top: Node) -> Way {
-        Way { top, names: Vec::new(), nodes: Vec::new() }
-    }
-
-    /// The last directory.
-    fn end(&self) -> &Node {
-        self.nodes.last().unwrap_or(&self.top)
-    }
-
-    /// Opens the directory with these names, and creates missing ones.
-    fn lead(&mut self, names: &[&[u8]]) -> anyhow::Result<()> {
-        let common = self.names.iter().zip(names).take_while(|(one, other)| one == *other).count();
-        self.names.truncate(common);
-        self.nodes.truncate(common);
-        for name in &names[common..] {
-            let dir = self.end();
-            let next = match dir.lookup(name) {
-                Err(Error::NotFound) => dir.make(name, &dir.new_file(NewKind::Directory, UNNAMED)?),
-                found => found,
-            }?;
-            if next.file_type() != FileType::Directory {
-                let name = OsStr::from_bytes(name).display();
-                bail!("{name} is not a directory; nothing was created");
-            }
-            self.names.push(name.to_vec());
-            self.nodes.push(next);
-        }
-        Ok(())
-    }
-}
-
 impl Extract<'_> {
     fn all(&mut self, input: impl Read) -> anyhow::Result<()> {
         let mut archive = Archive::new(input);
@@ -132,7 +89,7 @@ impl Extract<'_> {
             match self.entry(&entry, &mut archive) {
                 Ok(()) => {}
                 Err(error) if is_final(&error) => {
-                    return Err(error.context(OsStr::from_bytes(&entry.path).display().to_string()));
+                    return Err(error.context(printable(&entry.path)));
                 }
                 Err(error) => self.failed(&entry.path, &error),
             }
@@ -141,7 +98,7 @@ impl Extract<'_> {
     }
 
     fn failed(&mut self, path: &[u8], error: &anyhow::Error) {
-        note!("cffs: {}: {error:#}", OsStr::from_bytes(path).display());
+        note!("cffs: {}: {error:#}", printable(path));
         self.failures += 1;
     }
 
@@ -152,18 +109,17 @@ impl Extract<'_> {
             if !matches!(entry.kind, Kind::Directory) {
                 bail!("an entry without a name that is not a directory");
             }
-            self.directories.push((self.way.top.try_clone()?, attributes?));
+            self.directories.push((self.way.top().try_clone()?, attributes?));
             return Ok(());
         };
-        self.way.lead(above)?;
         let target = || match &*entry.link {
             b"" => Err(anyhow!("a link without a target")),
             link => Ok(link),
         };
         let device = u64::from(entry.device.0) << 32 | u64::from(entry.device.1);
         let kind = match entry.kind {
-            Kind::Directory => return self.directory(name, attributes),
-            Kind::HardLink => return self.link(name, target()?),
+            Kind::Directory => return self.directory((above, name), attributes),
+            Kind::HardLink => return self.link((above, name), target()?),
             Kind::Symlink => NewKind::Symlink(target()?),
             Kind::Fifo => NewKind::Fifo,
             Kind::CharDevice => NewKind::CharDevice(device),
@@ -176,6 +132,7 @@ impl Extract<'_> {
         let attributes = attributes?;
         // A file with an invalid map must not replace an existing one.
         let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
+        self.way.lead(above)?;
         self.file(name, kind, &attributes, map, input)
     }
 
@@ -210,9 +167,10 @@ impl Extract<'_> {
 
     fn directory(
         &mut self,
-        name: &[u8],
+        (above, name): (&[&[u8]], &[u8]),
         attributes: anyhow::Result<Attributes>,
     ) -> anyhow::Result<()> {
+        self.way.lead(above)?;
         let permissions = match &attributes {
             Ok(attributes) => attributes.changes.permissions.unwrap_or(DAMAGED) & 0o777,
             Err(_) => DAMAGED,
@@ -227,13 +185,14 @@ impl Extract<'_> {
         Ok(())
     }
 
-    fn link(&mut self, name: &[u8], target: &[u8]) -> anyhow::Result<()> {
-        let shown = || format!("the link to {}", OsStr::from_bytes(target).display());
+    fn link(&mut self, (above, name): (&[&[u8]], &[u8]), target: &[u8]) -> anyhow::Result<()> {
+        let shown = || format!("the link to {}", printable(target));
         let names = names(target)?;
-        let (target_name, above) =
+        let (target_name, above_target) =
             names.split_last().with_context(|| format!("{}: a directory", shown()))?;
-        self.way_to_targets.lead(above)?;
-        let first = self.way_to_targets.end().lookup(target_name).with_context(shown)?;
+        let target_dir = self.way_to_targets.find(above_target).with_context(shown)?;
+        let first = target_dir.lookup(target_name).with_context(shown)?;
+        self.way.lead(above)?;
         let dir = self.way.end();
         match dir.link(&first, name) {
             // The link exists already.
@@ -314,7 +273,7 @@ fn set(node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
     }
     for (name, value) in &attributes.xattrs {
         let set = node.set_xattr(name, value);
-        let set = set.with_context(|| OsStr::from_bytes(name).display().to_string());
+        let set = set.with_context(|| printable(name));
         outcome = outcome.and(set);
     }
     outcome

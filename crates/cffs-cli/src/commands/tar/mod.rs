@@ -17,6 +17,7 @@ mod create;
 mod extract;
 mod rights;
 mod sparse;
+mod way;
 
 /// Write a tree as a tar archive to standard output, or read one from standard input
 ///

@@ -1,3 +1,5 @@
+use tar::{Builder, EntryType, Header};
+
 use super::super::create;
 use super::*;
 use crate::mirror::tests::{deep, volume};
@@ -24,5 +26,39 @@ fn the_work_for_an_entry_does_not_depend_on_its_depth() {
         assert_eq!(missing, 0);
         let lookups = target.volume().stats().lookups - before;
         assert!(lookups <= LOOKUPS_MAX * depth as u64, "{lookups} lookups at a depth of {depth}");
+    }
+}
+
+/// An archive of one entry, of a kind that has no contents.
+fn archive_of(kind: EntryType, name: &str, target: &str) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(0);
+    header.set_path(name).expect("short");
+    if !target.is_empty() {
+        header.set_link_name(target).expect("short");
+    }
+    header.set_cksum();
+    builder.append(&header, std::io::empty()).expect("written");
+    builder.into_inner().expect("written")
+}
+
+/// Regression: the lookup of a link's target created missing directories of the target's path.
+#[test]
+fn an_entry_that_cannot_be_extracted_leaves_no_directory_behind() {
+    for (kind, name, target) in [
+        (EntryType::Link, "link", "missing/directory/file"),
+        (EntryType::Link, "new/link", "missing"),
+        (EntryType::Link, "new/link", ""),
+        (EntryType::Symlink, "new/link", ""),
+        (EntryType::new(b'Z'), "new/unknown", ""),
+    ] {
+        let (bytes, volume) = (archive_of(kind, name, target), volume());
+        let options = Options { owner: false, xattrs: false };
+        let missing = archive(&volume, b"/", &options, &bytes[..]).expect("read to its end");
+        assert_eq!(missing, 1, "{name}");
+        let left = volume.read_dir("/").expect("read");
+        assert!(left.is_empty(), "{name} to '{target}' left {left:?}");
     }
 }
