@@ -45,8 +45,18 @@ const SERVE: Order = Order {
 };
 
 /// Modules that every module may use, including each other.
-const BASE: [&str; 9] =
-    ["units", "error", "clock", "padded", "lock", "runs", "locality", "tuning", "waiter"];
+const BASE: [&str; 10] = [
+    "units",
+    "error",
+    "clock",
+    "padded",
+    "lock",
+    "runs",
+    "locality",
+    "tuning",
+    "waiter",
+    "printable",
+];
 
 /// The modules that a module may use in addition to [`BASE`].
 enum Uses {

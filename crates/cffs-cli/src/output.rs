@@ -3,9 +3,12 @@
 //! Standard output is a command's result: if it cannot be written, the command fails. Notes on standard error
 //! are additional: if they cannot be written, they are dropped.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::LazyLock;
 
+pub use cffs::printable;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
@@ -57,13 +60,44 @@ pub(crate) use {note, say};
 /// Prints the line of [`say!`].
 pub fn line(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
-    writeln!(out, "{text}")?;
+    writeln!(out, "{}", for_stdout(text.to_string()))?;
     Ok(out.flush()?)
 }
 
 /// Prints the line of [`note!`].
 pub fn note_line(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", without_controls(text.to_string()));
+}
+
+/// Whether standard output is a terminal.
+pub fn stdout_is_terminal() -> bool {
+    static IS_TERMINAL: LazyLock<bool> = LazyLock::new(|| io::stdout().is_terminal());
+    *IS_TERMINAL
+}
+
+fn for_stdout(text: String) -> String {
+    if stdout_is_terminal() { without_controls(text) } else { text }
+}
+
+/// Escapes control characters, which could move the cursor of a terminal, except for newlines and tabs.
+fn without_controls(text: String) -> String {
+    let is_escaped = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_escaped) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// A name for standard output: as it is for programs, and printable for a terminal.
+pub fn name_for(name: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
+    match is_terminal {
+        true => printable(name).into_bytes().into(),
+        false => name.into(),
+    }
 }
 
 /// Prints a value as JSON on its own lines.
@@ -97,22 +131,10 @@ pub fn lines(table: &mut Table, first_right: usize) -> impl Iterator<Item = Stri
 pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     let mut out = stdout();
     for line in lines(table, first_right) {
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out, "{}", for_stdout(line.trim_end().to_owned()))?;
     }
     out.flush()?;
     Ok(())
-}
-
-/// A name or label for display: text unchanged, other bytes escaped, so that they cannot move the cursor.
-pub fn printable(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-        }
-        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
-    }
-    text
 }
 
 /// A count with its noun, given in the singular: `1 directory`, `3 directories`.

@@ -1,11 +1,9 @@
 //! The files of a volume, mounted or not, for commands that read them by path.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -17,6 +15,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
 
+use crate::output::printable;
 use crate::{image, names};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -96,7 +95,7 @@ impl Tree {
         while let Some((path, attr)) = pending.pop_front() {
             visit(&path, &attr)?;
             if attr.file_type == FileType::Directory {
-                let items = self.read_dir(&path).with_context(|| shown(&path))?;
+                let items = self.read_dir(&path).with_context(|| printable(&path))?;
                 for DirItem { name, attr } in items.into_iter().rev() {
                     pending.push_front((join(&path, &name), attr));
                 }
@@ -160,10 +159,6 @@ fn within(root: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
     [dir, separator, name].concat()
-}
-
-fn shown(path: &[u8]) -> String {
-    OsStr::from_bytes(path).display().to_string()
 }
 
 /// Converts the kernel's attributes of a file to the library's.

@@ -2,7 +2,7 @@
 //! an error, after which the program ends quietly; a note that cannot be printed is dropped.
 
 use std::fmt::Arguments;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -21,12 +21,28 @@ pub(crate) use {note, say};
 
 /// Prints a line for [`say!`].
 pub fn line(text: Arguments<'_>) -> Result<()> {
-    writeln!(io::stdout().lock(), "{text}").context("standard output")
+    let mut out = io::stdout().lock();
+    let text = text.to_string();
+    let text = if out.is_terminal() { without_controls(text) } else { text };
+    writeln!(out, "{text}").context("standard output")
 }
 
 /// Prints a line for [`note!`].
 pub fn note_line(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", without_controls(text.to_string()));
+}
+
+/// Escapes control characters, which could move the cursor of a terminal, except for newlines and tabs.
+fn without_controls(text: String) -> String {
+    let is_escaped = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_escaped) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
 }
 
 pub fn json(value: &impl Serialize) -> Result<()> {

@@ -21,6 +21,7 @@ mod namespace;
 pub mod open;
 mod options;
 pub mod padded;
+mod printable;
 mod readahead;
 mod runs;
 pub mod trace;
@@ -30,3 +31,4 @@ pub mod vfs;
 pub mod waiter;
 
 pub use open::{check_in_use, open};
+pub use printable::printable;

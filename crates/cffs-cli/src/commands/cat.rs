@@ -1,7 +1,7 @@
 //! `cffs cat`: the contents of files in an image.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ use cffs::error::Result;
 use cffs::files::Files;
 use clap::Args;
 
-use crate::output;
+use crate::output::{self, printable};
 use crate::tree::Tree;
 
 /// The number of files of a list that are read together, in device order.
@@ -68,7 +68,7 @@ impl Cat {
             };
             for (position, path) in batch.iter().enumerate() {
                 match read.remove(&position) {
-                    Some(contents) => out.write_all(&contents.with_context(|| shown(path))?)?,
+                    Some(contents) => out.write_all(&contents.with_context(|| printable(path))?)?,
                     None => print(&tree, path, &mut out)?,
                 }
             }
@@ -86,10 +86,6 @@ impl Cat {
         }
         fs::read(from).with_context(|| from.display().to_string())
     }
-}
-
-fn shown(path: &[u8]) -> String {
-    OsStr::from_bytes(path).display().to_string()
 }
 
 /// The contents of the small files of a list, by position.
@@ -110,5 +106,5 @@ fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
 }
 
 fn print(tree: &Tree, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
-    tree.copy(path, out).with_context(|| shown(path))
+    tree.copy(path, out).with_context(|| printable(path))
 }

@@ -13,12 +13,14 @@ use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::output::{self, name_for, printable};
 use crate::tree::{Tree, join};
 
 /// List names in a volume, without mounting it
 ///
-/// Names are listed in the order of their creation, which is their order on the device.
+/// Names are listed in the order of their creation, which is their order on the device. On a terminal,
+/// control characters and bytes that are not UTF-8 are escaped, as in messages; other output has the bytes of
+/// the names.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +58,7 @@ impl Ls {
         let mut out = output::stdout();
         for path in &self.paths {
             self.list(&tree, path.as_bytes(), &mut out)
-                .with_context(|| path.display().to_string())?;
+                .with_context(|| printable(path.as_bytes()))?;
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)
@@ -109,10 +111,11 @@ impl Ls {
                 attr.mtime
             )?;
         }
-        out.write_all(shown)?;
+        let is_terminal = output::stdout_is_terminal();
+        out.write_all(&name_for(shown, is_terminal))?;
         if let Some(target) = target.filter(|_| self.long) {
             out.write_all(b" -> ")?;
-            out.write_all(&target)?;
+            out.write_all(&name_for(&target, is_terminal))?;
         }
         out.write_all(b"\n")?;
         Ok(())

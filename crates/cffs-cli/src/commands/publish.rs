@@ -1,8 +1,6 @@
 //! `cffs publish`: makes a tree a version of a volume in an object store.
 
-use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
@@ -27,7 +25,7 @@ use super::import::Watcher;
 use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
 use crate::mirror::{Directory, Done, Image, Mirror, Source};
-use crate::output::{self, counted, note, say};
+use crate::output::{self, counted, note, printable, say};
 use crate::{image, names, progress, size};
 
 /// The exit code after an interrupt, by the convention of shells.
@@ -110,7 +108,7 @@ impl Publish {
         if let Some(mounted) = mounted {
             return directory(mounted.path);
         }
-        if !Location::is_url(&self.source.to_string_lossy()) {
+        if Location::url_of(&self.source).is_none() {
             let path = self.source.canonicalize();
             let path = path.with_context(|| self.source.display().to_string())?;
             if path.is_dir() {
@@ -285,8 +283,7 @@ fn watch(bar: &ProgressBar, path: &[u8], failed: Option<&CopyCause>) {
     match failed {
         None => bar.inc(1),
         Some(cause) => {
-            let path = Path::new(OsStr::from_bytes(path));
-            bar.suspend(|| note!("cffs: {}: {cause}", path.display()));
+            bar.suspend(|| note!("cffs: {}: {cause}", printable(path)));
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::counted;
+use super::{counted, name_for, without_controls};
 
 #[test]
 fn a_count_of_one_is_in_the_singular() {
@@ -13,4 +13,13 @@ fn a_count_of_one_is_in_the_singular() {
     ] {
         assert_eq!(counted(count, one), expected);
     }
+}
+
+#[test]
+fn messages_move_no_cursor() {
+    let text = String::from("cffs: a\u{1b}[2J\rb\u{9b}: failed\n\tna\u{ef}ve");
+    assert_eq!(without_controls(text), "cffs: a\\u{1b}[2J\\rb\\u{9b}: failed\n\tna\u{ef}ve");
+    let name = b"a\x1b[2J\n\xff";
+    assert_eq!(*name_for(name, false), *name);
+    assert_eq!(*name_for(name, true), *br"a\u{1b}[2J\n\xff");
 }

@@ -18,6 +18,7 @@ mod failing_image;
 mod following;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hostile_names;
 mod image;
 mod layout;
 mod listings;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -9,6 +10,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
+use crate::printable;
 
 /// How a tree is copied.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ impl Observer for () {}
 
 /// Why a file was not copied, or not with all that belongs to it.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {cause}", path.display())]
+#[error("{}: {cause}", printable(path.as_os_str().as_bytes()))]
 pub struct CopyError {
     /// The file's path outside of the volume; where the copy could not begin, the path that could not
     /// be used, on either side.
@@ -200,15 +202,17 @@ impl<'a> Job<'a> {
             state: Mutex::new(QueueState { waiting: vec![first], in_work: 0 }),
             changed: Condvar::new(),
         };
-        thread::scope(|scope| {
-            for _ in 0..threads.map_or(1, NonZeroUsize::get) {
-                scope.spawn(|| {
-                    while let Some(task) = queue.next(|| self.has_ended()) {
-                        let _done = Done(&queue);
-                        work(task, &queue);
-                    }
-                });
+        let run = || {
+            while let Some(task) = queue.next(|| self.has_ended()) {
+                let _done = Done(&queue);
+                work(task, &queue);
             }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads.map_or(1, NonZeroUsize::get) {
+                scope.spawn(run);
+            }
+            run();
         });
     }
 }
