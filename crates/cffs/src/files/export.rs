@@ -16,7 +16,7 @@ use rustix::fs::FileType as HostType;
 
 use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
 use super::host::{self, Entry, Identity, Way};
-use super::places::{Place, Places};
+use super::places::{Place, Places, Trail};
 use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -57,7 +57,7 @@ pub fn export(
         job: &job,
         syncs_each: root.keeps_syncfs().map_err(|error| CopyError::new(target, error))?,
         first_names: Mutex::new(FirstNames {
-            way: Way::from(&root).map_err(|error| CopyError::new(target, error))?,
+            way: Way::from(&root, &path).map_err(|error| CopyError::new(target, error))?,
             files: HashMap::new(),
         }),
         ways: Mutex::new(Vec::new()),
@@ -72,9 +72,10 @@ pub fn export(
             job.run(first, |task, queue| export.directory(task, queue));
         }
         Some(name) => {
-            let target = Target { dir: &export.root, place: Place::TOP, path: &export.path };
-            if let Err(cause) = export.entry(&node, &attr, &target, &name) {
-                return Err(CopyError { path: export.path.join(name), cause });
+            let path = export.path.join(&name);
+            let target = Target { dir: &export.root, place: Place::TOP, name: &name, path: &path };
+            if let Err(cause) = export.entry(&node, &attr, &target) {
+                return Err(CopyError { path, cause });
             }
         }
     }
@@ -147,11 +148,14 @@ struct Made {
     identity: Identity,
 }
 
-/// A directory outside in which files are made.
+/// A file that is made outside.
 struct Target<'a> {
+    /// The directory, and its place.
     dir: &'a Entry,
     place: Place,
-    /// Its path, for messages.
+    /// The name in it.
+    name: &'a OsStr,
+    /// The whole path, for messages.
     path: &'a Path,
 }
 
@@ -159,21 +163,20 @@ impl Export<'_> {
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
         let Task { source, place } = task;
-        let path = self.path_of(place);
         let filled = self.along_a_way(|way| {
-            let dir = way.lead(&self.places, place)?;
-            self.fill(&source, &Target { dir, place, path: &path }, &mut found)
+            let (dir, trail) = way.lead(&self.places, place)?;
+            let identity = self.fill(&source, (dir, place), trail, &mut found)?;
+            self.job.copied(Count::Directories, trail.path(), 0);
+            Ok(identity)
         });
         match filled {
-            Ok(identity) => {
-                self.job.copied(Count::Directories, &path, 0);
-                self.directories.lock().push(Made { source, place, identity });
-            }
-            Err(cause) => self.job.failed(&path, cause),
+            Ok(identity) => self.directories.lock().push(Made { source, place, identity }),
+            Err(cause) => self.job.failed(&self.path_of(place), cause),
         }
         queue.add(found.into_iter().rev());
     }
 
+    /// The path of a directory. It takes time in proportion to the depth.
     fn path_of(&self, place: Place) -> PathBuf {
         self.path.join(self.places.lock().path(place))
     }
@@ -186,7 +189,7 @@ impl Export<'_> {
         let free = self.ways.lock().pop();
         let mut way = match free {
             Some(way) => way,
-            None => Way::from(&self.root)?,
+            None => Way::from(&self.root, &self.path)?,
         };
         let done = work(&mut way);
         self.ways.lock().push(way);
@@ -196,7 +199,8 @@ impl Export<'_> {
     fn fill(
         &self,
         source: &Node,
-        target: &Target<'_>,
+        (dir, place): (&Entry, Place),
+        trail: &mut Trail,
         found: &mut Vec<Task>,
     ) -> Result<Identity, CopyCause> {
         for item in source.entries()? {
@@ -204,56 +208,48 @@ impl Export<'_> {
                 break;
             }
             let name = OsStr::from_bytes(&item.name);
+            let len = trail.push(name);
             let copied = source.lookup(&item.name).map_err(CopyCause::from).and_then(|node| {
                 if item.attr.file_type == FileType::Directory {
-                    target.dir.make_dir(name)?;
-                    let place = self.places.lock().add(target.place, name);
+                    dir.make_dir(name)?;
+                    let place = self.places.lock().add(place, name);
                     found.push(Task { source: node, place });
                     return Ok(());
                 }
-                self.entry(&node, &item.attr, target, name)
+                let target = Target { dir, place, name, path: trail.path() };
+                self.entry(&node, &item.attr, &target)
             });
             if let Err(cause) = copied {
-                self.job.failed(&target.path.join(name), cause);
+                self.job.failed(trail.path(), cause);
             }
+            trail.cut(len);
         }
-        Ok(target.dir.identity()?)
+        Ok(dir.identity()?)
     }
 
     /// Copies what is not a directory to a name in a directory that is open.
-    fn entry(
-        &self,
-        node: &Node,
-        attr: &Attr,
-        target: &Target<'_>,
-        name: &OsStr,
-    ) -> Result<(), CopyCause> {
+    fn entry(&self, node: &Node, attr: &Attr, target: &Target<'_>) -> Result<(), CopyCause> {
         if attr.nlink < 2 {
-            return self.make(node, attr, target, name).map(drop);
+            return self.make(node, attr, target).map(drop);
         }
+        let (dir, name) = (target.dir, target.name);
         let mut first_names = self.first_names.lock();
         let FirstNames { files, way } = &mut *first_names;
         if let Some((place, first, identity)) = files.get(&attr.ino) {
-            let from = way.lead(&self.places, *place)?;
-            target.dir.remove(name)?;
-            target.dir.hard_link(name, (from, first), *identity)?;
-            self.job.copied(Count::HardLinks, &target.path.join(name), 0);
+            let (from, _) = way.lead(&self.places, *place)?;
+            dir.remove(name)?;
+            dir.hard_link(name, (from, first), *identity)?;
+            self.job.copied(Count::HardLinks, target.path, 0);
             return Ok(());
         }
         // Made under the lock, so that no other thread links to it before it exists.
-        let identity = self.make(node, attr, target, name)?;
+        let identity = self.make(node, attr, target)?;
         files.insert(attr.ino, (target.place, name.to_owned(), identity));
         Ok(())
     }
 
-    fn make(
-        &self,
-        node: &Node,
-        attr: &Attr,
-        target: &Target<'_>,
-        name: &OsStr,
-    ) -> Result<Identity, CopyCause> {
-        let dir = target.dir;
+    fn make(&self, node: &Node, attr: &Attr, target: &Target<'_>) -> Result<Identity, CopyCause> {
+        let (dir, name) = (target.dir, target.name);
         dir.remove(name)?;
         let special = |kind| {
             let (major, minor) = ((attr.device >> 32) as u32, attr.device as u32);
@@ -283,7 +279,7 @@ impl Export<'_> {
             made.sync()?;
         }
         made.close()?;
-        self.job.copied(count, &target.path.join(name), bytes);
+        self.job.copied(count, target.path, bytes);
         Ok(identity)
     }
 
@@ -324,7 +320,7 @@ impl Export<'_> {
     }
 
     fn finish_directory(&self, made: &Made, way: &mut Way) -> Result<(), CopyCause> {
-        let dir = way.lead(&self.places, made.place)?;
+        let (dir, _) = way.lead(&self.places, made.place)?;
         if dir.identity()? != made.identity {
             return Err(host::replaced().into());
         }

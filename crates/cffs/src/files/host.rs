@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::places::{Place, Places};
+use super::places::{Place, Places, Trail};
 use crate::clock::Timestamp;
 use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 
@@ -324,39 +324,58 @@ pub struct Way {
     top: Entry,
     /// The directory at the end.
     end: Entry,
+    /// Its path.
+    trail: Trail,
     /// The directories after the top.
     steps: Vec<Place>,
-    /// The identity of the top, and of the directory after each step.
-    identities: Vec<Identity>,
+    /// The top, and the directory after each step.
+    passed: Vec<Passed>,
+}
+
+/// A directory on a way.
+#[derive(Debug)]
+struct Passed {
+    identity: Identity,
+    /// The length of its path.
+    trail_len: usize,
 }
 
 impl Way {
-    /// Of no step.
-    pub fn from(top: &Entry) -> io::Result<Way> {
+    /// Of no step, from a directory with this path.
+    pub fn from(top: &Entry, path: &Path) -> io::Result<Way> {
+        let trail = Trail::from(path);
         Ok(Way {
-            identities: vec![top.identity()?],
+            passed: vec![Passed { identity: top.identity()?, trail_len: trail.len() }],
             top: top.try_clone()?,
             end: top.try_clone()?,
+            trail,
             steps: Vec::new(),
         })
     }
 
-    /// Leads it to a directory below the top, over directories alone, and returns that.
-    pub fn lead(&mut self, places: &Mutex<Places>, to: Place) -> io::Result<&Entry> {
+    /// Leads it to a directory below the top, over directories alone, and returns that with its path.
+    pub fn lead(&mut self, places: &Mutex<Places>, to: Place) -> io::Result<(&Entry, &mut Trail)> {
         let (common, mut ahead) = places.lock().route(to, &self.steps);
         if !self.go_up_to(common)? {
             self.end = self.top.try_clone()?;
-            self.steps.clear();
-            self.identities.truncate(1);
+            self.cut(0);
             ahead = places.lock().route(to, &[]).1;
         }
         for (name, place) in ahead {
             let next = self.end.dir(&name)?;
-            self.identities.push(next.identity()?);
+            let identity = next.identity()?;
+            self.trail.push(&name);
+            self.passed.push(Passed { identity, trail_len: self.trail.len() });
             self.steps.push(place);
             self.end = next;
         }
-        Ok(&self.end)
+        Ok((&self.end, &mut self.trail))
+    }
+
+    fn cut(&mut self, steps: usize) {
+        self.steps.truncate(steps);
+        self.passed.truncate(steps + 1);
+        self.trail.cut(self.passed[steps].trail_len);
     }
 
     /// Shortens it; false if a directory was moved meanwhile, so that another directory contains it.
@@ -371,11 +390,10 @@ impl Way {
                 Err(_) => return Ok(false),
             }
         }
-        if dir.identity()? != self.identities[steps] {
+        if dir.identity()? != self.passed[steps].identity {
             return Ok(false);
         }
-        self.steps.truncate(steps);
-        self.identities.truncate(steps + 1);
+        self.cut(steps);
         self.end = dir;
         Ok(true)
     }

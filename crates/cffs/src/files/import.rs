@@ -123,7 +123,7 @@ struct Task {
 }
 
 /// A directory outside: open, or as a name in one that is open.
-enum Source {
+pub(super) enum Source {
     Open(Entry),
     Named(Arc<Entry>, OsString),
 }

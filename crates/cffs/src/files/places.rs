@@ -3,7 +3,8 @@
 //! Their whole paths would take memory quadratic in the depth of the tree.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// A directory of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,5 +59,42 @@ impl Places {
     /// The path of a place below the top.
     pub fn path(&self, place: Place) -> PathBuf {
         self.route(place, &[]).1.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// The path of a file in a tree, for messages. A walk over the tree appends and removes one name at a time:
+/// building each path from its names would take time quadratic in the depth of the tree.
+#[derive(Debug)]
+pub struct Trail(Vec<u8>);
+
+impl Trail {
+    /// Begins with a path.
+    pub fn from(path: &Path) -> Trail {
+        Trail(path.as_os_str().as_bytes().to_vec())
+    }
+
+    /// Appends a name. Returns the length before, for [`Trail::cut`].
+    pub fn push(&mut self, name: &OsStr) -> usize {
+        let len = self.0.len();
+        if !self.0.is_empty() && !self.0.ends_with(b"/") {
+            self.0.push(b'/');
+        }
+        self.0.extend_from_slice(name.as_bytes());
+        len
+    }
+
+    /// The length, for [`Trail::cut`].
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes the names that were appended since the path had this length.
+    pub fn cut(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
     }
 }

@@ -5,19 +5,18 @@
 //! with their inodes packed into sectors in the order of their names, contents rounded up to fragments.
 
 use std::collections::HashSet;
-use std::ffi::CString;
-use std::fs::{self, File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{Access, AtFlags, CWD, accessat, lgetxattr, llistxattr};
-use rustix::io::Errno;
+use std::sync::Arc;
 
 use super::copy::CopyCause;
-use super::{CopyError, CopyOptions, Files, Node, Observer, Summary, host};
+use super::host::{self, Entry, Identity};
+use super::import::Source;
+use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::format::superblock::Incompat;
@@ -35,8 +34,6 @@ const REFERENCE_BYTES: u64 = 12 + 12;
 const SECTOR_HEADER_BYTES: u64 = 40;
 /// Bytes of an inode in the locator table.
 const LOCATOR_BYTES: u64 = 16;
-/// The longest list of names of extended attributes that the kernel hands out.
-const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
 const XATTR_HEADER_BYTES: u64 = 8;
 /// A larger directory has an index, whose entries take `INDEX_BYTES` at half load.
 const INDEXED_DIRECTORY_BYTES: u64 = 64 << 10;
@@ -96,9 +93,9 @@ pub fn survey(
     };
     walk.begin(files, source, target)
         .map_err(|cause| CopyError { path: source.to_owned(), cause })?;
-    while let Some((path, target)) = walk.waiting.pop() {
-        if let Err(cause) = walk.directory(&path, target.as_ref()) {
-            walk.failed(&path, cause);
+    while let Some(task) = walk.waiting.pop() {
+        if let Err(cause) = walk.directory(&task) {
+            walk.failed(&task.path, cause);
         }
     }
     walk.survey.needed_bytes += walk.external.bytes(walk.sector_bytes);
@@ -113,10 +110,18 @@ struct Walk<'a> {
     inline_bytes_max: u64,
     survey: Survey,
     /// Files with several names that were met, by device and number.
-    seen: HashSet<(u64, u64)>,
+    seen: HashSet<Identity>,
     external: Packing,
-    /// Directories outside, and what they would be merged with.
-    waiting: Vec<(PathBuf, Option<Node>)>,
+    waiting: Vec<Task>,
+}
+
+/// A directory outside that is still to be looked at.
+struct Task {
+    source: Source,
+    /// Its path, for messages.
+    path: PathBuf,
+    /// The directory in the volume that it would be merged with.
+    target: Option<Node>,
 }
 
 /// Entries in sectors: none of them crosses from one to the next.
@@ -146,7 +151,7 @@ impl Packing {
 
 impl Walk<'_> {
     fn begin(&mut self, files: &Files, source: &Path, target: &[u8]) -> Result<(), CopyCause> {
-        let metadata = fs::symlink_metadata(source)?;
+        let dir = Entry::dir_itself(source)?;
         let node = match files.node(target) {
             Ok(node) => Some(node),
             Err(Error::NotFound) => None,
@@ -156,77 +161,73 @@ impl Walk<'_> {
             Some(node) => node.file_type() == FileType::Directory,
             None => false,
         };
-        if metadata.is_dir() {
+        if let Some(dir) = dir {
             if node.is_some() && !is_directory {
                 return Err(Error::NotDirectory.into());
             }
-            self.waiting.push((source.to_owned(), node));
+            let path = source.to_owned();
+            self.waiting.push(Task { source: Source::Open(dir), path, target: node });
             return Ok(());
         }
+        let (outside, own_name) = host::parent(source)?;
         let (dir, name) = match node {
-            Some(node) if is_directory => (node, name_of(source).to_vec()),
+            Some(node) if is_directory => (node, own_name.as_bytes().to_vec()),
             _ => super::resolve::parent(files.volume(), target)?,
         };
+        let found = outside.find(&own_name)?;
+        let there = existing(Some(&dir), &name, false)?;
         let mut packing = Packing::default();
-        self.entry(source, &metadata, Some(&dir), &name, &mut packing)?;
+        self.file(source, &found, &name, there.as_ref(), &mut packing)?;
         self.survey.needed_bytes += packing.bytes(self.sector_bytes);
         Ok(())
     }
 
-    fn directory(&mut self, path: &Path, target: Option<&Node>) -> Result<(), CopyCause> {
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(path)? {
-            paths.push(entry?.path());
-        }
-        paths.sort_unstable_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    fn directory(&mut self, task: &Task) -> Result<(), CopyCause> {
+        let dir = Arc::new(match &task.source {
+            Source::Open(dir) => dir.try_clone()?,
+            Source::Named(above, name) => above.dir(name)?,
+        });
         let mut packing = Packing::default();
-        for path in paths {
-            let found = fs::symlink_metadata(&path).map_err(CopyCause::from);
-            let reckoned = found.and_then(|metadata| {
-                self.entry(&path, &metadata, target, name_of(&path), &mut packing)
+        for name in dir.names()? {
+            let path = task.path.join(&name);
+            let found = dir.find(&name).map_err(CopyCause::from);
+            let surveyed = found.and_then(|found| {
+                let is_dir = found.metadata()?.is_dir();
+                let there = existing(task.target.as_ref(), name.as_bytes(), is_dir)?;
+                if !is_dir {
+                    return self.file(&path, &found, name.as_bytes(), there.as_ref(), &mut packing);
+                }
+                if there.is_none() {
+                    let entry = ENTRY_BYTES + name.len() as u64;
+                    packing.add(entry + self.xattrs(&found)?, self.sector_bytes);
+                    self.survey.needed_bytes += LOCATOR_BYTES;
+                }
+                let source = Source::Named(Arc::clone(&dir), name);
+                self.waiting.push(Task { source, path: path.clone(), target: there });
+                Ok(())
             });
-            if let Err(cause) = reckoned {
+            if let Err(cause) = surveyed {
                 self.failed(&path, cause);
             }
         }
         self.survey.needed_bytes += packing.bytes(self.sector_bytes);
         self.survey.summary.directories += 1;
-        self.observer.copied(path, 0);
+        self.observer.copied(&task.path, 0);
         Ok(())
     }
 
-    fn entry(
+    /// Counts a file that is not a directory, and would replace the one that is `there`.
+    fn file(
         &mut self,
         path: &Path,
-        metadata: &Metadata,
-        dir: Option<&Node>,
+        found: &Entry,
         name: &[u8],
+        there: Option<&Node>,
         packing: &mut Packing,
     ) -> Result<(), CopyCause> {
-        let there = match dir.map(|dir| dir.lookup(name)) {
-            None | Some(Err(Error::NotFound)) => None,
-            Some(node) => Some(node?),
-        };
-        let is_directory = |node: &Node| node.file_type() == FileType::Directory;
-        let there_is_directory = there.as_ref().map(is_directory);
-        match (metadata.is_dir(), there_is_directory) {
-            (true, Some(false)) => return Err(Error::NotDirectory.into()),
-            (false, Some(true)) => return Err(Error::IsDirectory.into()),
-            _ => {}
-        }
+        let metadata = &found.metadata()?;
         let entry = ENTRY_BYTES + name.len() as u64;
-        if metadata.is_dir() {
-            if there.is_none() {
-                packing.add(entry + self.xattrs(path)?, self.sector_bytes);
-                self.survey.needed_bytes += LOCATOR_BYTES;
-            }
-            self.waiting.push((path.to_owned(), there));
-            return Ok(());
-        }
         let is_regular = metadata.is_file();
-        if is_regular && metadata.len() > 0 {
-            accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS)?;
-        }
         self.survey.replaced += u64::from(there.is_some());
         let has_names = metadata.nlink() > 1;
         if has_names && !self.seen.insert((metadata.dev(), metadata.ino())) {
@@ -235,8 +236,8 @@ impl Walk<'_> {
             self.observer.copied(path, 0);
             return Ok(());
         }
-        let mut bytes = entry + self.xattrs(path)?;
-        let copied = if is_regular { self.contents(path, metadata, &mut bytes)? } else { 0 };
+        let mut bytes = entry + self.xattrs(found)?;
+        let copied = if is_regular { self.contents(found, metadata, &mut bytes)? } else { 0 };
         if metadata.is_symlink() {
             bytes += self.inlined(metadata.len());
         }
@@ -260,18 +261,12 @@ impl Walk<'_> {
 
     /// Reckons the contents of a file and returns how much of them is no hole. What fits goes into
     /// the entry.
-    fn contents(
-        &mut self,
-        path: &Path,
-        metadata: &Metadata,
-        entry: &mut u64,
-    ) -> Result<u64, CopyCause> {
+    fn contents(&mut self, found: &Entry, metadata: &Metadata, entry: &mut u64) -> io::Result<u64> {
         let size = metadata.len();
         let is_whole = metadata.blocks() * 512 >= size;
-        // A file with holes is opened to be asked for them.
         let ranges = match is_whole {
             true => Vec::from_iter([Range { start: 0, end: size }]),
-            false => host::data_ranges(&File::open(path)?, metadata)?,
+            false => host::data_ranges(found.file(), metadata)?,
         };
         if size <= self.inline_bytes_max {
             *entry += self.inlined(size);
@@ -288,11 +283,14 @@ impl Walk<'_> {
         bytes.saturating_sub(DATA_AREA_BYTES)
     }
 
-    fn xattrs(&self, path: &Path) -> Result<u64, CopyCause> {
+    /// The bytes of a file's extended attributes outside its inode.
+    fn xattrs(&self, found: &Entry) -> io::Result<u64> {
         if !self.options.xattrs {
             return Ok(0);
         }
-        Ok(xattr_bytes(path)?)
+        let bytes = |(name, value): &(Vec<u8>, Vec<u8>)| name.len() + value.len();
+        let of_each = |xattr| XATTR_HEADER_BYTES + bytes(xattr) as u64;
+        Ok(found.xattrs()?.iter().map(of_each).sum())
     }
 
     fn failed(&mut self, path: &Path, cause: CopyCause) {
@@ -301,27 +299,16 @@ impl Walk<'_> {
     }
 }
 
-fn name_of(path: &Path) -> &[u8] {
-    path.file_name().map_or(b"", |name| name.as_bytes())
-}
-
-/// The bytes of a file's extended attributes outside its inode. Only the lengths of names and values are
-/// read.
-fn xattr_bytes(path: &Path) -> io::Result<u64> {
-    let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
-    let len = match llistxattr(path, &mut list) {
-        Ok(len) => len,
-        Err(Errno::OPNOTSUPP) => 0,
-        Err(errno) => return Err(errno.into()),
+/// The file in the volume with this name, which a file from outside would replace, or a directory be merged
+/// with.
+fn existing(dir: Option<&Node>, name: &[u8], is_dir: bool) -> Result<Option<Node>, Error> {
+    let there = match dir.map(|dir| dir.lookup(name)) {
+        None | Some(Err(Error::NotFound)) => return Ok(None),
+        Some(node) => node?,
     };
-    let mut bytes = 0;
-    for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        match lgetxattr(path, &CString::new(name)?, &mut [0u8; 0]) {
-            Ok(value_len) => bytes += XATTR_HEADER_BYTES + (name.len() + value_len) as u64,
-            // It went meanwhile, or is not ours to read: an import leaves it out, too.
-            Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+    match (is_dir, there.file_type() == FileType::Directory) {
+        (true, false) => Err(Error::NotDirectory),
+        (false, true) => Err(Error::IsDirectory),
+        _ => Ok(Some(there)),
     }
-    Ok(bytes)
 }

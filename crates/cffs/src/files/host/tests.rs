@@ -17,11 +17,13 @@ fn a_directory_is_looked_up_from_the_one_before_it() {
     fs::create_dir(top.join("outer/middle/sibling")).expect("made");
 
     let places = Mutex::new(places);
-    let mut way = Way::from(&Entry::dir_at(top).expect("opened")).expect("begun");
+    let mut way = Way::from(&Entry::dir_at(top).expect("opened"), top).expect("begun");
     way.lead(&places, middle).expect("found from the top");
     fs::rename(top.join("outer"), top.join("renamed")).expect("renamed");
     for (place, name) in [(below, "below"), (sibling, "sibling")] {
-        let found = way.lead(&places, place).expect("found").identity().expect("read");
+        let (found, trail) = way.lead(&places, place).expect("found");
+        assert_eq!(trail.path(), top.join("outer/middle").join(name));
+        let found = found.identity().expect("read");
         let path = top.join("renamed/middle").join(name);
         let expected = Entry::dir_at(&path).and_then(|dir| dir.identity()).expect("read");
         assert_eq!(found, expected, "{name}");

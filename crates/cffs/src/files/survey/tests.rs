@@ -1,9 +1,11 @@
 //! Dry runs, compared with the imports that follow.
 
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{XattrFlags, setxattr};
+use rustix::fs::{CWD, XattrFlags, setxattr};
 
 use super::*;
 use crate::clock::TestClock;
@@ -132,4 +134,24 @@ fn a_tree_that_does_not_fit_is_told_from_one_that_does() {
         outcomes.push((surveyed.fits(), copied.is_ok()));
     }
     assert_eq!(outcomes, [(true, true), (false, false)]);
+}
+
+/// Regression: a survey looked up each whole path, which took time quadratic in the depth of the tree, and
+/// failed for paths that are longer than the kernel takes.
+#[test]
+fn a_survey_counts_files_with_long_paths() {
+    let outside = tempfile::tempdir().expect("a directory");
+    let name = "n".repeat(200);
+    let mut dir = Entry::dir_at(outside.path()).expect("opened");
+    for _ in 0..60 {
+        let file = dir.make_file(OsStr::new("file")).expect("made");
+        file.file().set_len(3).expect("grown");
+        dir.make_dir(OsStr::new(&name)).expect("made");
+        dir = dir.dir(OsStr::new(&name)).expect("opened");
+    }
+    let (files, options) = (files_of(64 << 20), CopyOptions::default());
+    let surveyed = survey(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
+    assert_eq!((surveyed.summary.files, surveyed.summary.failures), (60, 0));
+    let copied = import(&files, outside.path(), b"/in", &options, &()).expect("copied");
+    assert_eq!(surveyed.summary, copied);
 }
