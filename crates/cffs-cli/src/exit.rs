@@ -172,15 +172,13 @@ fn advice(
                     "only its owner and root may write to it; others can mount it read-only: -o ro",
                 )
             }
-            io::ErrorKind::NotFound if path.to_str().is_some_and(Location::is_url) => {
-                Some(match command {
-                    "serve" => "cffs serve takes an image or a device, not a URL",
-                    _ => {
-                        "for a volume in an object store, give this command the directory on which it \
+            io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(match command {
+                "serve" => "cffs serve takes an image or a device, not a URL",
+                _ => {
+                    "for a volume in an object store, give this command the directory on which it \
                          is mounted"
-                    }
-                })
-            }
+                }
+            }),
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied => Some("only its owner and root may open it"),
             _ => None,

@@ -1,5 +1,7 @@
 //! Opens an image or a device that other programs may be using, or a volume in a store.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,13 +80,11 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
 
 /// The place in a store, if the target is a URL and not a path.
 pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
-    let Some(url) = target.to_str().filter(|text| Location::is_url(text)) else {
-        return Ok(None);
-    };
-    if let Some(directory) = url.strip_prefix("file://") {
-        mounts::passable(Path::new(directory))?;
+    let Some(url) = Location::url_of(target) else { return Ok(None) };
+    if let Some(directory) = target.as_os_str().as_bytes().strip_prefix(b"file://") {
+        mounts::passable(Path::new(OsStr::from_bytes(directory)))?;
     }
-    Ok(Some(Location::parse(url)?))
+    Ok(Some(Location::parse(&url)?))
 }
 
 /// Opens an image, a device, or a volume in a store; `take_over` takes the latter from its last writer.

@@ -3,6 +3,8 @@
 //! [`table`] has one entry for each option: its names, help, parser, and what a remount does with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use anyhow::bail;
 use cffs::vfs::types::{AtimeMode, OpenOptions};
 use cffs_serve::fuse::{STALL, TransportChoice};
 
+use crate::output::printable;
 use crate::working_directory::absolute_argument;
 use given::Given;
 use table::{Effect, MountOption, TABLE};
@@ -107,14 +110,18 @@ impl MountOptions {
     }
 
     /// Applies lists of options; later ones win. An unknown option is an error unless `sloppy`.
-    pub fn apply(&mut self, lists: &[String], sloppy: bool) -> anyhow::Result<()> {
-        for text in lists.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
-            let given = Given::parse(text);
+    pub fn apply(&mut self, lists: &[impl AsRef<OsStr>], sloppy: bool) -> anyhow::Result<()> {
+        let lists = lists.iter().flat_map(|list| list.as_ref().as_bytes().split(|b| *b == b','));
+        for option in lists.filter(|option| !option.is_empty()) {
+            let given = Given::parse(option);
             match MountOption::spelled(given.name) {
                 Some(option) => self.apply_one(option, &given)?,
                 None if sloppy || table::is_for_others(given.name) => {}
                 None => {
-                    bail!("unknown mount option '{text}'; `cffs mount --help` lists the options")
+                    bail!(
+                        "unknown mount option '{}'; `cffs mount --help` lists the options",
+                        printable(option)
+                    )
                 }
             }
         }
@@ -174,8 +181,12 @@ impl MountOptions {
     }
 
     /// Applies `DIR=SIZE`, the value of the option `cache-dir`.
-    pub fn set_cache_dir(&mut self, value: &str) -> anyhow::Result<()> {
-        self.apply(&[format!("cache-dir={value}")], false)
+    pub fn set_cache_dir(&mut self, value: &OsStr) -> anyhow::Result<()> {
+        const NAME: &str = "cache-dir";
+        let given = Given { name: NAME, value: Some(value) };
+        self.cache_dir = Some(given.directory_and_bytes()?);
+        self.given.insert(NAME);
+        Ok(())
     }
 
     /// Applies the directory of the option `staging`.

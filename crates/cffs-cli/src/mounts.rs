@@ -108,10 +108,10 @@ pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
 /// latest one.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let all = all().ok()?;
-    if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
-        let bucket = (!url.starts_with("file://")).then(|| Location::parse(url));
+    if let Some(url) = Location::url_of(source) {
+        let bucket = (!url.starts_with("file://")).then(|| Location::parse(&url));
         let is_it = |mounted: &&Mounted| {
-            let shown = mounted.shown_source.to_str().unwrap_or_default();
+            let shown = Location::url_of(&mounted.shown_source).unwrap_or_default();
             shown.trim_end_matches('/') == url.trim_end_matches('/')
                 && bucket.as_ref().is_none_or(|bucket| {
                     bucket.as_ref().is_ok_and(|bucket| server::is_of_service(mounted, bucket))

@@ -58,7 +58,7 @@ impl WebOptions {
             }
         }
         // Messages may contain the directory of a store without the scheme.
-        if let Some(dir) = source.to_str().and_then(|url| url.strip_prefix("file://")) {
+        if let Some(dir) = source.to_string_lossy().strip_prefix("file://") {
             recent.hide(dir, "IMAGE");
         }
         let server = Server::bind(Options {
@@ -102,7 +102,7 @@ impl WebOptions {
 }
 
 fn is_url(source: &Path) -> bool {
-    source.to_str().is_some_and(Location::is_url)
+    Location::url_of(source).is_some()
 }
 
 /// The versions of a volume in an object store.
@@ -114,10 +114,10 @@ struct StoredVersions {
 impl StoredVersions {
     /// The versions of a source that is a volume in a store, and not itself a version.
     fn of(source: &Path) -> Option<Arc<dyn Snapshots>> {
-        let url = source.to_str().filter(|_| is_url(source))?;
-        let location = Location::parse(url).ok()?;
+        let url = Location::url_of(source)?.into_owned();
+        let location = Location::parse(&url).ok()?;
         let is_volume = location.version().is_none();
-        is_volume.then(|| Arc::new(StoredVersions { url: url.to_owned() }) as Arc<dyn Snapshots>)
+        is_volume.then(|| Arc::new(StoredVersions { url }) as Arc<dyn Snapshots>)
     }
 
     fn version(&self, name: &str) -> Result<Location, String> {

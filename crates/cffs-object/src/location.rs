@@ -1,6 +1,8 @@
 //! URLs of volumes, and the clients for them.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path as HostPath;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ use crate::store::{Client, Store};
 
 /// How long the client itself repeats a request; after that, this crate checks the outcome first.
 const RETRY_FOR: Duration = Duration::from_secs(20);
+
+const NOT_TEXT: &str = "the path of a volume in a directory must be UTF-8";
 
 /// A client.
 struct Built {
@@ -49,9 +53,21 @@ pub struct Location {
 }
 
 impl Location {
-    /// Whether this is a URL rather than a path.
-    pub fn is_url(text: &str) -> bool {
-        text.contains("://")
+    /// The URL that an argument is, unless it is a path. Bytes that are not UTF-8 are percent-encoded.
+    pub fn url_of(argument: &HostPath) -> Option<Cow<'_, str>> {
+        let bytes = argument.as_os_str().as_bytes();
+        if !bytes.windows(3).any(|part| part == b"://") {
+            return None;
+        }
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return Some(text.into());
+        }
+        let mut url = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            url.push_str(chunk.valid());
+            url.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
+        }
+        Some(url.into())
     }
 
     /// The place that a URL names: `file:///directory`, or, with the bucket, `s3://bucket/prefix`, `gs://` or
@@ -130,13 +146,16 @@ impl Location {
         if !parent.is_dir() {
             return Err(wrong(text, format!("directory {} does not exist", parent.display())));
         }
+        // The client panics for such paths, also behind symbolic links.
+        let resolved = parent.canonicalize().map_err(|error| wrong(text, error.to_string()))?;
+        resolved.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?;
         let store = LocalFileSystem::new_with_prefix(parent)
             .map_err(|error| wrong(text, error.to_string()))?
             .with_fsync(true);
         let name = directory.file_name().unwrap_or_default();
-        let prefix = name.to_str().ok_or_else(|| wrong(text, "its name is not UTF-8"))?;
+        let prefix = name.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?;
         let prefix = Path::from(prefix);
-        let root = parent.display().to_string();
+        let root = parent.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?.to_owned();
         let name = text.to_owned();
         let client = uncounted(Arc::new(store), &name, &root);
         Ok(Location { name, root, client, prefix, version: None, service: String::new() })

@@ -91,16 +91,15 @@ pub fn shown(target: &Path) -> PathBuf {
 
 /// The same target for a process with another working directory.
 pub fn absolute(target: PathBuf) -> PathBuf {
-    match target.to_str().is_some_and(Location::is_url) {
-        true => target,
-        false => std::path::absolute(&target).unwrap_or(target),
+    match Location::url_of(&target) {
+        Some(_) => target,
+        None => std::path::absolute(&target).unwrap_or(target),
     }
 }
 
 /// The place in a store, if the target is a URL and not a path.
 fn location(target: &Path) -> Result<Option<Location>> {
-    let url = target.to_str().filter(|text| Location::is_url(text));
-    url.map(Location::parse).transpose().map_err(of_store)
+    Location::url_of(target).map(|url| Location::parse(&url)).transpose().map_err(of_store)
 }
 
 /// The store's error as an error of the volume, with the store's message.

@@ -7,6 +7,7 @@ use cffs::device::JournalStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Damage, Holder, Incompat, JournalArea, Reserve, RoCompat, State};
 use cffs::fsck::{Code, Phase, Report};
+use cffs::journal;
 use cffs::vfs::{ClusterPlace, MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
             "start": superblock.journal.start,
             "blocks": superblock.journal.blocks,
             "flags": superblock.journal.flags.bits(),
-            "uuid": dashed(&superblock.journal.uuid),
+            "uuid": journal::is_external(superblock).then(|| dashed(&superblock.journal.uuid)),
         })),
         "object_id": (superblock.object_id != [0; 16]).then(|| dashed(&superblock.object_id)),
     })

@@ -1,5 +1,6 @@
 //! `cffs mount`, `mount.cffs` and variants: mounts a volume and serves it.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -76,11 +77,11 @@ pub struct Mount {
     pub foreground: bool,
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
-    pub options: Vec<String>,
+    pub options: Vec<OsString>,
     /// Cache data read from an object store in this directory of a local disk, which is created if it does
     /// not exist, up to SIZE (16M or more); mounts can share it.
     #[arg(long, value_name = "DIR=SIZE")]
-    pub cache: Option<String>,
+    pub cache: Option<OsString>,
     /// For a volume in an object store, let fsync return when the changes are in this directory of a local
     /// disk, which is created if it does not exist; they are then sent to the store, in order. If the server
     /// ends before all are sent, mount again with the same directory to send the rest. Until they are sent,

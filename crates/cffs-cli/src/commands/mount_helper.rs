@@ -40,7 +40,7 @@ pub struct MountHelper {
     file_system_type: Option<OsString>,
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
-    options: Vec<String>,
+    options: Vec<OsString>,
 }
 
 impl From<MountHelper> for Mount {

@@ -1,5 +1,6 @@
 //! `cffs serve`: serves a volume by NFS, without a mount.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -77,7 +78,7 @@ pub struct Serve {
     pub export: Vec<Export>,
     /// Options for the volume, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
-    pub options: Vec<String>,
+    pub options: Vec<OsString>,
     /// The page.
     #[command(flatten)]
     pub web: WebOptions,

@@ -1,30 +1,45 @@
 //! The values of mount options.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 
+use crate::output::printable;
 use crate::size;
 use crate::working_directory::absolute_argument;
+
+/// Stands for a name that is not UTF-8, and so not that of an option.
+const UNKNOWN: &str = "?";
 
 /// A given option: `name` or `name=value`.
 pub(super) struct Given<'a> {
     pub name: &'a str,
-    pub value: Option<&'a str>,
+    pub value: Option<&'a OsStr>,
 }
 
 impl<'a> Given<'a> {
-    pub fn parse(text: &'a str) -> Given<'a> {
-        match text.split_once('=') {
-            Some((name, value)) => Given { name, value: Some(value) },
-            None => Given { name: text, value: None },
-        }
+    pub fn parse(option: &'a [u8]) -> Given<'a> {
+        let (name, value) = match option.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&option[..at], Some(OsStr::from_bytes(&option[at + 1..]))),
+            None => (option, None),
+        };
+        Given { name: str::from_utf8(name).unwrap_or(UNKNOWN), value }
     }
 
     /// The value; an error if it is missing.
-    pub fn text(&self) -> anyhow::Result<&'a str> {
+    fn bytes_of_value(&self) -> anyhow::Result<&'a OsStr> {
         self.value.ok_or_else(|| anyhow!("mount option '{}' needs a value", self.name))
+    }
+
+    /// The value; an error if it is missing, or not UTF-8.
+    pub fn text(&self) -> anyhow::Result<&'a str> {
+        let value = self.bytes_of_value()?;
+        let wrong =
+            || anyhow!("mount option '{}' cannot be '{}'", self.name, printable(value.as_bytes()));
+        value.to_str().ok_or_else(wrong)
     }
 
     /// The value that corresponds to one of these words.
@@ -40,7 +55,7 @@ impl<'a> Given<'a> {
 
     /// A path, made absolute because the server changes its working directory.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
-        Ok(absolute_argument(self.text()?.as_ref())?)
+        Ok(absolute_argument(self.bytes_of_value()?.as_ref())?)
     }
 
     pub fn bytes_from(&self, min: u64) -> anyhow::Result<u64> {
@@ -57,13 +72,14 @@ impl<'a> Given<'a> {
 
     /// `DIR=SIZE`.
     pub fn directory_and_bytes(&self) -> anyhow::Result<(PathBuf, u64)> {
-        let text = self.text()?;
-        let wrong = || anyhow!("mount option '{}' is DIR=SIZE, not '{text}'", self.name);
-        let (directory, size) = text.rsplit_once('=').ok_or_else(wrong)?;
-        if directory.is_empty() {
-            return Err(wrong());
-        }
-        Ok((absolute_argument(directory.as_ref())?, self.bytes(size)?))
+        let value = self.bytes_of_value()?.as_bytes();
+        let wrong =
+            || anyhow!("mount option '{}' is DIR=SIZE, not '{}'", self.name, printable(value));
+        let at = value.iter().rposition(|byte| *byte == b'=').filter(|at| *at > 0);
+        let at = at.ok_or_else(wrong)?;
+        let size = str::from_utf8(&value[at + 1..]).map_err(|_| wrong())?;
+        let directory = absolute_argument(Path::new(OsStr::from_bytes(&value[..at])))?;
+        Ok((directory, self.bytes(size)?))
     }
 
     pub fn seconds(&self) -> anyhow::Result<Duration> {

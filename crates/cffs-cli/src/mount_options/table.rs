@@ -2,7 +2,8 @@
 //!
 //! Parsing, `remount`, `--help` and the man pages cffs-mount(1) and mount.cffs(8) read this table.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy, JournalMode};
@@ -10,6 +11,7 @@ use cffs_serve::fuse::TransportChoice;
 
 use super::given::Given;
 use super::{Flags, MountOptions};
+use crate::output::printable;
 use crate::size;
 
 /// The default polling interval of a followed volume.
@@ -188,7 +190,7 @@ pub(super) static TABLE: &[MountOption] = &[
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
-                let is_never = given.value == Some("never");
+                let is_never = given.value == Some("never".as_ref());
                 options.open.clean_after =
                     if is_never { Duration::MAX } else { given.seconds()? };
                 Ok(())
@@ -375,7 +377,7 @@ pub(super) static TABLE: &[MountOption] = &[
             },
             show: |options| match &options.cache_dir {
                 Some((path, bytes)) => {
-                    format!("cache-dir={}={}", path.display(), size::exact(*bytes))
+                    format!("cache-dir={}={}", shown(path), size::exact(*bytes))
                 }
                 None => String::from("no cache-dir"),
             },
@@ -423,9 +425,14 @@ fn word_or<T: PartialEq>(name: &str, other: &str, words: &[(&str, T)], value: T)
 
 fn path_or(none: &str, name: &str, path: &Option<PathBuf>) -> String {
     match path {
-        Some(path) => format!("{name}={}", path.display()),
+        Some(path) => format!("{name}={}", shown(path)),
         None => String::from(none),
     }
+}
+
+/// A path as text, which differs for different paths.
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
 }
 
 /// Whether an option is meant for mount(8), systemd or the kernel, which pass it on nevertheless.

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy, JournalMode};
 
@@ -46,6 +48,25 @@ fn own_options_are_accepted() {
     assert!(parsed("regroup=often").is_err());
     let never = parsed("clean=never").expect("known");
     assert_eq!(never.open.clean_after, std::time::Duration::MAX);
+}
+
+/// Regression: a path that is not UTF-8 was refused, as was a cache's directory with a comma.
+#[test]
+fn paths_are_bytes() {
+    let path = Path::new(OsStr::from_bytes(b"/var/\xff"));
+    let mut options = MountOptions::for_user(true);
+    let list = OsStr::from_bytes(b"logfile=/var/\xff,staging=/var/\xff,cache-dir=/var/\xff=1G");
+    options.apply(&[list], false).expect("known");
+    assert_eq!(options.logfile.as_deref(), Some(path));
+    assert_eq!(options.staging.as_deref(), Some(path));
+    assert_eq!(options.cache_dir, Some((path.to_owned(), 1 << 30)));
+    assert_eq!(options.kept()["logfile"], r"logfile=/var/\xff");
+    options.set_cache_dir(OsStr::new("/a,b=1G")).expect("a directory and a size");
+    assert_eq!(options.cache_dir, Some((PathBuf::from("/a,b"), 1 << 30)));
+    for (list, named) in [(&b"\xff"[..], r"'\xff'"), (b"cache=\xff", "'cache' cannot be")] {
+        let refused = options.apply(&[OsStr::from_bytes(list)], false).expect_err("unknown");
+        assert!(refused.to_string().contains(named), "{refused}");
+    }
 }
 
 #[test]

@@ -94,6 +94,8 @@ fn a_volume_gets_a_journal_and_loses_it() {
     assert!(printed.contains("1024"), "{printed}");
     let with = superblock(&scratch, &scratch.image());
     assert_eq!(with["journal"]["blocks"], 1024);
+    // Only a journal on a device of its own has a UUID.
+    assert!(!printed.contains("journal uuid") && with["journal"]["uuid"].is_null(), "{printed}");
     scratch.assert_clean();
     assert_imported(&scratch);
     let said = fail(1, scratch.cffs(["tune", "--journal", "8M"]).arg(scratch.image()));

@@ -1,4 +1,6 @@
+use std::ffi::OsStr;
 use std::io::IoSlice;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -318,6 +320,23 @@ fn a_directory_is_a_store() {
     let files = Files::new(Arc::new(volume));
     files.open("/a").expect("there").read_at(0, &mut contents).expect("read");
     assert_eq!(&contents, b"contents");
+}
+
+/// Regression: such a URL was taken for a path, and the client of a directory panics for such paths.
+#[test]
+fn a_url_with_bytes_that_are_not_utf8_is_refused() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let above = scratch.path().join(OsStr::from_bytes(b"a\xff"));
+    std::fs::create_dir(&above).expect("made");
+    let link = scratch.path().join("link");
+    std::os::unix::fs::symlink(&above, &link).expect("linked");
+    for volume in [above.join("volume"), link.join("volume"), above.clone()] {
+        let argument = [b"file://", volume.as_os_str().as_bytes()].concat();
+        let url = Location::url_of(OsStr::from_bytes(&argument).as_ref()).expect("a URL");
+        let error = Location::parse(&url).map(drop).expect_err("refused").to_string();
+        assert!(error.contains("the path of a volume in a directory must be UTF-8"), "{error}");
+    }
+    assert_eq!(Location::url_of(std::path::Path::new("/a:/b")), None);
 }
 
 #[test]
