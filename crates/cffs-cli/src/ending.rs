@@ -100,7 +100,13 @@ pub fn last_report(
                 }
                 waiting.note();
             }
-            Heard::End => bail!(died(waiting.image)),
+            // It was replaced, and its successor completes the image; or it died.
+            Heard::End => {
+                return match state_when_free(command, waiting.image)? {
+                    None | Some(State::InUse) => bail!(died(waiting.image)),
+                    Some(_) => Ok(()),
+                };
+            }
         }
         heard = listener.listen(INTERVAL);
     }

@@ -252,14 +252,17 @@ impl Actions {
                     actions.trim.complete(&actions.log, trim);
                 });
             }
-            Action::Scrub { bytes_per_second } => served.start_scrub(*bytes_per_second),
+            Action::Scrub { bytes_per_second } => {
+                served.start_scrub(*bytes_per_second).map_err(|error| conflict(&error))?;
+            }
             Action::StopScrub => served.stop_scrub(),
-            Action::Fsck { contents } => served.start_check(*contents),
+            Action::Fsck { contents } => {
+                served.start_check(*contents).map_err(|error| conflict(&error))?;
+            }
             Action::Regroup { path, dry_run } => {
                 let dir = find(&served.volume(), path).map_err(|error| self.refused(&error))?.ino;
                 let request = RegroupRequest { dry_run: *dry_run, files: None };
-                let started = served.start_regroup(dir, request);
-                started.map_err(|error| Refusal::new(StatusCode::CONFLICT, error.to_string()))?;
+                served.start_regroup(dir, request).map_err(|error| conflict(&error))?;
             }
             Action::StopRegroup => served.stop_regroup(),
             Action::Label(label) => {
@@ -343,6 +346,11 @@ impl Actions {
         };
         Refusal::new(status, self.log.clear(&error.to_string()))
     }
+}
+
+/// The refusal of a job that may not begin now.
+fn conflict(error: &Error) -> Refusal {
+    Refusal::new(StatusCode::CONFLICT, error.to_string())
 }
 
 fn size_bytes(volume: &Volume) -> u64 {

@@ -244,7 +244,7 @@ impl Fsck {
             return match (status.report, status.failure) {
                 (Some(report), _) => Ok(report),
                 (None, Some(why)) => bail!("{why}"),
-                (None, None) => bail!("the server has no report"),
+                (None, None) => bail!("the server was restarted and lost the report; check again"),
             };
         }
     }

@@ -203,6 +203,8 @@ pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     match unmounted {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(directory, lazy),
+        // Another program has unmounted it.
+        Err(Errno::INVAL) => bail!("no C-FFS volume is mounted on {}", directory.display()),
         Err(errno) => Err(errno).with_context(|| directory.display().to_string()),
     }
 }

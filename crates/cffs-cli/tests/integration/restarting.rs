@@ -6,8 +6,10 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::harness::page::Page;
 use crate::harness::{
@@ -146,6 +148,64 @@ fn a_mount_whose_directory_was_renamed_is_restarted() {
     assert_eq!(fs::read(mountpoint.join("file")).expect("read"), b"contents");
     succeed(scratch.cffs(["umount"]).arg(&mountpoint));
     scratch.assert_clean();
+}
+
+/// Regression: a restart ended a clone that had just begun, and reports of a layout.
+#[test]
+fn a_restart_and_other_commands_at_once_succeed_or_are_refused_with_the_reason() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let tree = scratch.mountpoint().join("tree");
+    fs::create_dir(&tree).expect("made");
+    (0..200).for_each(|i| fs::write(tree.join(i.to_string()), "contents").expect("written"));
+    for round in 0..12_u64 {
+        let copy = scratch.mountpoint().join(format!("copy {round}"));
+        let (restarted, [cloned, shown]) = thread::scope(|scope| {
+            let restart = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(round * 4));
+                scratch.cffs(["restart"]).arg(scratch.mountpoint()).output().expect("run")
+            });
+            let mut clone = scratch.cffs(["clone"]);
+            let clone = clone.arg(&tree).arg(&copy).output().expect("run");
+            let layout = scratch.cffs(["layout"]).arg(&tree).output().expect("run");
+            (restart.join().expect("ended"), [clone, layout])
+        });
+        let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(shown.status.success(), "{round}: {}", said(&shown));
+        let text = said(&restarted);
+        assert!(restarted.status.success() || text.contains("a clone is under way"), "{text}");
+        let text = said(&cloned);
+        assert!(cloned.status.success() || text.contains("being restarted"), "{round}: {text}");
+        assert!(!cloned.status.success() || fs::read_dir(&copy).expect("a copy").count() == 200);
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: a volume that was restarted while umount waited was called incomplete.
+#[test]
+fn an_unmount_at_the_time_of_a_restart_waits_for_the_new_server() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for round in 0..10_u64 {
+        scratch.mount("rw");
+        fs::write(scratch.mountpoint().join("file"), round.to_string()).expect("written");
+        thread::scope(|scope| {
+            let restart = scope.spawn(|| {
+                scratch.cffs(["restart"]).arg(scratch.mountpoint()).output().expect("run")
+            });
+            thread::sleep(Duration::from_millis(round * 6));
+            scratch.umount();
+            // It may have come too late.
+            restart.join().expect("ended");
+        });
+        scratch.assert_clean();
+    }
 }
 
 /// Regression: such a path could not be handed over.

@@ -81,7 +81,9 @@ impl Closing {
         paused.inspect_err(|_| self.sessions.go_on())
     }
 
+    /// Continues as before an attempt to replace the program.
     pub fn resume_companion(&self) {
+        self.served.allow_jobs();
         self.companions().for_each(Companion::go_on);
     }
 

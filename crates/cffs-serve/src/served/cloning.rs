@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cffs::error::{Error, Result};
 use cffs::files::{CloneError, CloneStep, Cloned, Files, Need, clone_tree};
@@ -29,6 +30,8 @@ const ATTRIBUTE: &str = "system.cffs.clone";
 const CLONES_MAX: usize = 64;
 /// The most of them that belong to one user.
 const CLONES_OF_USER_MAX: usize = 8;
+/// A caller that lives asks for the status of its clone at least this often.
+const ASKED_WITHIN: Duration = Duration::from_secs(1);
 /// The longest failure in a status: a path of the longest length, escaped, and a reason. It fits in the
 /// attribute.
 const FAILURE_CHARS_MAX: usize = 20_000;
@@ -107,11 +110,22 @@ struct Clone {
     source: (InodeNo, u32),
     status: Mutex<CloneStatus>,
     stop: AtomicBool,
+    /// When it ended, until the caller has been told.
+    untold: Mutex<Option<Instant>>,
 }
 
 impl Clone {
+    fn new(token: u64, uid: u32, source: (InodeNo, u32)) -> Clone {
+        let (status, stop, untold) = Default::default();
+        Clone { token, uid, source, status, stop, untold }
+    }
+
     fn status(&self) -> MutexGuard<'_, CloneStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,8 +151,7 @@ impl Cloning {
         match request {
             CloneRequest::From(token) => {
                 let source = (ino, volume.attr(ino)?.generation);
-                let (status, stop) = Default::default();
-                self.add(Clone { token, uid: user.uid, source, status, stop })
+                self.add(Clone::new(token, user.uid, source))
             }
             CloneRequest::Stop(token) => {
                 // Root may end the clones of others.
@@ -167,12 +180,20 @@ impl Cloning {
 
     /// The status of a user's clone.
     pub fn status(&self, token: u64, uid: u32) -> Result<CloneStatus> {
-        Ok(self.find(token, uid)?.status().clone())
+        let clone = self.find(token, uid)?;
+        let status = clone.status().clone();
+        if status.stage != Stage::Running {
+            clone.untold().take();
+        }
+        Ok(status)
     }
 
-    /// Whether a clone is under way.
+    /// Whether a clone is under way, or its caller still has to be told how it ended.
     pub fn is_running(&self) -> bool {
-        self.lock().iter().any(|clone| clone.status().stage == Stage::Running)
+        self.lock().iter().any(|clone| {
+            clone.status().stage == Stage::Running
+                || clone.untold().is_some_and(|ended| ended.elapsed() < ASKED_WITHIN)
+        })
     }
 
     /// Adds a clone, and removes the oldest one that is not running if there are too many: one of the same
@@ -223,6 +244,7 @@ impl Clone {
     /// Notes how the clone ended.
     fn end(&self, done: std::result::Result<Cloned, CloneError>) {
         let mut status = self.status();
+        *self.untold() = Some(Instant::now());
         match done {
             Ok(cloned) => (status.stage, status.cloned) = (Stage::Done, cloned),
             Err(CloneError::Ended) => status.stage = Stage::Stopped,

@@ -212,10 +212,9 @@ impl Control {
 
     fn begin_restart(&self, volume: &Volume) -> Result<(), String> {
         self.served.end_idle_regroup();
-        if let Some(job) = self.served.job_under_way() {
-            return Err(format!("{job} is under way"));
-        }
-        self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
+        let restarter = self.restarter.get().ok_or("the volume is about to be mounted")?;
+        self.served.forbid_jobs().map_err(|job| format!("{job} is under way"))?;
+        restarter.begin(volume).inspect_err(|_| self.served.allow_jobs())
     }
 
     /// Fails if a job is under way that changes the volume; ends one that is idle. Only for root and the user
@@ -276,9 +275,9 @@ impl Control {
 
     fn try_carry_out(&self, volume: &Arc<Volume>, ino: InodeNo, request: Request) -> Result<()> {
         match request {
-            Request::StartScrub(bytes_per_sec) => self.served.start_scrub(bytes_per_sec),
+            Request::StartScrub(bytes_per_sec) => self.served.start_scrub(bytes_per_sec)?,
             Request::StopScrub => self.served.stop_scrub(),
-            Request::StartCheck { contents } => self.served.start_check(contents),
+            Request::StartCheck { contents } => self.served.start_check(contents)?,
             Request::Regroup(request) => self.served.start_regroup(ino, request)?,
             Request::StopRegroup => self.served.stop_regroup(),
             Request::Grow(size_bytes) => {

@@ -5,7 +5,7 @@
 //! module uses no front end.
 
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cffs::error::{Error, Result};
@@ -66,6 +66,8 @@ pub struct Served {
     checking: Arc<Checking>,
     regrouping: Arc<Regrouping>,
     cloning: Cloning,
+    /// Whether jobs are forbidden, since the program is about to be replaced. Locked while one starts.
+    no_jobs: Mutex<bool>,
 }
 
 impl Served {
@@ -84,6 +86,7 @@ impl Served {
             checking: Arc::default(),
             regrouping: Arc::default(),
             cloning: Cloning::default(),
+            no_jobs: Mutex::default(),
         }
     }
 
@@ -142,10 +145,45 @@ impl Served {
         describe::mounted(&self.volume(), &identity)
     }
 
+    /// Forbids jobs to start, since the program is about to be replaced.
+    ///
+    /// # Errors
+    ///
+    /// The job that is under way.
+    pub(crate) fn forbid_jobs(&self) -> std::result::Result<(), &'static str> {
+        let mut is_forbidden = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(job) = self.job_under_way() {
+            return Err(job);
+        }
+        *is_forbidden = true;
+        Ok(())
+    }
+
+    /// Allows jobs again: the program was not replaced.
+    pub(crate) fn allow_jobs(&self) {
+        *self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// Keeps the program from being replaced until the result is dropped. The job has to be shown as running
+    /// by then.
+    fn start_job(&self) -> Result<MutexGuard<'_, bool>> {
+        let is_forbidden = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_forbidden {
+            return Err(Error::InUse(String::from("the server is being restarted; try again")));
+        }
+        Ok(is_forbidden)
+    }
+
     /// Starts to verify all checksums, at no more than this many bytes per second; 0 for no limit. Does
     /// nothing during a scrub.
-    pub fn start_scrub(&self, bytes_per_sec: u64) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while the program is about to be replaced.
+    pub fn start_scrub(&self, bytes_per_sec: u64) -> Result<()> {
+        let _starting = self.start_job()?;
         self.scrubbing.start(&self.volume(), bytes_per_sec);
+        Ok(())
     }
 
     /// Ends the current scrub.
@@ -158,8 +196,14 @@ impl Served {
     }
 
     /// Starts a check. Does nothing while one is running.
-    pub fn start_check(&self, contents: bool) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while the program is about to be replaced.
+    pub fn start_check(&self, contents: bool) -> Result<()> {
+        let _starting = self.start_job()?;
         self.checking.start(&self.volume(), contents);
+        Ok(())
     }
 
     pub fn check(&self) -> CheckStatus {
@@ -170,8 +214,9 @@ impl Served {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] during another one.
+    /// [`Error::Invalid`] during another one; [`Error::InUse`] while the program is about to be replaced.
     pub fn start_regroup(&self, dir: InodeNo, request: RegroupRequest) -> Result<()> {
+        let _starting = self.start_job()?;
         self.regrouping.start(&self.volume(), dir, request)
     }
 
@@ -200,7 +245,7 @@ impl Served {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the user has not named a source, the clone has already begun, or too many clones
-    /// are under way.
+    /// are under way; [`Error::InUse`] while the program is about to be replaced.
     pub(crate) fn carry_out_clone(
         &self,
         ino: InodeNo,
@@ -208,6 +253,8 @@ impl Served {
         user: User,
         observer: Box<dyn Observer>,
     ) -> Result<()> {
+        let starts = matches!(request, CloneRequest::To(..));
+        let _starting = starts.then(|| self.start_job()).transpose()?;
         self.cloning.carry_out(&self.volume(), ino, request, user, observer)
     }
 

@@ -74,8 +74,7 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
 }
 
 fn add(cloning: &Cloning, token: u64, uid: u32) -> Result<()> {
-    let (status, stop) = Default::default();
-    cloning.add(Clone { token, uid, source: (InodeNo::ROOT, 0), status, stop })
+    cloning.add(Clone::new(token, uid, (InodeNo::ROOT, 0)))
 }
 
 /// Regression: a user could remove the clones of others, and take all places.
@@ -121,8 +120,7 @@ fn the_longest_failure_fits_in_the_attribute() {
         dirs.push(volume.make(&Caller::ROOT, dir, &name, &new).expect("made").ino);
     }
     let source = (dirs[1], volume.attr(dirs[1]).expect("there").generation);
-    let (status, stop) = Default::default();
-    let clone = Clone { token: TOKEN, uid: 0, source, status, stop };
+    let clone = Clone::new(TOKEN, 0, source);
     let observer = Stopper { cloning: Arc::default(), seen: Mutex::new(vec![Vec::new(); 3]) };
     clone.end(clone.run(volume, InodeNo::ROOT, b"copy", &user(0), &observer));
     let status = clone.status().clone();
@@ -130,6 +128,19 @@ fn the_longest_failure_fits_in_the_attribute() {
     assert!((20_000..64 << 10).contains(&value.len()), "{} bytes", value.len());
     let failure = status.failure.expect("failed");
     assert!(failure.ends_with(": file name too long"), "{failure}");
+}
+
+#[test]
+fn a_clone_counts_as_under_way_until_its_caller_knows_the_end() {
+    let cloning = Cloning::default();
+    add(&cloning, TOKEN, 7).expect("added");
+    assert!(!cloning.is_running());
+    let clone = cloning.begin(TOKEN, 7).expect("begun");
+    assert!(cloning.is_running());
+    clone.end(Ok(Cloned::default()));
+    assert!(cloning.is_running(), "its caller has not been told");
+    assert_eq!(cloning.status(TOKEN, 7).expect("known").stage, Stage::Done);
+    assert!(!cloning.is_running());
 }
 
 #[test]

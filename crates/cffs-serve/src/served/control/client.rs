@@ -20,6 +20,9 @@ use crate::served::fstrim::FstrimRange;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
 use crate::socket::{self, Message, Reply};
 
+/// How often a request of several calls is made if the server is replaced between them.
+const ATTEMPTS: u32 = 4;
+
 /// Replaces the program that serves the volume of `path`, and waits until the new one serves.
 ///
 /// # Errors
@@ -127,17 +130,30 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
 ///
 /// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
 pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
-    let token = random()?;
+    let mut attempts = 1..ATTEMPTS;
+    loop {
+        let token = random()?;
+        match layout_pieces(directory, token) {
+            // A server that was replaced meanwhile does not know the report.
+            Err(Errno::INVAL) if attempts.next().is_some() => {}
+            Err(errno) => return Err(AskError::from_errno(errno)),
+            Ok(report) => {
+                return serde_json::from_slice(&report).map_err(|_| AskError::NotMounted);
+            }
+        }
+    }
+}
+
+fn layout_pieces(directory: &Path, token: u64) -> Result<Vec<u8>, Errno> {
     let mut report = Vec::new();
     let mut buffer = vec![0; VALUE_BYTES_MAX];
     for number in 0.. {
-        let len = lgetxattr(directory, Piece { token, number }.name(), &mut buffer);
-        match len.map_err(AskError::from_errno)? {
+        match lgetxattr(directory, Piece { token, number }.name(), &mut buffer)? {
             0 => break,
             len => report.extend_from_slice(&buffer[..len]),
         }
     }
-    serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
+    Ok(report)
 }
 
 /// A clone of a tree that a server makes.
@@ -154,13 +170,21 @@ impl CloneAtServer {
     ///
     /// [`AskError::NotMounted`] if no C-FFS volume is mounted there; [`AskError::ReadOnly`].
     pub fn begin(source: &Path, directory: &Path, name: &[u8]) -> Result<CloneAtServer, AskError> {
-        let token = random()?;
-        let clone = CloneAtServer { token, directory: directory.to_owned() };
-        let from = CloneRequest::From(token).to_value();
-        lsetxattr(source, CloneRequest::NAME, &from, XattrFlags::empty())
-            .map_err(AskError::from_errno)?;
-        clone.request(&CloneRequest::To(token, name.to_vec()))?;
-        Ok(clone)
+        let mut attempts = 1..ATTEMPTS;
+        loop {
+            let token = random()?;
+            let clone = CloneAtServer { token, directory: directory.to_owned() };
+            let from = CloneRequest::From(token).to_value();
+            lsetxattr(source, CloneRequest::NAME, &from, XattrFlags::empty())
+                .map_err(AskError::from_errno)?;
+            match clone.request(&CloneRequest::To(token, name.to_vec())) {
+                // A server that was replaced meanwhile does not know the source.
+                Err(AskError::Failed(error))
+                    if error.kind() == io::ErrorKind::InvalidInput && attempts.next().is_some() => {
+                }
+                asked => return asked.map(|()| clone),
+            }
+        }
     }
 
     /// The status of the clone.
@@ -178,7 +202,13 @@ impl CloneAtServer {
 
     fn request(&self, request: &CloneRequest) -> Result<(), AskError> {
         let (name, value) = (CloneRequest::NAME, request.to_value());
-        setxattr(&self.directory, name, &value, XattrFlags::empty()).map_err(AskError::from_errno)
+        let asked = setxattr(&self.directory, name, &value, XattrFlags::empty());
+        asked.map_err(|errno| match errno {
+            Errno::BUSY => {
+                AskError::Refused(String::from("the server is being restarted; try again"))
+            }
+            errno => AskError::from_errno(errno),
+        })
     }
 }
 
