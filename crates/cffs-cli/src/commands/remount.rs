@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use cffs_serve::attached;
-use cffs_serve::served::control;
+use cffs_serve::served::control::{self, Question};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
@@ -53,6 +53,9 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
             directory.display()
         );
     }
+    if read_only {
+        check_exports(&mounted.directory)?;
+    }
     control::sync(&mounted.directory)?;
     change(flags)?;
     if read_only {
@@ -63,6 +66,21 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
         }
         // Makes writes between the two durable.
         control::sync(&mounted.directory)?;
+    }
+    Ok(())
+}
+
+/// Fails if NFS clients could still change the volume: the kernel only refuses changes through the mount.
+fn check_exports(directory: &Path) -> anyhow::Result<()> {
+    let shown = control::ask(directory, Question::Exports)?;
+    let mut exports = shown["exports"].as_array().into_iter().flatten();
+    if let Some(writable) = exports.find(|export| export["read_only"] == false) {
+        let path = writable["path"].as_str().unwrap_or_default();
+        bail!(
+            "NFS clients could still change the volume through its export {path}; remove that first: \
+             cffs serve --export-remove {path} {}",
+            directory.display()
+        );
     }
     Ok(())
 }

@@ -141,6 +141,13 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     copy(&url(port, "/by the mount"), &back.display().to_string());
     assert_eq!(fs::read_to_string(&back).expect("read"), "from the mount");
 
+    // The kernel would refuse changes of the mount, but not those of clients.
+    if rustix::process::geteuid().is_root() {
+        let said = fail(32, &mut scratch.mount_command("remount,ro"));
+        assert!(said.contains("NFS clients could still change the volume"), "{said}");
+        fs::write(scratch.mountpoint().join("writable"), "still").expect("written");
+    }
+
     // An impossible export is reported to the command and on the page.
     let add =
         scratch.cffs(["serve", "--export-add", "/nothing:ro"]).arg(scratch.mountpoint()).output();

@@ -283,7 +283,9 @@ pub enum AskError {
     #[error("not a C-FFS volume that is mounted or served")]
     NotMounted,
     /// On a read-only mount, the kernel forwards no requests.
-    #[error("the volume is mounted read-only; remount it read-write first")]
+    #[error(
+        "the volume is mounted read-only; remount it read-write, or unmount it and mount it again"
+    )]
     ReadOnly,
     /// The server refuses the request at present.
     #[error("{0}")]
