@@ -13,7 +13,7 @@ use cffs::mkfs::LABEL_BYTES_MAX;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use cffs::vfs::{SetVolume, Volume};
-use cffs_serve::served::{RegroupRequest, Served, Stage};
+use cffs_serve::served::{RegroupRequest, Served, Stage, Which};
 use cffs_serve::shared::{self, Exports};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -261,7 +261,7 @@ impl Actions {
             }
             Action::Regroup { path, dry_run } => {
                 let dir = find(&served.volume(), path).map_err(|error| self.refused(&error))?.ino;
-                let request = RegroupRequest { dry_run: *dry_run, files: None };
+                let request = RegroupRequest { dry_run: *dry_run, which: Which::Tree };
                 served.start_regroup(dir, request).map_err(|error| conflict(&error))?;
             }
             Action::StopRegroup => served.stop_regroup(),

@@ -77,6 +77,9 @@ pub struct OpenOptions {
     pub clean_share_percent: u32,
     /// When a read sets the access time.
     pub atime: AtimeMode,
+    /// Observes which files are read together, so that they can be moved together
+    /// ([`Scattered::Used`](crate::vfs::Scattered::Used)).
+    pub observe: bool,
     /// Every change is durable before its call returns.
     pub sync: bool,
     /// Freed blocks are discarded, once their epoch is on the device.
@@ -112,6 +115,7 @@ impl Default for OpenOptions {
             clean_every: Duration::from_secs(30),
             clean_share_percent: 10,
             atime: AtimeMode::default(),
+            observe: false,
             sync: false,
             discard: false,
             journal: JournalMode::On,

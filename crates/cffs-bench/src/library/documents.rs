@@ -1,12 +1,17 @@
-//! Documents whose parts are in many directories, in virtual time: the use of a hint.
+//! Documents whose parts are in many directories, in virtual time: the use of a hint, of a list of what is
+//! read, and of what the volume observes.
 //!
 //! A page and its pictures are read together, but pictures are in directories by kind. USENIX'97 (6) gives
 //! hypertext as an example of knowledge that a program has and the name space does not show.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
 use anyhow::Result;
+use cffs::clock::TestClock;
 use cffs::format::superblock::Policy;
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, Volume, XattrMode};
+use cffs::vfs::{Caller, NewKind, OpenOptions, RegroupOptions, Scattered, Volume, XattrMode};
 
 use super::trees::{READ, read_all, walk};
 use super::{Disk, LibraryPlan, find, make, phase, phase_with};
@@ -40,18 +45,37 @@ pub enum Made {
     PartByPart,
 }
 
+/// How the volume knows which files are a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It does not.
+    No,
+    /// By a hint for each document.
+    Hint,
+    /// It was regrouped by a list of what a reader of all documents reads.
+    List,
+    /// It observed such a reader several times, and was regrouped by that.
+    Use,
+}
+
+/// How often the observed reader reads all documents.
+const ROUNDS: u64 = 4;
+
 impl LibraryPlan {
-    /// Creates documents on a volume with this policy, with a hint for each document if `hinted`, and reads
-    /// their contents: some, each from cold caches; `reads` in random order, with a small cache; then every
-    /// directory, with a cache of the default size.
+    /// Creates documents on a volume with this policy, regroups it if it then knows more, and reads the
+    /// contents of documents: some, each from cold caches; `reads` in random order, with a small cache; then
+    /// every directory, with a cache of the default size.
     pub fn documents(
         &self,
         (peer, policy): (Peer, Policy),
-        (made, hinted): (Made, bool),
+        (made, known): (Made, Known),
         (documents, reads): (u64, u64),
     ) -> Result<Vec<Phase>> {
         let disk = self.disk_with(peer, policy)?;
-        self.make_documents(&disk, made, hinted, documents)?;
+        self.make_documents(&disk, made, known == Known::Hint, documents)?;
+        if matches!(known, Known::List | Known::Use) {
+            self.regroup_documents(&disk, known, documents)?;
+        }
         let mut random = Random::new(self.seed ^ 2);
         let (mut alone, mut seconds) = (Counters::default(), 0.0);
         for _ in 0..ALONE {
@@ -91,6 +115,34 @@ impl LibraryPlan {
             Ok(())
         })?;
         Ok(())
+    }
+}
+
+impl LibraryPlan {
+    /// Regroups documents by what a reader of all of them reads, each time in another random order.
+    fn regroup_documents(&self, disk: &Disk, known: Known, documents: u64) -> Result<()> {
+        let observe = known == Known::Use;
+        let options = OpenOptions { observe, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
+        let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
+        let (mut random, mut buffer) = (Random::new(self.seed ^ 3), vec![0; READ]);
+        let mut order: Vec<u64> = (0..documents).collect();
+        let mut files = Vec::new();
+        for _ in 0..ROUNDS {
+            random.shuffle(&mut order);
+            files.clear();
+            let parts =
+                order.iter().flat_map(|document| (0..PARTS).map(move |part| (*document, part)));
+            for at in parts.map(|(document, part)| path(document, part)) {
+                let file = find(&volume, &at)?;
+                read_all(&volume, file, &mut buffer)?;
+                volume.release(file, 1);
+                files.push(file);
+            }
+        }
+        let (regroup, go_on) = (RegroupOptions::default(), &mut |_: &_| ControlFlow::Continue(()));
+        let what = if observe { Scattered::Used } else { Scattered::Files(&files) };
+        volume.regroup(what, &regroup, go_on)?;
+        Ok(volume.close()?)
     }
 }
 

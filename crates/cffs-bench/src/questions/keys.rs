@@ -5,11 +5,11 @@ use cffs::format::superblock::Policy;
 
 use super::{Plan, Table};
 use crate::disk::Profile;
-use crate::library::documents::Made;
+use crate::library::documents::{Known, Made};
 use crate::peer::Peer;
 use crate::report::table::figure;
 
-/// Documents whose parts are in many directories, with hints and without.
+/// Documents whose parts are in many directories, with hints and without, and regrouped by what is read.
 pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
     let header = [
         "made",
@@ -25,14 +25,16 @@ pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
     let library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 128 << 20));
     let (documents, reads) = (plan.pick(600, 100), plan.pick(300, 50));
     let variants = [
-        ("conventional", (Peer::CffsPlain, Policy::Scattered), false),
-        ("C-FFS without grouping", (Peer::Cffs, Policy::None), false),
-        ("C-FFS, by directory", (Peer::Cffs, Policy::Directory), false),
-        ("C-FFS, by hint", (Peer::Cffs, Policy::Directory), true),
+        ("conventional", (Peer::CffsPlain, Policy::Scattered), Known::No),
+        ("C-FFS without grouping", (Peer::Cffs, Policy::None), Known::No),
+        ("C-FFS, by directory", (Peer::Cffs, Policy::Directory), Known::No),
+        ("C-FFS, by hint", (Peer::Cffs, Policy::Directory), Known::Hint),
+        ("C-FFS, by list", (Peer::Cffs, Policy::Directory), Known::List),
+        ("C-FFS, by use", (Peer::Cffs, Policy::Directory), Known::Use),
     ];
     for (order, made) in [("whole", Made::Whole), ("part by part", Made::PartByPart)] {
-        for (name, volume, hinted) in variants {
-            let phases = library.documents(volume, (made, hinted), (documents, reads))?;
+        for (name, volume, known) in variants {
+            let phases = library.documents(volume, (made, known), (documents, reads))?;
             let [alone, many, scan] = &phases[..] else { bail!("three phases") };
             table.row([
                 order.to_owned(),

@@ -16,7 +16,9 @@ use cffs::files::Files;
 use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{RegroupOptions, Scattered};
-use cffs_serve::served::control::{self, AskError, RegroupRequest, RegroupStatus, Request, Stage};
+use cffs_serve::served::control::{
+    self, AskError, RegroupRequest, RegroupStatus, Request, Stage, Which,
+};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -43,6 +45,12 @@ const FILES_AT_ONCE: usize = 3000;
 /// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available are not
 /// moved.
 ///
+/// With --used or --trace, files that are read together are stored together, whatever their directories. With
+/// the mount option regroup=use, the server observes which files programs read one after the other, and does
+/// this by itself while the volume is idle. What it observes is only in memory: the volume gets nothing of it
+/// but the new places, and a number that files share which are read together. Files with a hint
+/// (user.cffs.key) stay. A scan of a directory whose files were moved takes more requests.
+///
 /// On a volume with compressed contents, regrouping also compacts clusters of which an eighth or more is dead
 /// contents of deleted and rewritten files. It compresses the contents in use into new clusters, and frees
 /// the old ones. cffs layout shows how much is dead.
@@ -52,7 +60,8 @@ Examples:
   cffs regroup --dry-run mnt              what would be moved, and the gain
   cffs regroup mnt/src                    a part of a mounted volume
   cffs regroup tree.cffs                  an image that is not mounted
-  cffs regroup --trace opened.txt mnt     the files of a list, in its order")]
+  cffs regroup --trace opened.txt mnt     the files of a list, in its order
+  cffs regroup --used mnt                 what programs have read together")]
 pub struct Regroup {
     /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by any of its
     /// names.
@@ -65,11 +74,15 @@ pub struct Regroup {
     /// mounted volume (relative paths begin at DIR), or from the root of an image.
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     trace: Option<PathBuf>,
+    /// Store files together that programs have read together since the volume was mounted with the option
+    /// regroup=use. DIR is any directory of the mount.
+    #[arg(long, conflicts_with_all = ["trace", "path"])]
+    used: bool,
     /// Move nothing, only count.
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// End the regrouping of a mounted volume.
-    #[arg(long, conflicts_with_all = ["trace", "dry_run", "path"])]
+    #[arg(long, conflicts_with_all = ["trace", "used", "dry_run", "path"])]
     stop: bool,
     /// Print the result as JSON.
     #[arg(long)]
@@ -104,6 +117,9 @@ impl Regroup {
         }
         if self.stop {
             bail!("the volume is not mounted: there is nothing to stop");
+        }
+        if self.used {
+            bail!("the volume is not mounted: --used is for a mount with the option regroup=use");
         }
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
         self.on_image(image::open_device(&self.target, access)?)
@@ -140,9 +156,12 @@ impl Regroup {
             return self.follow(directory);
         }
         let dry_run = self.dry_run;
+        let run = |which| {
+            control::request(directory, Request::Regroup(RegroupRequest { dry_run, which }))?;
+            self.follow(directory)
+        };
         let Some(trace) = &self.trace else {
-            control::request(directory, Request::Regroup(RegroupRequest { dry_run, files: None }))?;
-            return self.follow(directory);
+            return run(if self.used { Which::Used } else { Which::Tree });
         };
         let volume = fs::metadata(directory)?.st_dev();
         let files = listed(trace, |path| {
@@ -151,9 +170,7 @@ impl Regroup {
         })?;
         let mut sum = RegroupStatus { stage: Stage::Done, ..RegroupStatus::default() };
         for files in files.chunks(FILES_AT_ONCE) {
-            let files = Some(files.to_vec());
-            control::request(directory, Request::Regroup(RegroupRequest { dry_run, files }))?;
-            let status = self.follow(directory)?;
+            let status = run(Which::Files(files.to_vec()))?;
             if status.stage == Stage::Stopped {
                 sum.stage = Stage::Stopped;
             }

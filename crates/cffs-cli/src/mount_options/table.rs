@@ -166,20 +166,30 @@ pub(super) static TABLE: &[MountOption] = &[
     },
     MountOption {
         names: &["regroup"],
-        term: "regroup=idle|SECONDS|never",
+        term: "regroup=idle|use|SECONDS|use:SECONDS|never",
         help: "after this many seconds without use (idle: 60), move scattered files together until the \
-               volume is used again (never; cffs regroup does it once)",
+               volume is used again (never; cffs regroup does it once); use: also observe which files are \
+               read together, and move these together first",
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| {
-                options.regroup_after = match given.text()? {
+                let text = given.text()?;
+                let of_use = text.strip_prefix("use:");
+                options.open.observe = text == "use" || of_use.is_some();
+                options.regroup_after = match text {
                     "never" => None,
-                    "idle" => Some(IDLE),
-                    _ => Some(given.seconds()?),
+                    "idle" | "use" => Some(IDLE),
+                    _ => {
+                        let value = Some(of_use.unwrap_or(text).as_ref());
+                        Some(Given { value, ..*given }.seconds()?)
+                    }
                 };
                 Ok(())
             },
-            show: |options| seconds_or_never("regroup", options.regroup_after),
+            show: |options| match (options.open.observe, options.regroup_after) {
+                (true, Some(after)) => format!("regroup=use:{}", after.as_secs()),
+                (_, after) => seconds_or_never("regroup", after),
+            },
         },
     },
     MountOption {

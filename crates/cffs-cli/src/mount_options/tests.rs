@@ -45,6 +45,14 @@ fn own_options_are_accepted() {
         ["regroup=idle", "regroup=7", "regroup=never", "rw"].map(seconds),
         [Some(60), Some(7), None, None]
     );
+    let of_use = |list: &str| {
+        let options = parsed(list).expect("known");
+        (options.open.observe, options.kept()["regroup"].clone())
+    };
+    assert_eq!(of_use("regroup=use"), (true, String::from("regroup=use:60")));
+    assert_eq!(of_use("regroup=use:7"), (true, String::from("regroup=use:7")));
+    assert_eq!(of_use("regroup=use,regroup=idle"), (false, String::from("regroup=60")));
+    assert!(parsed("regroup=use:often").is_err());
     assert!(parsed("regroup=often").is_err());
     let never = parsed("clean=never").expect("known");
     assert_eq!(never.open.clean_after, std::time::Duration::MAX);

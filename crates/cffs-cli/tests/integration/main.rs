@@ -29,6 +29,7 @@ mod outages;
 mod piping;
 mod publishing;
 mod regroup;
+mod regroup_used;
 mod restarting;
 mod restarting_served;
 mod serving;

@@ -16,7 +16,7 @@
 //! | `system.cffs.scrub` | read: the status of a scrub; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
-//! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
+//! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree`, `used` or inode numbers |
 //! | `system.cffs.clone`, `.TOKEN` | set twice to clone a tree, by any user; read: the status ([`cloning`](super::CloneStatus)) |
 //! | `system.cffs.attach`, `.NUMBER` | set, then read: a ticket for a call by the socket ([`attached`](crate::attached)), for any user |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use super::CloneRequest;
 pub use super::CloneStatus;
 use super::identity::check_owner;
-pub use super::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage};
+pub use super::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage, Which};
 use super::{Identity, Served};
 use crate::access::User;
 use crate::describe;

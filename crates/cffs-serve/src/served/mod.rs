@@ -38,7 +38,7 @@ use cloning::Cloning;
 use closing::failure;
 pub use identity::Identity;
 use regrouping::Regrouping;
-pub use regrouping::{RegroupRequest, RegroupStatus};
+pub use regrouping::{RegroupRequest, RegroupStatus, Which};
 use scrubbing::Scrubbing;
 pub use scrubbing::{Pace, ScrubStatus, Stage};
 use shutdown::ShutdownReports;
@@ -210,7 +210,7 @@ impl Served {
         self.checking.status()
     }
 
-    /// Starts a regrouping of files, or of the tree below a directory.
+    /// Starts a regrouping of files, of the tree below a directory, or of what is read together.
     ///
     /// # Errors
     ///

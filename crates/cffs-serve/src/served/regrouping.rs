@@ -33,16 +33,28 @@ const STEP_MAX: Duration = Duration::from_secs(10);
 pub struct RegroupRequest {
     /// Whether to count without moving anything.
     pub dry_run: bool,
-    /// The files, in the order in which they are read; `None` for the tree below the request's directory.
-    pub files: Option<Vec<InodeNo>>,
+    pub which: Which,
+}
+
+/// The files to regroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// Those of the tree below the request's directory.
+    #[default]
+    Tree,
+    /// These, in the order in which they are read.
+    Files(Vec<InodeNo>),
+    /// Those that the server has observed to be read together.
+    Used,
 }
 
 impl RegroupRequest {
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::from(if self.dry_run { "count" } else { "move" });
-        match &self.files {
-            None => text.push_str(" tree"),
-            Some(files) => files.iter().for_each(|ino| text.push_str(&format!(" {ino}"))),
+        match &self.which {
+            Which::Tree => text.push_str(" tree"),
+            Which::Used => text.push_str(" used"),
+            Which::Files(files) => files.iter().for_each(|ino| text.push_str(&format!(" {ino}"))),
         }
         text
     }
@@ -54,14 +66,13 @@ impl RegroupRequest {
             "move" => false,
             _ => return None,
         };
-        if what == "tree" {
-            return Some(RegroupRequest { dry_run, files: None });
-        }
-        let numbers = what.split_ascii_whitespace().map(|number| number.parse().map(InodeNo));
-        Some(RegroupRequest {
-            dry_run,
-            files: Some(numbers.collect::<std::result::Result<_, _>>().ok()?),
-        })
+        let numbers = || what.split_ascii_whitespace().map(|number| number.parse().map(InodeNo));
+        let which = match what {
+            "tree" => Which::Tree,
+            "used" => Which::Used,
+            _ => Which::Files(numbers().collect::<std::result::Result<_, _>>().ok()?),
+        };
+        Some(RegroupRequest { dry_run, which })
     }
 }
 
@@ -188,7 +199,11 @@ impl Regrouping {
     /// Runs a regrouping. Each step begins when other callers had their turn, or when no call has arrived for
     /// `pause`.
     fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest, pause: Duration) {
-        let what = request.files.as_deref().map_or(Scattered::Tree(dir), Scattered::Files);
+        let what = match &request.which {
+            Which::Tree => Scattered::Tree(dir),
+            Which::Files(files) => Scattered::Files(files),
+            Which::Used => Scattered::Used,
+        };
         let options = RegroupOptions { dry_run: request.dry_run, ..RegroupOptions::default() };
         let mut last = RegroupProgress::default();
         let mut turns = Turns::new(volume, pause);

@@ -12,12 +12,15 @@
 //! ```
 //!
 //! Any other key with bit 63 is the hash of a hint. Keys without it are numbers of directories.
+//!
+//! Files that regrouping found to be read together have a learned key. It is a key of a policy with a number
+//! that no policy has, and with the low bits of the lowest number of these files. It stays like a hint.
 
 use super::Inode;
 use crate::clock::Timestamp;
 use crate::format::checksum;
 use crate::format::superblock::Policy;
-use crate::units::Key;
+use crate::units::{InodeNo, Key};
 
 /// Files that are made, or read, within this many seconds lie together by time.
 const TIME_SECONDS: i64 = 60;
@@ -25,8 +28,10 @@ const TIME_SECONDS: i64 = 60;
 const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
 /// The number of bits for the owner, minute or process.
 const COMMON_BITS: u32 = 40;
+/// Stands for the policy in learned keys.
+const LEARNED: u64 = 0xff;
 
-/// The policy that gave a key; `None` for directories and hints.
+/// The policy that gave a key; `None` for directories, hints and learned keys.
 pub fn policy_of(key: Key) -> Option<Policy> {
     let policy = Policy::from_byte((key.0 >> COMMON_BITS) as u8);
     policy.filter(|_| key.0 >> 48 == POLICY_TAG)
@@ -40,6 +45,22 @@ pub fn hint_key(value: &[u8]) -> Key {
     let key = high | low | 1 << 63;
     // The next bit tells it from the key of a policy.
     Key(if key >> 48 == POLICY_TAG { key & !(1 << 62) } else { key })
+}
+
+/// Whether a hint gave this key.
+pub fn is_hint(key: Key) -> bool {
+    key.is_own() && key.0 >> 48 != POLICY_TAG
+}
+
+/// Whether a key says that files are read together.
+pub fn is_learned(key: Key) -> bool {
+    key.0 >> COMMON_BITS == POLICY_TAG << 8 | LEARNED
+}
+
+/// The learned key of files that are read together.
+pub fn learned_key(files: &[InodeNo]) -> Option<Key> {
+    let lowest = files.iter().min()?.0 & ((1 << COMMON_BITS) - 1);
+    Some(Key((POLICY_TAG << 8 | LEARNED) << COMMON_BITS | lowest))
 }
 
 /// The key of all files that have this in common, by a policy.
@@ -63,8 +84,8 @@ pub fn policy_key(policy: Policy, inode: &Inode, process: u32) -> Option<Key> {
     }
 }
 
-/// The key of a file by the present policy: a hint stays, and the key of another policy does not. The process
-/// that made a file is known only by its key.
+/// The key of a file by the present policy: hints and learned keys stay, and the key of another policy does
+/// not. The process that made a file is known only by its key.
 pub fn present(policy: Policy, inode: &Inode) -> Option<Key> {
     match inode.key {
         Some(key) if policy_of(key).is_none() || policy == Policy::Process => {

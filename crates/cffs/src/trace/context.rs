@@ -60,6 +60,11 @@ pub fn set_process(process: u32) {
     PROCESS.set(process);
 }
 
+/// The process of this thread's operations; 0 if it is not known.
+pub(crate) fn process() -> u32 {
+    PROCESS.get()
+}
+
 /// The number of this thread, under which a trace shows its requests.
 pub(super) fn track() -> u32 {
     TRACK.with(|track| *track)

@@ -32,6 +32,7 @@ mod recorder;
 mod tests;
 
 pub use causes::Causes;
+pub(crate) use context::process;
 pub use context::{Scope, as_record, cause, hide, read_ahead_for, set_process, write_for};
 pub use device::RecordedDevice;
 pub use op::{OpId, OpKind, Share, WHOLE, Way};

@@ -87,6 +87,9 @@ impl Volume {
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
+            if let (Some(used), 0, Access::Noted) = (&self.used, offset, access) {
+                used.note(&state);
+            }
             let read = self
                 .writer
                 .noted_contents(self.inodes().contents().read(&state, offset, len, take));

@@ -52,6 +52,7 @@ mod reserve;
 mod stats;
 pub mod types;
 mod urgent;
+mod used;
 mod write;
 pub(crate) mod xattr;
 
@@ -68,8 +69,8 @@ pub use stats::{MemoryUse, Stats};
 pub use types::*;
 pub use xattr::copy_xattrs;
 
-use crate::admin::Regrouper;
 pub use crate::admin::{ClusterPlace, Piece, Placement, ScrubProgress, SetVolume};
+use crate::admin::{Regrouper, Walk};
 use crate::alloc::{Clusters, Spender};
 use crate::cache::BufferCache;
 use crate::clock::Clock;
@@ -93,6 +94,7 @@ use references::References;
 use reserve::ReserveUsers;
 use stats::Calls;
 use urgent::UrgentCompaction;
+use used::Used;
 use write::Appends;
 
 /// Names that are kept at hand, per MiB of cache.
@@ -110,6 +112,8 @@ pub struct Volume {
     calls: Calls,
     appends: Appends,
     urgent: UrgentCompaction,
+    /// Unless nothing is observed.
+    used: Option<Used>,
 }
 
 impl Volume {
@@ -173,7 +177,9 @@ impl Volume {
         let names_max = ((options.cache_bytes >> 20).max(1) * NAMES_PER_MIB) as usize;
         let inodes = Arc::new(InodeCache::open(cache, &superblock, clock, memory)?);
         let options = Arc::new(options);
+        let observes = options.observe && groups;
         let volume = Volume {
+            used: observes.then(|| Used::new(&inodes)),
             names: Namespace::new(inodes.clone(), names_max),
             writer: EpochWriter::new(inodes, options.clone(), superblock),
             options,
@@ -284,8 +290,9 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made without grouping of files; `ENOTDIR`
-    /// for a tree that begins at a file; those of [changes](super#errors). A damaged file is not an error: it
+    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made without grouping of files, or for
+    /// [`Scattered::Used`] if it was not opened with [`observe`](OpenOptions::observe); `ENOTDIR` for a tree
+    /// that begins at a file; those of [changes](super#errors). A damaged file is not an error: it
     /// stays, and is counted. Nor is a lack of room.
     pub fn regroup(
         &self,
@@ -293,7 +300,16 @@ impl Volume {
         options: &RegroupOptions,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
-        Regrouper::new(&self.readahead, &self.writer).run(what, options, watch)
+        let regrouper = Regrouper::new(&self.readahead, &self.writer);
+        match what {
+            Scattered::Tree(dir) => regrouper.run_trees(&mut Walk::over(dir), options, watch),
+            Scattered::Files(files) => regrouper.run_files(files, options, watch),
+            Scattered::Used => {
+                let unobserved = Error::Invalid("the volume is mounted without regroup=use");
+                let chains = self.used.as_ref().ok_or(unobserved)?.chains();
+                regrouper.run_chains(&chains, options, watch)
+            }
+        }
     }
 
     /// Makes all changes before the call durable.

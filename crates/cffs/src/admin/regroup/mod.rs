@@ -18,22 +18,23 @@
 //! A move writes the same contents to a new place: nothing on the device points there before the epoch, which
 //! changes each inode as a whole. Contents, times, names and numbers stay as they are.
 
+mod chains;
 mod cost;
 mod keyed;
+mod progress;
 mod unit;
 
-use std::ops::{AddAssign, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(crate) use self::keyed::Walk;
+pub use self::progress::RegroupProgress;
 use self::unit::{Candidate, Unit};
 use super::compaction::Compactor;
-use crate::epoch::{EpochKind, EpochWriter, finish_writes};
-use serde::{Deserialize, Serialize};
-
 use crate::alloc::Owner;
 use crate::cache::{PinnedBlocks, WriteSet};
 use crate::device::{Failure, Patient};
+use crate::epoch::{EpochKind, EpochWriter, finish_writes};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::inode::{Neighbours, Vnode, VnodeGuard, VnodeState, WriteBack, keys};
@@ -44,48 +45,6 @@ use crate::units::{FileBlock, InodeNo, Key};
 
 /// Regrouping compacts a cluster if at least one in this many of its fragments is dead.
 const DEAD_PART: u32 = 8;
-
-/// The progress of a regrouping.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegroupProgress {
-    /// Directories seen so far.
-    pub directories: u64,
-    /// Regular files seen so far.
-    pub files: u64,
-    /// Files that were moved, or would be.
-    pub moved_files: u64,
-    /// Their contents, in bytes.
-    pub moved_bytes: u64,
-    /// Accesses that reading those files took before.
-    pub accesses_before: u64,
-    /// Accesses that it takes now.
-    pub accesses_after: u64,
-    /// Scattered files that were not moved, since no free run is long enough.
-    pub without_room: u64,
-    /// Files that stay because they are immutable or append-only.
-    pub protected: u64,
-    /// Files that stay because their contents cannot be read, or do not match their checksum.
-    pub damaged: u64,
-    /// Space of dead contents in clusters that compaction freed, in bytes.
-    #[serde(default)]
-    pub freed_bytes: u64,
-}
-
-/// Adds up the progress of several regroupings.
-impl AddAssign<&RegroupProgress> for RegroupProgress {
-    fn add_assign(&mut self, more: &RegroupProgress) {
-        self.directories += more.directories;
-        self.files += more.files;
-        self.moved_files += more.moved_files;
-        self.moved_bytes += more.moved_bytes;
-        self.accesses_before += more.accesses_before;
-        self.accesses_after += more.accesses_after;
-        self.without_room += more.without_room;
-        self.protected += more.protected;
-        self.damaged += more.damaged;
-        self.freed_bytes += more.freed_bytes;
-    }
-}
 
 /// How to regroup.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +69,9 @@ pub enum Scattered<'a> {
     Tree(InodeNo),
     /// These files, in the order in which they are read.
     Files(&'a [InodeNo]),
+    /// The files that were observed to be read together since the volume was opened. They are given a key and
+    /// stay together from then on, unless they have a hint, which wins.
+    Used,
 }
 
 /// Regroups the files of a volume.
@@ -123,19 +85,6 @@ impl<'a> Regrouper<'a> {
         Regrouper { readahead, writer }
     }
 
-    /// Regroups; see [`Volume::regroup`](crate::vfs::Volume::regroup).
-    pub(crate) fn run(
-        &self,
-        what: Scattered<'_>,
-        options: &RegroupOptions,
-        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
-    ) -> Result<RegroupProgress> {
-        match what {
-            Scattered::Tree(dir) => self.run_trees(&mut Walk::over(dir), options, watch),
-            Scattered::Files(files) => self.run_with(options, watch, |work| work.files(files)),
-        }
-    }
-
     /// Regroups trees. What remains when `watch` ends it stays in `walk`.
     pub(crate) fn run_trees(
         &self,
@@ -144,6 +93,26 @@ impl<'a> Regrouper<'a> {
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
         self.run_with(options, watch, |work| work.trees(walk))
+    }
+
+    /// Regroups files in the order in which they are read.
+    pub(crate) fn run_files(
+        &self,
+        files: &[InodeNo],
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        self.run_with(options, watch, |work| work.files(files))
+    }
+
+    /// Regroups chains of files that are read together.
+    pub(crate) fn run_chains(
+        &self,
+        chains: &[Vec<InodeNo>],
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        self.run_with(options, watch, |work| work.chains(chains))
     }
 
     fn run_with(
@@ -256,10 +225,11 @@ impl<'a> Regrouper<'a> {
         key.unwrap_or(Key(file.inode.parent.0))
     }
 
-    /// Moves these files into one run, and makes that durable. `None` if no free run has this many fragments.
+    /// Moves these files, with the learned keys that they get, into one run, and makes that durable. `None`
+    /// if no free run has this many fragments.
     fn move_together(
         &self,
-        vnodes: impl Iterator<Item = Arc<Vnode>>,
+        vnodes: impl Iterator<Item = (Arc<Vnode>, Option<Key>)>,
         fragments: u32,
     ) -> Result<Option<Moved>> {
         let _patient = Patient::begin();
@@ -274,7 +244,7 @@ impl<'a> Regrouper<'a> {
             if !inodes.alloc.reserve_moved(fragments)? {
                 return Ok(None);
             }
-            for vnode in vnodes {
+            for (vnode, learned) in vnodes {
                 let mut file = VnodeGuard::new(&vnode);
                 // It may have been written to, or protected, since it was looked at.
                 if !self.may_move(&file) || file.inode.is_protected() {
@@ -291,7 +261,10 @@ impl<'a> Regrouper<'a> {
                 }
                 moved.files.push(file.inode.size);
                 let key = file.inode.placement_key();
-                file.inode.key = keys::present(inodes.policy(), &file.inode);
+                file.inode.key = match file.inode.key {
+                    Some(hint) if keys::is_hint(hint) => Some(hint),
+                    _ => learned.or_else(|| keys::present(inodes.policy(), &file.inode)),
+                };
                 let positions = file.pages.dirty_in(FileBlock::ALL).collect();
                 let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
                 let placed = write_back.place_file(&mut file, positions, neighbours);
@@ -453,7 +426,7 @@ impl Regrouping<'_> {
             if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
-            unit.add(candidate);
+            unit.append(candidate);
         }
         Ok(self.finish(&mut unit)?.map_break(|_| ()))
     }
@@ -563,7 +536,7 @@ impl Regrouping<'_> {
                 return Ok(Step::Ended);
             }
             match regrouper.fetch(file.ino) {
-                Ok(vnode) => vnodes.push((file.rank, vnode)),
+                Ok(vnode) => vnodes.push((file.rank, vnode, file.learned)),
                 Err(Error::Stale) => {}
                 Err(Error::Io(error)) if Failure::of(&error) != Failure::Medium => {
                     return Err(error.into());
@@ -574,8 +547,8 @@ impl Regrouping<'_> {
         }
         // Blocks evicted meanwhile return, since a read with the gate closed would delay all changes.
         cache.restore(&kept);
-        vnodes.sort_unstable_by_key(|(rank, _)| *rank);
-        let vnodes = vnodes.into_iter().map(|(_, vnode)| vnode);
+        vnodes.sort_unstable_by_key(|(rank, ..)| *rank);
+        let vnodes = vnodes.into_iter().map(|(_, vnode, learned)| (vnode, learned));
         let Some(Moved { files, damaged }) = regrouper.move_together(vnodes, unit.fragments)?
         else {
             return Ok(Step::NoRoom);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cost::Cost;
 use crate::format::Layout;
 use crate::inode::{InodeCache, VnodeState};
-use crate::units::{InodeNo, SectorIndex};
+use crate::units::{InodeNo, Key, SectorIndex};
 
 /// A file that may be moved.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Candidate {
     pub rank: usize,
     /// The sector of its inode.
     pub sector: Option<SectorIndex>,
+    /// The learned key that it gets when it is moved.
+    pub learned: Option<Key>,
 }
 
 impl Candidate {
@@ -42,6 +44,7 @@ impl Candidate {
             blocks: blocks.collect(),
             rank: 0,
             sector: file.container.map(|container| container.sector),
+            learned: None,
         })
     }
 
@@ -92,6 +95,12 @@ impl Unit {
     pub fn add(&mut self, file: Candidate) {
         self.fragments += file.fragments;
         self.files.push(file);
+    }
+
+    /// Adds a file that follows the others in the new run.
+    pub fn append(&mut self, mut file: Candidate) {
+        self.rank(std::slice::from_mut(&mut file));
+        self.add(file);
     }
 
     /// The files so far; the next unit begins.

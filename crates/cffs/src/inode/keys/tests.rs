@@ -74,3 +74,19 @@ fn a_file_lies_with_those_of_its_new_owner_if_it_lay_with_the_old() {
         assert_eq!(given(other), (1001, other));
     }
 }
+
+#[test]
+fn a_learned_key_stays_whatever_the_policy_and_is_no_hint() {
+    let files = [InodeNo(70), InodeNo(7), InodeNo(77)];
+    let key = learned_key(&files);
+    assert_eq!(key, learned_key(&files[1..]));
+    assert_ne!(key, learned_key(&files[..1]));
+    for policy in Policy::ALL {
+        assert_eq!(present(policy, &Inode { key, ..file(1000, 60) }), key);
+    }
+    let key = key.expect("there are files");
+    assert!(key.is_own() && is_learned(key) && !is_hint(key));
+    assert_eq!(policy_of(key), None);
+    assert!(is_hint(hint_key(b"a hint")) && !is_learned(hint_key(b"a hint")));
+    assert!(!is_hint(Key(InodeNo::ROOT.0)) && !is_learned(Key(InodeNo::ROOT.0)));
+}

@@ -1,13 +1,15 @@
-//! Regrouping while the volume is idle.
+//! Regrouping while the volume is idle: first of files that are read together, if the volume observes that,
+//! then of the tree.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::{RegroupOptions, RegroupProgress};
+use super::{RegroupOptions, RegroupProgress, Scattered};
 use crate::admin::{Regrouper, Walk};
 use crate::error::{Error, Result};
 use crate::units::InodeNo;
 use crate::vfs::Volume;
+use crate::vfs::used::Used;
 
 /// Regroups a volume step by step while no caller uses it. A caller waits for one step at most: no
 /// step follows one during which a call arrived.
@@ -22,6 +24,8 @@ pub struct IdleRegrouping {
     began_at: u64,
     /// The rest of the walk.
     walk: Walk,
+    /// The count of pairs of files that were found to be read together, when all of these were looked at.
+    found: u64,
 }
 
 impl IdleRegrouping {
@@ -34,6 +38,7 @@ impl IdleRegrouping {
             complete_at: None,
             began_at: 0,
             walk: Walk::default(),
+            found: 0,
         }
     }
 
@@ -53,19 +58,29 @@ impl IdleRegrouping {
         if calls != self.calls {
             (self.calls, self.since) = (calls, Instant::now());
         }
-        if self.since.elapsed() < self.after || self.complete_at == Some(changes) {
+        let found = volume.used.as_ref().map_or(0, Used::found);
+        let is_complete = self.complete_at == Some(changes);
+        if self.since.elapsed() < self.after || is_complete && found == self.found {
             return Ok(None);
+        }
+        let mut is_over = false;
+        let mut watch = |progress: &RegroupProgress| {
+            is_over |= watch(progress).is_break() || volume.calls.so_far().0 != calls;
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options = RegroupOptions::default();
+        if found != self.found {
+            let done = volume.regroup(Scattered::Used, &options, &mut watch)?;
+            if !is_over {
+                self.found = found;
+            }
+            return Ok(Some(done));
         }
         if self.walk.is_over() {
             self.walk = Walk::over(InodeNo::ROOT);
             self.began_at = changes;
         }
-        let mut watch = |progress: &RegroupProgress| {
-            let is_over = watch(progress).is_break() || volume.calls.so_far().0 != calls;
-            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
         let walk = &mut self.walk;
-        let options = RegroupOptions::default();
         let regrouper = Regrouper::new(&volume.readahead, &volume.writer);
         match regrouper.run_trees(walk, &options, &mut watch) {
             Ok(done) => {

@@ -18,6 +18,7 @@ use crate::units::InodeNo;
 use crate::vfs::{Attr, OpenOptions, Volume};
 
 mod keyed;
+mod used;
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 

@@ -11,7 +11,7 @@ const TURNS: usize = 40;
 const HINT: &[u8] = b"user.cffs.key";
 
 /// Gives a file a hint.
-fn hint(files: &Files, path: &str, value: String) {
+pub(super) fn hint(files: &Files, path: &str, value: String) {
     let ino = files.stat(path).expect("found").ino;
     files
         .volume()
@@ -33,7 +33,7 @@ fn make_apart(files: &Files, make: impl Fn(usize)) {
 }
 
 /// The key of a file.
-fn key_of(files: &Files, path: &str) -> Key {
+pub(super) fn key_of(files: &Files, path: &str) -> Key {
     let ino = files.stat(path).expect("found").ino;
     files.volume().admin().placement_key(ino).expect("found")
 }
