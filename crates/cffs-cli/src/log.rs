@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
+use cffs::printable;
 use cffs_web::RecentLog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -179,8 +180,10 @@ where
             writeln!(out, "omitted {left_out} messages like one above")?;
         }
         self.head(*metadata.level(), &mut out)?;
-        context.format_fields(out.by_ref(), event)?;
-        writeln!(out)
+        let mut fields = String::new();
+        context.format_fields(Writer::new(&mut fields), event)?;
+        // A name in a field must not begin another line.
+        writeln!(out, "{}", printable(fields.as_bytes()))
     }
 }
 

@@ -76,6 +76,15 @@ fn every_line_names_its_volume() {
     assert_eq!(lines.len(), 2);
 }
 
+/// Regression: an image whose name has a line end wrote lines of its own choice.
+#[test]
+fn a_name_does_not_begin_another_line() {
+    let image = Path::new("i\nERROR other: forged \x1b[2J");
+    let text = logged("/srv/tree", || tracing::info!(image = %image.display(), "took over"));
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(r"i\nERROR other: forged \u{1b}[2J"), "{text}");
+}
+
 #[test]
 fn a_repeated_message_does_not_fill_the_log() {
     let text = logged("v", || {
