@@ -38,8 +38,7 @@ const SERVE: Order = Order {
         ("served", Uses::Only(&["access", "shared", "socket", "layout", "describe"])),
         ("unmounted", Uses::Only(&["served", "socket"])),
         ("nfs", Uses::Only(&["access", "shared"])),
-        ("wire", Uses::Only(&[])),
-        ("attached", Uses::Only(&["access", "shared", "wire"])),
+        ("attached", Uses::Only(&["access", "shared"])),
         ("fuse", Uses::Only(&["access", "attached", "shared", "served"])),
     ],
 };
@@ -67,7 +66,7 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 19] = [
+const LAYERS: [(&str, Uses); 20] = [
     ("device", Uses::Below),
     ("trace", Uses::Only(&["device"])),
     // Codecs do no I/O, so they do not even see a device.
@@ -87,6 +86,7 @@ const LAYERS: [(&str, Uses); 19] = [
     ("fsck", Uses::Only(&["device", "format", "journal"])),
     ("admin", Uses::Below),
     ("vfs", Uses::Below),
+    ("wire", Uses::Only(&["format", "vfs"])),
     ("open", Uses::Below),
     ("files", Uses::Below),
 ];

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
 use cffs::device::{BlockDevice, PairedDevice};
-use cffs::files::Files;
+use cffs::files::{Files, Node};
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
 use cffs::journal;
@@ -277,6 +277,41 @@ pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = open(path, access, options.take_over)?;
     Ok(Files::new(open_volume(path, device, options)?))
+}
+
+/// The destination of a command that writes a tree.
+pub struct Target {
+    /// The root of the volume, or a directory of one that is mounted.
+    pub root: Node,
+    /// The volume, if this command has opened it.
+    files: Option<Files>,
+}
+
+impl Target {
+    /// Opens the files of an image or of a volume in a store; attaches to a directory of a mounted volume.
+    pub fn open(path: &Path) -> anyhow::Result<Target> {
+        if mounts::holding(path)?.is_some() {
+            let root = Node::attach(path).with_context(|| path.display().to_string())?;
+            return Ok(Target { root, files: None });
+        }
+        let files = open_files(path, OpenOptions::default())?;
+        Ok(Target { root: files.root(), files: Some(files) })
+    }
+
+    /// Whether the volume is mounted, and the caller has no more rights there than through the kernel.
+    pub fn is_mounted(&self) -> bool {
+        self.files.is_none()
+    }
+
+    /// Closes the volume, if this command has opened it. A server writes what is left by itself.
+    pub fn close(&self) -> Result<(), cffs::error::Error> {
+        self.files.as_ref().map_or(Ok(()), Files::close)
+    }
+}
+
+/// Whether this process may give files to other users.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 pub fn read_only() -> OpenOptions {

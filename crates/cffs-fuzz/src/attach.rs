@@ -1,6 +1,8 @@
 //! Any bytes in place of the messages between an attached program and its server.
 
-use cffs_serve::wire::{self, ANSWER_BYTES_MAX, Answer, CALL_BYTES_MAX, Call, HEADER_BYTES};
+use cffs::wire::{
+    self, ANSWER_BYTES_MAX, Answer, CALL_BYTES_MAX, Call, HEADER_BYTES, REQUEST_BYTES_MAX, Request,
+};
 
 /// Decodes messages, and encodes and decodes them again, with the same outcome.
 pub fn attach_frames(data: &[u8]) {
@@ -9,10 +11,14 @@ pub fn attach_frames(data: &[u8]) {
         // A length that the data has not is made to fit, since no other body would ever be long enough.
         let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX).unwrap_or((0, u32::from(head[4])));
         let (body, next) = tail.split_at(len.min(tail.len()));
-        for kind in [kind, u32::from(head[0] % 8)] {
+        for kind in [kind, u32::from(head[0] % 32)] {
             if let Ok(call) = Call::decode(kind, body) {
                 let (kind, body) = parts(call.encode(), CALL_BYTES_MAX);
                 assert_eq!(Call::decode(kind, &body), Ok(call));
+            }
+            if let Ok(request) = Request::decode(kind, body) {
+                let (kind, body) = parts(request.encode(), REQUEST_BYTES_MAX);
+                assert_eq!(Request::decode(kind, &body), Ok(request));
             }
             if let Ok(answer) = Answer::decode(kind, body) {
                 let (kind, body) = parts(answer.encode(), ANSWER_BYTES_MAX);

@@ -2,12 +2,13 @@
 //!
 //! Offers the decision of POSIX.1e: owner, group and others by the mode or, if the file has one, by its
 //! access ACL; and the privileges of root and of others with capabilities. The decision depends on the
-//! arguments alone.
+//! arguments alone. [`checks`] looks up the ACL.
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
 use cffs::vfs::{Caller, Condition, Groups};
 
+pub mod checks;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,8 @@ pub const EXECUTE: u32 = 1;
 /// The name of the attribute that contains the access ACL.
 pub const ACL: &[u8] = b"system.posix_acl_access";
 
-const STICKY: u32 = 0o1000;
+/// The bit of a directory in which only owners may take names away.
+pub const STICKY: u32 = 0o1000;
 const ANY_EXECUTE: u32 = 0o111;
 
 const USER_OBJ: u16 = 0x01;
@@ -51,11 +53,29 @@ pub struct Privileges {
     pub dac_read_search: bool,
     /// `CAP_FOWNER`: has the rights of the owner of every file.
     pub fowner: bool,
+    /// `CAP_CHOWN`: may give files to other users and groups.
+    pub chown: bool,
+    /// `CAP_FSETID`: changes keep set-id bits.
+    pub fsetid: bool,
+    /// `CAP_MKNOD`: may make devices.
+    pub mknod: bool,
+    /// `CAP_SETFCAP`: may give capabilities to programs.
+    pub setfcap: bool,
+    /// `CAP_SYS_ADMIN`: has the extended attributes for the system.
+    pub sys_admin: bool,
 }
 
 impl Privileges {
-    pub const ALL: Privileges =
-        Privileges { dac_override: true, dac_read_search: true, fowner: true };
+    pub const ALL: Privileges = Privileges {
+        dac_override: true,
+        dac_read_search: true,
+        fowner: true,
+        chown: true,
+        fsetid: true,
+        mknod: true,
+        setfcap: true,
+        sys_admin: true,
+    };
 
     /// Whether they grant the `wanted` permissions on a file.
     fn grant(self, attr: &Attr, wanted: u32) -> bool {
@@ -95,10 +115,10 @@ impl User {
         self.privileges.fowner || self.uid == attr.uid
     }
 
-    /// The set-id bits that a file loses when the user changes its contents; `None` for root, whose changes
+    /// The set-id bits that a file loses when the user changes its contents; `None` for a user whose changes
     /// keep them.
     pub fn unprivileged(&self, attr: &Attr) -> Option<Unprivileged> {
-        if self.is_root() {
+        if self.privileges.fsetid {
             return None;
         }
         let is_member = self.is_member(attr.gid);

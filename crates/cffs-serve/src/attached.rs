@@ -3,7 +3,9 @@
 //! A program asks for a *ticket* by setting the attribute `system.cffs.attach` of a directory to a number
 //! that it chose at random, and reads the ticket from the attribute with this number at the end. The kernel
 //! passes this on only if the program can reach the directory and the mount is writable. The ticket stands
-//! for the directory and the program's rights at that moment. It is used for one call.
+//! for the directory and the program's rights at that moment. It is used for the removal of one name, or for
+//! one session with requests of all kinds below the directory. The program sets the attribute again before
+//! each second ends, or the session waits: a mount that becomes read-only is obeyed.
 //!
 //! ```text
 //!   program ── setxattr, getxattr ──▶ kernel ──▶ Sessions: ticket, name of the socket
@@ -11,11 +13,12 @@
 //!                                                     └──▶ Observer: the kernel drops what it has cached
 //! ```
 //!
-//! The server trusts a program with nothing: calls name no inodes, messages are small, and a session has one
-//! thread and holds no lock while it waits for its program. Its threads never serve requests of the kernel,
-//! so they may notify the kernel.
+//! The server trusts a program with nothing: calls name no inodes, messages are small, contents are read
+//! from shared memory by system calls, and a session has one thread and holds no lock while it waits for its
+//! program. Its threads never serve requests of the kernel, so they may notify the kernel.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -30,27 +33,28 @@ use std::time::{Duration, Instant};
 use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+use cffs::wire::{ATTRIBUTE, Answer, Invitation, LEASE, Ticket, hex};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::{Deserialize, Serialize};
 
 use crate::access::User;
 use crate::shared::{Companion, Current, Observer};
-use crate::wire::{Answer, Ticket};
 
-mod client;
+mod handles;
+mod memory;
+mod program;
 mod removal;
+mod requests;
 mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod xattrs;
 
-pub use client::{AttachError, RemoveRequest, remove};
-use tickets::{Granted, Tickets};
-
-/// The attribute that a program sets to ask for a ticket.
-const ATTRIBUTE: &str = "system.cffs.attach";
+use tickets::{Directory, Granted, Tickets};
 
 /// The attribute that the owner of the volume reads to end all sessions, after a remount that makes the
 /// volume read-only.
@@ -73,16 +77,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the volume counts as shared after a ticket was made or the last call has ended. A ticket is older
 /// by then.
 const SHARED_AFTER: Duration = Duration::from_secs(11);
-
-/// The answer to a program that asked for a ticket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Invitation {
-    /// The abstract name of the socket, and the ticket in hexadecimal digits.
-    Ticket { socket: String, ticket: String },
-    /// Why the program may not attach.
-    Refused(String),
-}
 
 /// The number in the value of [`ATTRIBUTE`]; `None` for other attributes.
 pub(crate) fn asked(name: &[u8], value: &[u8]) -> Option<Result<u64>> {
@@ -122,8 +116,17 @@ struct State {
     /// The user and the socket of each session.
     sessions: HashMap<u64, (u32, Arc<UnixStream>)>,
     next: u64,
+    /// By the number of its ticket, each session that makes requests.
+    leases: HashMap<u64, Lease>,
     /// The calls that use the volume.
     calls: usize,
+}
+
+/// How long a session may carry out requests.
+struct Lease {
+    uid: u32,
+    directory: Directory,
+    renewed: Instant,
 }
 
 impl Sessions {
@@ -137,7 +140,7 @@ impl Sessions {
     }
 
     /// Makes a ticket for a directory and a user, or notes why the user gets none; `user` finds that
-    /// out. The program reads it with the number.
+    /// out. The program reads it with the number. If a session has this number, it may go on instead.
     ///
     /// # Errors
     ///
@@ -153,7 +156,18 @@ impl Sessions {
         if attr.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        self.state.lock().tickets.check_room(uid, Instant::now())?;
+        let directory = (dir, attr.generation);
+        {
+            let mut state = self.state.lock();
+            if let Some(lease) = state.leases.get_mut(&number)
+                && (lease.uid, lease.directory) == (uid, directory)
+            {
+                lease.renewed = Instant::now();
+                self.ended.notify_all();
+                return Ok(());
+            }
+            state.tickets.check_room(uid, Instant::now())?;
+        }
         // This takes long, and is not done for a user with too many tickets.
         let user = user();
         let mut state = self.state.lock();
@@ -164,7 +178,7 @@ impl Sessions {
             self.listen(&mut state)?;
             self.sharing.end_after(SHARED_AFTER, state.calls == 0);
         }
-        state.tickets.add((dir, attr.generation), number, uid, user, Instant::now())
+        state.tickets.add(directory, number, uid, user, Instant::now())
     }
 
     /// The answer to the user that asked with this number.
@@ -177,12 +191,12 @@ impl Sessions {
         let shown = state.tickets.show(number, uid, Instant::now()).ok_or(Error::NoAttribute)?;
         let invitation = match (shown, &state.listener) {
             (Ok(ticket), Some((socket, _))) => {
-                Invitation::Ticket { socket: socket.clone(), ticket: hex(&ticket) }
+                Invitation::Ticket { socket: socket.clone(), ticket }
             }
             (Ok(_), None) => return Err(Error::NoAttribute),
             (Err(why), _) => Invitation::Refused(why.to_owned()),
         };
-        Ok(serde_json::json!(invitation).to_string().into_bytes())
+        Ok(invitation.encode())
     }
 
     /// Ends all sessions and forgets all tickets. Programs can attach again.
@@ -326,6 +340,43 @@ impl Sessions {
         Some((granted, Inside(self)))
     }
 
+    /// Lets a session with this ticket carry out requests, until [`end_lease`](Sessions::end_lease). Fails if
+    /// another session of its number does.
+    fn begin_lease(&self, granted: &Granted) -> bool {
+        let Granted { number, asked, directory, ref user } = *granted;
+        let lease = Lease { uid: user.uid, directory, renewed: asked };
+        match self.state.lock().leases.entry(number) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(lease);
+                true
+            }
+        }
+    }
+
+    fn end_lease(&self, number: u64) {
+        self.state.lock().leases.remove(&number);
+    }
+
+    /// Waits until the program of a session has shown that its mount is writable. Returns false if the
+    /// session is to end.
+    fn await_lease(&self, number: u64, stream: &UnixStream) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if self.is_closing.load(Ordering::Acquire) {
+                return false;
+            }
+            let Some(lease) = state.leases.get(&number) else { return false };
+            if lease.renewed.elapsed() < LEASE {
+                return true;
+            }
+            if session::has_hung_up(stream).unwrap_or(true) {
+                return false;
+            }
+            self.ended.wait_for(&mut state, RETRY_INTERVAL);
+        }
+    }
+
     /// Ends the socket and all sessions, and waits for the calls that use the volume. It does not wait for
     /// other sessions: one may be closing descriptors that its program has sent, which may take as long as
     /// the program wants. Returns whether all calls have ended within `patience`.
@@ -387,7 +438,7 @@ impl Companion for Sessions {
         match self.close(Some(PAUSE_PATIENCE)) {
             true => Ok(()),
             false => Err(String::from(
-                "a removal by cffs rm does not end, since the kernel has locked a directory; try again",
+                "a call of an attached program does not end, since the kernel has locked a directory; try again",
             )),
         }
     }
@@ -447,6 +498,16 @@ fn is_owner(uid: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&uid)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The directory of a ticket, with a reference on it.
+///
+/// # Errors
+///
+/// [`Error::Stale`] if it was removed.
+fn find(volume: &Volume, (ino, generation): Directory) -> Result<Attr> {
+    let attr = volume.find(ino)?;
+    if attr.generation == generation && attr.nlink > 0 {
+        return Ok(attr);
+    }
+    volume.release(ino, 1);
+    Err(Error::Stale)
 }

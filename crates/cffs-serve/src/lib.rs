@@ -19,4 +19,3 @@ pub mod shared;
 pub mod socket;
 pub mod stopped;
 pub mod unmounted;
-pub mod wire;

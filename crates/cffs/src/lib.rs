@@ -29,6 +29,8 @@ pub mod tuning;
 pub mod units;
 pub mod vfs;
 pub mod waiter;
+#[expect(missing_docs, reason = "fields have the names of what they carry")]
+pub mod wire;
 
 pub use open::{check_in_use, open};
 pub use printable::printable;

@@ -1,4 +1,4 @@
-//! `cffs import`: copies a tree into an image.
+//! `cffs import`: copies a tree into an image, or into a mounted volume.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,32 +9,36 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cffs::files::{self, CopyError, CopyOptions, Observer, Summary};
-use cffs::vfs::types::OpenOptions;
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use crate::image::{self, Target};
 use crate::output::{self, counted, note, say};
-use crate::{image, progress, size};
+use crate::{progress, size};
 
-/// Copy a tree into an image, without mounting it
+/// Copy a tree into an image, without mounting it, or into a mounted directory
 ///
 /// Copies owners, modes, times, extended attributes and ACLs, hard links and holes, with several threads. The
 /// contents of SOURCE are copied into TARGET, which is created if it does not exist; other files there stay.
+///
+/// In a mounted volume, the server makes the files, with the rights of the caller. Owners are copied by root
+/// alone. The mount shows the files when the command returns, and they may be only in memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs import tree.cffs ~/src              into the root
   cffs import tree.cffs ~/src /home/src
   cffs import tree.cffs notes.txt /home    one file into a directory
+  cffs import mnt/src ~/src                into a directory of a mounted volume
   cffs import --dry-run tree.cffs ~/src    show what it would do, and whether it fits")]
 pub struct Import {
-    /// The image or the device, or the URL of a volume in an object store.
-    #[arg(value_name = "IMAGE|DEVICE|URL")]
+    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The file or directory to copy.
     source: PathBuf,
-    /// The destination within the volume.
+    /// The destination within the volume or the directory.
     #[arg(default_value = "/")]
     target: OsString,
     /// Change nothing: print what would be copied, what could not be copied and why, and the space needed.
@@ -71,13 +75,14 @@ impl Import {
         if self.dry_run {
             return self.survey();
         }
-        let files = image::open_files(&self.image, OpenOptions::default())?;
+        let opened = Target::open(&self.image)?;
         let watcher = Watcher::new("importing", self.how.is_silent());
-        let options = self.how.options();
-        let copied =
-            files::import(&files, &self.source, self.target.as_bytes(), &options, &watcher);
+        let mut options = self.how.options();
+        options.owner &= !opened.is_mounted() || image::is_root();
+        let (source, target) = (&self.source, self.target.as_bytes());
+        let copied = files::import_into(&opened.root, source, target, &options, &watcher);
         watcher.finish();
-        let closed = files.close();
+        let closed = opened.close();
         let summary = copied?;
         closed.with_context(|| self.image.display().to_string())?;
         self.how.print(&summary)

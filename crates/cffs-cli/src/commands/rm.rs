@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use cffs_serve::attached::{self, RemoveRequest};
-use cffs_serve::wire::{Failure, Removed};
+use cffs::files::attached::{self, RemoveRequest};
+use cffs::wire::{Failure, Removed};
 use clap::Args;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};

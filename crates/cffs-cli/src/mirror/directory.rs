@@ -115,10 +115,10 @@ impl Source for Directory {
         Ok(xattrs)
     }
 
-    fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause> {
+    fn copy(&self, item: &Item, _: &Files, to: &Node) -> Result<u64, CopyCause> {
         let at = PathBuf::from(format!("/proc/self/fd/{}", self.at.as_raw_fd()));
         let (path, options) = (at.join(OsStr::from_bytes(&item.name)), CopyOptions::default());
-        let copied = files::import_file(files, &path, to, &item.name, &options, &());
+        let copied = files::import_file(&path, to, &item.name, &options, &());
         copied.map(|summary| summary.bytes).map_err(|error| error.cause)
     }
 }

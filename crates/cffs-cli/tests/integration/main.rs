@@ -5,6 +5,7 @@
 
 mod administration;
 mod attached;
+mod attached_files;
 mod background;
 mod cloning;
 mod clouds;

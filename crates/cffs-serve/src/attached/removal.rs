@@ -15,10 +15,10 @@ use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Access, Attr};
 use cffs::vfs::{Caller, Volume};
+use cffs::wire::{PATH_BYTES_MAX, Removed};
 
 use crate::access::{self, EXECUTE, READ, User, WRITE};
 use crate::shared::{Change, Observer};
-use crate::wire::{PATH_BYTES_MAX, Removed};
 
 /// The names that are listed at once.
 const BATCH: usize = 128;
@@ -306,7 +306,7 @@ impl<'a> Removal<'a> {
                 self.removed.directories += 1;
                 self.tell_removed(&level.name, *ino, Change::Contents(*ino, 0, None));
             }
-            _ if self.volume.is_referenced(level.ino) => self.tell_listing(&level),
+            _ if self.volume.is_referenced(level.ino, 0) => self.tell_listing(&level),
             _ => {}
         }
         let done = done.map(drop).map_err(|error| match error {
@@ -377,7 +377,7 @@ impl<'a> Removal<'a> {
     /// Tells the kernel that a name of the current directory is gone, if it knows the inode.
     fn tell_removed(&self, name: &[u8], ino: InodeNo, inode: Change<'_>) {
         if let Some(level) = self.levels.last()
-            && self.volume.is_referenced(ino)
+            && self.volume.is_referenced(ino, 0)
         {
             self.observer.changed(Change::Removed(level.ino, name));
             self.observer.changed(inode);
@@ -392,6 +392,7 @@ impl<'a> Removal<'a> {
     }
 }
 
-fn owner_and_mode(dir: &Attr) -> (u32, u32, u32) {
+/// The owner and the mode of a file: the rights on it result from them and its ACL.
+pub(super) fn owner_and_mode(dir: &Attr) -> (u32, u32, u32) {
     (dir.uid, dir.gid, dir.permissions)
 }

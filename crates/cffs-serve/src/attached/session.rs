@@ -1,20 +1,29 @@
 //! A session: it reads the calls of one program, and carries them out in order.
 
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cffs::error::Error;
 use cffs::vfs::errno;
+use cffs::vfs::types::Attr;
+use cffs::wire::{
+    self, Answer, CALL_BYTES_MAX, Call, End, Failure, HEADER_BYTES, Handle, Removed, Ticket,
+    VERSION,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::Sessions;
+use super::handles::Handles;
+use super::memory::SharedMemory;
+use super::program::Program;
 use super::removal::{Failed, Removal};
-use crate::wire::{
-    self, Answer, CALL_BYTES_MAX, Call, End, Failure, HEADER_BYTES, Removed, Ticket, VERSION,
-};
+use super::requests::Requests;
 
 /// How long a program may take to send a whole call.
 const CALL_PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +52,7 @@ impl<'a> Session<'a> {
     /// Errors of the connection, and violations of the protocol.
     pub fn serve(&self) -> io::Result<()> {
         self.stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-        match self.call()? {
+        match self.call(false)?.map(|(call, _)| call) {
             Some(Call::Hello { oldest, newest }) if (oldest..=newest).contains(&VERSION) => {
                 self.send(&Answer::Welcome { version: VERSION })?;
             }
@@ -53,29 +62,99 @@ impl<'a> Session<'a> {
             Some(_) => return Err(wire::BadMessage.into()),
             None => return Ok(()),
         }
-        while let Some(call) = self.call()? {
-            let Call::Remove { ticket, name, recursive } = call else {
-                return Err(wire::BadMessage.into());
-            };
-            self.remove(&ticket, &name, recursive)?;
+        while let Some((call, descriptor)) = self.call(true)? {
+            match (call, descriptor) {
+                (Call::Remove { ticket, name, recursive }, _) => {
+                    self.remove(&ticket, &name, recursive)?;
+                }
+                (Call::Attach { ticket, umask, memory_bytes }, Some(memory)) => {
+                    // The ticket is used after this: a descriptor that is refused may take as long to close
+                    // as the program wants, and an unmount does not wait for that.
+                    let memory = SharedMemory::new(memory, memory_bytes)?;
+                    return self.attach(&ticket, umask, memory);
+                }
+                _ => return Err(wire::BadMessage.into()),
+            }
         }
         Ok(())
     }
 
-    /// The next call; `None` if the connection has ended.
-    fn call(&self) -> io::Result<Option<Call>> {
+    /// The next call, and the descriptor that came with it, if one may; `None` if the connection has ended.
+    fn call(&self, takes_descriptor: bool) -> io::Result<Option<(Call, Option<OwnedFd>)>> {
         let deadline = Instant::now() + CALL_PATIENCE;
         let mut head = [0; HEADER_BYTES];
-        if !self.read(&mut head, deadline)? {
+        let (mut received, mut descriptor) = (0, None);
+        if takes_descriptor {
+            (received, descriptor) = self.receive(&mut head, deadline)?;
+            if received == 0 {
+                return Ok(None);
+            }
+        }
+        if received < HEADER_BYTES && !self.read(&mut head[received..], deadline)? {
             return Ok(None);
         }
         let (len, kind) = wire::header(head, CALL_BYTES_MAX)?;
         let mut body = [0; CALL_BYTES_MAX];
         let body = &mut body[..len];
         match self.read(body, deadline)? {
-            true => Ok(Some(Call::decode(kind, body)?)),
+            true => Ok(Some((Call::decode(kind, body)?, descriptor))),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+
+    /// Receives some bytes, and a descriptor that comes with them.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection; more than one descriptor.
+    fn receive(
+        &self,
+        buffer: &mut [u8],
+        deadline: Instant,
+    ) -> io::Result<(usize, Option<OwnedFd>)> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [io::IoSliceMut::new(buffer)];
+        let received = retry_on_intr(|| {
+            recvmsg(self.stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(sent) = message {
+                descriptors.extend(sent);
+            }
+        }
+        if descriptors.len() > 1 || received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(wire::BadMessage.into());
+        }
+        Ok((received.bytes, descriptors.pop()))
+    }
+
+    /// Carries out the requests of a program until its session ends.
+    fn attach(&self, ticket: &Ticket, umask: u32, memory: SharedMemory) -> io::Result<()> {
+        // Dropped after the handles: an unmount waits for their references.
+        let Some((granted, _inside)) = self.sessions.redeem(ticket, self.peer) else {
+            return self.refuse("the ticket is not valid, or no longer");
+        };
+        let volume = self.sessions.volume.get();
+        let root = match super::find(&volume, granted.directory) {
+            Ok(root) => root,
+            Err(error) => return self.refuse(&error.to_string()),
+        };
+        let mut handles = Handles::new(&volume);
+        if let Err(error) = handles.add(Handle::ROOT, &root, false) {
+            return self.refuse(&error.to_string());
+        }
+        if !self.sessions.begin_lease(&granted) {
+            return self.refuse("another session has the number of this ticket");
+        }
+        let _lease = EndLease(self.sessions, granted.number);
+        let observer = &*self.sessions.observer;
+        let mut program = Program::new(&volume, observer, (&granted.user, umask), memory, handles);
+        self.send(&Answer::Attached { root })?;
+        Requests::new(self.sessions, self.stream, granted.number).serve(&mut program)
     }
 
     /// Fills the buffer until the deadline, however slowly the bytes arrive. Returns false if the connection
@@ -114,16 +193,8 @@ impl<'a> Session<'a> {
         };
         let volume = self.sessions.volume.get();
         let mut report = Report::new(self);
-        let (ino, generation) = granted.directory;
-        let found = volume.find(ino).and_then(|attr| match (attr.generation, attr.nlink) {
-            (found, 1..) if found == generation => Ok(()),
-            _ => {
-                volume.release(ino, 1);
-                Err(Error::Stale)
-            }
-        });
-        let removed = match found {
-            Ok(()) => {
+        let removed = match super::find(&volume, granted.directory) {
+            Ok(Attr { ino, .. }) => {
                 let observer = &*self.sessions.observer;
                 let mut step =
                     |step: Option<Failed<'_>>, removed: &Removed| report.step(step, removed);
@@ -138,6 +209,22 @@ impl<'a> Session<'a> {
         drop(inside);
         report.finish(removed)
     }
+}
+
+/// Ends the lease of a session when it is dropped.
+struct EndLease<'a>(&'a Sessions, u64);
+
+impl Drop for EndLease<'_> {
+    fn drop(&mut self) {
+        self.0.end_lease(self.1);
+    }
+}
+
+/// Whether a program has ended, or has closed its side of the connection, which ends the call.
+pub(super) fn has_hung_up(stream: &UnixStream) -> io::Result<bool> {
+    let mut descriptors = [PollFd::new(stream, PollFlags::RDHUP)];
+    poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(!descriptors[0].revents().is_empty())
 }
 
 /// The answers to a call while it is carried out.
@@ -173,7 +260,7 @@ impl<'a> Report<'a> {
             return ControlFlow::Continue(());
         }
         self.waiting.extend(Answer::Progress(*removed).encode());
-        match self.flush().and_then(|()| self.has_hung_up()) {
+        match self.flush().and_then(|()| has_hung_up(self.session.stream)) {
             Ok(false) => ControlFlow::Continue(()),
             Ok(true) => {
                 let is_closing = self.session.sessions.is_closing.load(Ordering::Acquire);
@@ -192,13 +279,6 @@ impl<'a> Report<'a> {
         self.waiting.clear();
         self.sent = Instant::now();
         Ok(())
-    }
-
-    /// Whether the program has ended, or has closed its side of the connection, which ends the call.
-    fn has_hung_up(&self) -> io::Result<bool> {
-        let mut descriptors = [PollFd::new(self.session.stream, PollFlags::RDHUP)];
-        poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        Ok(!descriptors[0].revents().is_empty())
     }
 
     fn finish(mut self, removed: Removed) -> io::Result<()> {

@@ -8,6 +8,7 @@ use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions, SetAttr};
 use cffs::vfs::{Caller, Volume};
+use cffs::wire::{self, Call, End, Removed};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -15,9 +16,9 @@ use super::removal::Removal;
 use super::*;
 use crate::access::Privileges;
 use crate::shared::{Change, NoObserver};
-use crate::wire::{self, Call, End, Removed, Ticket};
 
 mod hindrances;
+mod requests;
 mod rights;
 
 const ME: &Caller<'_> = &Caller::ROOT;
@@ -94,12 +95,10 @@ fn ticket(sessions: &Arc<Sessions>, user: User) -> (String, Ticket) {
     let uid = user.uid;
     sessions.ask(InodeNo::ROOT, 5, uid, || Ok(user)).expect("asked");
     let answer = sessions.answer(5, uid).expect("answered");
-    let Invitation::Ticket { socket, ticket } = serde_json::from_slice(&answer).expect("JSON")
-    else {
-        panic!("refused")
-    };
-    let digit = |at: usize| u8::from_str_radix(&ticket[at..at + 2], 16).expect("digits");
-    (socket, std::array::from_fn(|at| digit(2 * at)))
+    match Invitation::decode(&answer) {
+        Ok(Invitation::Ticket { socket, ticket }) => (socket, ticket),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn connect(socket: &str) -> UnixStream {
@@ -157,7 +156,7 @@ fn a_ticket_serves_one_call_of_its_user() {
     assert_eq!(done, Some(Answer::Done { removed, end: End::Complete }));
     assert_eq!(failures, []);
     assert!(!is_there(&volume, InodeNo::ROOT, "tree"));
-    assert!(!dirs.into_iter().any(|dir| volume.is_referenced(dir)));
+    assert!(!dirs.into_iter().any(|dir| volume.is_referenced(dir, 0)));
     let (refused, _) = ask(&stream, &remove_call(used, "tree"));
     assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
     let (socket, of_other) = ticket(&sessions, User::new(user_id(), user_id(), Vec::new()));
@@ -396,7 +395,7 @@ fn a_paused_server_has_no_session_and_serves_again_after_it() {
     assert!(matches!(refused, Some(Answer::Refused(_))), "tickets end with a pause");
     let done = ask(&greeted(&socket), &remove_call(ticket, "tree")).0;
     assert!(matches!(done, Some(Answer::Done { .. })), "{done:?}");
-    assert!(!dirs.into_iter().any(|dir| volume.is_referenced(dir)));
+    assert!(!dirs.into_iter().any(|dir| volume.is_referenced(dir, 0)));
     sessions.end().expect("ended");
 }
 
@@ -565,7 +564,7 @@ fn the_kernel_is_told_of_what_it_knows_alone() {
     ];
     assert_eq!(*heard.0.lock().expect("whole"), expected);
     [tree, first, file].into_iter().for_each(|ino| volume.release(ino, 1));
-    assert!(![tree, first, file].into_iter().any(|ino| volume.is_referenced(ino)));
+    assert!(![tree, first, file].into_iter().any(|ino| volume.is_referenced(ino, 0)));
 }
 
 /// An observer that takes its time.

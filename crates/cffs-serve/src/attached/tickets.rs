@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
+use cffs::wire::Ticket;
 
 use super::is_owner;
 use crate::access::User;
-use crate::wire::Ticket;
 
 /// The most unused tickets, of all users and of one.
 const TICKETS_MAX: usize = 64;
@@ -25,6 +25,9 @@ pub(super) type Directory = (InodeNo, u32);
 /// The meaning of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
+    /// The number that the program asked with, and when.
+    pub number: u64,
+    pub asked: Instant,
     pub directory: Directory,
     pub user: User,
 }
@@ -56,7 +59,7 @@ impl Tickets {
     ) -> Result<()> {
         self.check_room(uid, now)?;
         let answer = match user {
-            Ok(user) => Ok((random()?, Granted { directory, user })),
+            Ok(user) => Ok((random()?, Granted { number, asked: now, directory, user })),
             Err(why) => Err(why),
         };
         self.0.push(Entry { number, uid, made: now, answer });

@@ -19,12 +19,16 @@ mod tests;
 /// The longest list of mounts that is read.
 const MOUNTS_BYTES_MAX: u64 = 1 << 20;
 
+const CHOWN: u64 = 1;
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
 /// `CAP_FOWNER`: this process has the rights of the owner of any file.
 const FOWNER: u64 = 1 << 3;
 /// `CAP_FSETID`: changes of contents by this process keep set-id bits.
 const FSETID: u64 = 1 << 4;
+const SYS_ADMIN: u64 = 1 << 21;
+const MKNOD: u64 = 1 << 27;
+const SETFCAP: u64 = 1 << 31;
 
 /// The caller's user; [`UNKNOWN_ID`], which no user has, if it is unknown.
 pub fn uid(cx: &Context<'_>) -> u32 {
@@ -119,6 +123,11 @@ fn user_shown(status: &str, asking: u32) -> Result<User, &'static str> {
         dac_override: has(DAC_OVERRIDE),
         dac_read_search: has(DAC_READ_SEARCH),
         fowner: has(FOWNER),
+        chown: has(CHOWN),
+        fsetid: has(FSETID),
+        mknod: has(MKNOD),
+        setfcap: has(SETFCAP),
+        sys_admin: has(SYS_ADMIN),
     };
     let groups = field(status, "Groups:").filter_map(|group| group.parse().ok()).collect();
     Ok(User { uid, gid, groups, privileges })

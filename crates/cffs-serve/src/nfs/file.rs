@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, SetAttr};
 use nfs_wire::nfs::{Attributes, Status, Wcc};
 
 use super::exported::{Directory, Exported};
 use super::translate;
-use crate::access::{self, User};
+use crate::access::{self, User, checks};
 use crate::shared::Change;
 
 /// A file, on which this holds a reference.
@@ -59,12 +58,7 @@ impl File<'_> {
     /// Whether the caller has all of these permissions.
     pub fn may(&self, wanted: u32) -> Result<bool, Status> {
         let volume = &self.exported.volume;
-        let acl = match volume.xattr(self.ino(), access::ACL) {
-            Ok(acl) => Some(acl),
-            Err(Error::NoAttribute) => None,
-            Err(error) => return Err(translate::status("access")(error)),
-        };
-        Ok(self.user.may(&self.attr, acl.as_deref(), wanted))
+        checks::may(volume, &self.user, &self.attr, wanted).map_err(translate::status("access"))
     }
 
     /// Fails if the caller lacks any of these permissions.
@@ -117,34 +111,12 @@ impl File<'_> {
 
     /// Checks and completes the attribute changes that the caller requests.
     pub fn check_set_attr(&self, changes: &mut SetAttr) -> Result<(), Status> {
-        const SET_ID_GROUP: u32 = 0o2000;
-        let (attr, user) = (&self.attr, &self.user);
-        let sets_owner = changes.uid.is_some_and(|uid| uid != attr.uid)
-            || changes.gid.is_some_and(|gid| gid != attr.gid && !user.is_member(gid));
-        let needs_owner = changes.permissions.is_some()
-            || changes.uid.is_some()
-            || changes.gid.is_some()
-            || [changes.atime, changes.mtime]
-                .iter()
-                .any(|time| matches!(time, Some(cffs::vfs::types::SetTime::To(_))));
-        if sets_owner && !user.is_root() || needs_owner && !user.owns(attr) {
-            return Err(Status::Perm);
-        }
+        checks::check_owner(&self.user, &self.attr, changes)
+            .map_err(translate::status("setattr"))?;
         if changes.size.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
             self.check_contents(access::WRITE)?;
         }
-        if let Some(permissions) = &mut changes.permissions {
-            let group = changes.gid.unwrap_or(attr.gid);
-            if !user.is_root() && !user.is_member(group) {
-                *permissions &= !SET_ID_GROUP;
-            }
-        }
-        // Changing the owner clears the bits, for every caller.
-        if changes.uid.is_some() || changes.gid.is_some() {
-            changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
-        } else if changes.size.is_some() {
-            changes.clear_privileges = user.unprivileged(attr);
-        }
+        checks::complete(&self.user, &self.attr, changes);
         Ok(())
     }
 }

@@ -128,7 +128,7 @@ pub fn clone_tree<'a>(
 ) -> Result<Cloned, CloneError> {
     let failed = |error| CloneError::Failed { path: Vec::new(), error };
     let mut clone = Clone {
-        volume: dir.volume(),
+        volume: dir.volume().map_err(failed)?,
         caller,
         may,
         watch,
@@ -137,7 +137,7 @@ pub fn clone_tree<'a>(
         cloned: Cloned::default(),
     };
     clone.check(source, dir).map_err(failed)?;
-    dir.volume().sync().map_err(failed)?;
+    dir.volume().and_then(|volume| volume.sync()).map_err(failed)?;
     clone.run(source, dir, name)?;
     Ok(clone.cloned)
 }

@@ -264,7 +264,7 @@ impl Export<'_> {
                 (Count::Files, made)
             }
             FileType::Symlink => {
-                let link = node.volume().read_link(node.ino())?;
+                let link = node.read_link()?;
                 (Count::Symlinks, dir.make_link(name, &link)?)
             }
             FileType::Fifo => special(HostType::Fifo)?,
@@ -291,11 +291,11 @@ impl Export<'_> {
             made.set_owner(attr.uid, attr.gid)?;
         }
         if self.job.options.xattrs {
-            let names = node.volume().xattr_names(node.ino())?;
+            let names = node.volume()?.xattr_names(node.ino())?;
             made.remove_xattrs(|name| follows_source(name) && !names.iter().any(|n| n == name))?;
             for name in names {
                 if owner || !is_privilege(&name) {
-                    let value = node.volume().xattr(node.ino(), &name)?;
+                    let value = node.volume()?.xattr(node.ino(), &name)?;
                     made.set_xattr(&name, &value)?;
                 }
             }
@@ -343,12 +343,12 @@ fn contents(
     let mut copied = 0;
     let mut at = 0;
     while at < attr.size {
-        at = match node.volume().seek(node.ino(), at, SeekFor::Data) {
+        at = match node.volume()?.seek(node.ino(), at, SeekFor::Data) {
             Ok(start) => start,
             Err(Error::NoData) => break,
             Err(error) => return Err(error.into()),
         };
-        let end = node.volume().seek(node.ino(), at, SeekFor::Hole)?.min(attr.size);
+        let end = node.volume()?.seek(node.ino(), at, SeekFor::Hole)?.min(attr.size);
         while at < end {
             job.check_cancelled()?;
             let wanted = buf.len().min((end - at) as usize);

@@ -62,7 +62,8 @@ impl File {
     /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
     pub fn append_all(&self, mut data: &[u8]) -> Result<u64> {
         loop {
-            let (written, end) = self.node.volume().append(&Caller::ROOT, self.node.ino(), data)?;
+            let (written, end) =
+                self.node.volume()?.append(&Caller::ROOT, self.node.ino(), data)?;
             data = &data[written..];
             match written {
                 _ if data.is_empty() => return Ok(end),
@@ -84,7 +85,7 @@ impl File {
         len: usize,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.node.volume().read_pieces(self.node.ino(), offset, len, Access::Noted, take)
+        self.node.volume()?.read_pieces(self.node.ino(), offset, len, Access::Noted, take)
     }
 
     /// The whole contents.
@@ -110,7 +111,7 @@ impl File {
         // A read that is short has met the end, and need not be repeated.
         let mut at = 0;
         loop {
-            let read = self.node.volume().read_pieces(
+            let read = self.node.volume()?.read_pieces(
                 self.node.ino(),
                 at,
                 STEP_BYTES,
@@ -139,7 +140,7 @@ impl File {
     ///
     /// Whatever keeps it from the device; then it may be lost, and the volume is latched.
     pub fn sync(&self) -> Result<()> {
-        self.node.volume().sync_file(self.node.ino(), false)
+        self.node.volume()?.sync_file(self.node.ino(), false)
     }
 }
 
@@ -159,11 +160,7 @@ impl io::Read for File {
 
 impl io::Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let written = self
-            .node
-            .volume()
-            .write(&Caller::ROOT, self.node.ino(), self.position, data)
-            .map_err(to_io)?;
+        let written = self.node.write_at(self.position, data).map_err(to_io)?;
         self.position += written as u64;
         Ok(written)
     }

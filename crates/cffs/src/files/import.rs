@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
 use super::host::{self, Entry, Identity};
-use super::{CopyError, CopyOptions, Files, Node, Observer, Put, Summary};
+use super::{CopyError, CopyOptions, Files, Making, Node, Observer, Put, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -27,6 +27,8 @@ use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
 const COPY_BYTES: usize = 1 << 20;
 /// The unit in which stat(2) counts what a file occupies.
 const SECTOR_BYTES: u64 = 512;
+/// The number of files that are begun before the first of them are waited for.
+const BEGUN_MAX: usize = 256;
 /// Most files that report no size are empty.
 const EMPTY_BYTES: usize = 4096;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,12 +77,27 @@ pub fn import(
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
+    import_into(&files.root(), source, target, options, observer)
+}
+
+/// Copies a tree from outside as [`import()`] does; `target` is a path from the directory `root` on.
+///
+/// # Errors
+///
+/// Those of [`import()`].
+pub fn import_into(
+    root: &Node,
+    source: &Path,
+    target: &[u8],
+    options: &CopyOptions,
+    observer: &dyn Observer,
+) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import { files, job: &job, first_names: Mutex::new(HashMap::new()) };
+    let import = Import { root, job: &job, first_names: Mutex::new(HashMap::new()) };
     if let Some(task) = import.begin(source, target)? {
         // What the background cannot write, the copy's own changes cannot either, and return.
         let run = || job.run(task, |task, queue| import.directory(task, queue));
-        files.with_background(BACKGROUND_INTERVAL, run);
+        root.with_background(BACKGROUND_INTERVAL, run);
     }
     drop(import);
     job.finish()
@@ -93,7 +110,6 @@ pub fn import(
 ///
 /// Those of [`import()`]; also every failure that concerns this file alone.
 pub fn import_file(
-    files: &Files,
     source: &Path,
     dir: &Node,
     name: &[u8],
@@ -101,14 +117,29 @@ pub fn import_file(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import { files, job: &job, first_names: Mutex::new(HashMap::new()) };
+    let import = Import { root: dir, job: &job, first_names: Mutex::new(HashMap::new()) };
     import.file(source, dir, name)?;
     drop(import);
     job.finish()
 }
 
+/// A file that is being made, to be counted when it is.
+struct Begun {
+    making: Making,
+    path: PathBuf,
+    count: Count,
+    bytes: u64,
+}
+
+/// The files that one thread has begun in a directory, and the directories that it has found.
+#[derive(Default)]
+struct Found {
+    directories: Vec<Task>,
+    begun: Vec<Begun>,
+}
+
 struct Import<'a> {
-    files: &'a Files,
+    root: &'a Node,
     job: &'a Job<'a>,
     /// The inode of each file outside that has more than one name, by device and number.
     first_names: Mutex<HashMap<Identity, Node>>,
@@ -134,42 +165,50 @@ impl Import<'_> {
         let of_source = |error| CopyError::new(source, error);
         let of_target = |error| CopyError::new(Path::new(OsStr::from_bytes(target)), error);
         if let Some(dir) = Entry::dir_itself(source).map_err(of_source)? {
-            self.files.make_dir_all(target).map_err(of_target)?;
-            let target = self.files.node(target).map_err(of_target)?;
+            self.root.make_dir_all(target).map_err(of_target)?;
+            let target = self.root.at(target).map_err(of_target)?;
             let path = source.to_owned();
             return Ok(Some(Task { source: Source::Open(dir), path, target }));
         }
         let name = source.file_name().unwrap_or_default();
-        let (dir, target_name) = match self.files.node(target).and_then(|node| {
+        let (dir, target_name) = match self.root.at(target).and_then(|node| {
             let is_dir = node.file_type() == FileType::Directory;
             if is_dir { Ok(node) } else { Err(Error::NotDirectory) }
         }) {
             Ok(node) => (node, name.as_bytes().to_vec()),
-            Err(_) => super::resolve::parent(self.files.volume(), target).map_err(of_target)?,
+            Err(_) => super::resolve::parent(self.root, target).map_err(of_target)?,
         };
         self.file(source, &dir, &target_name).map(|()| None)
     }
 
     /// Copies a source that is not a directory.
     fn file(&self, source: &Path, dir: &Node, name: &[u8]) -> Result<(), CopyError> {
+        let mut begun = Vec::new();
         let copied =
             host::parent(source).map_err(CopyCause::from).and_then(|(outside, own_name)| {
-                self.entry(source, &outside.find(&own_name)?, dir, name)
+                self.entry(source, &outside.find(&own_name)?, (dir, name), &mut begun)?;
+                for Begun { making, path, count, bytes } in begun {
+                    self.root.finish(&making)?;
+                    self.job.copied(count, &path, bytes);
+                }
+                Ok(())
             });
-        copied.map(drop).map_err(|cause| CopyError { path: source.to_owned(), cause })
+        copied.map_err(|cause| CopyError { path: source.to_owned(), cause })
     }
 
     fn directory(&self, task: Task, queue: &Queue<Task>) {
-        let mut found = Vec::new();
-        match self.fill(&task, &mut found) {
+        let mut found = Found::default();
+        let filled = self.fill(&task, &mut found);
+        self.finish(&mut found.begun);
+        match filled {
             Ok(()) => self.job.copied(Count::Directories, &task.path, 0),
             Err(cause) => self.job.failed(&task.path, cause),
         }
         // The queue hands out the newest first.
-        queue.add(found.into_iter().rev());
+        queue.add(found.directories.into_iter().rev());
     }
 
-    fn fill(&self, task: &Task, found: &mut Vec<Task>) -> Result<(), CopyCause> {
+    fn fill(&self, task: &Task, found: &mut Found) -> Result<(), CopyCause> {
         let dir = Arc::new(match &task.source {
             Source::Open(dir) => dir.try_clone()?,
             Source::Named(above, name) => above.dir(name)?,
@@ -179,30 +218,43 @@ impl Import<'_> {
                 return Ok(());
             }
             let path = task.path.join(&name);
-            let copied = dir
-                .find(&name)
-                .map_err(CopyCause::from)
-                .and_then(|found| self.entry(&path, &found, &task.target, name.as_bytes()));
+            let copied = dir.find(&name).map_err(CopyCause::from).and_then(|outside| {
+                self.entry(&path, &outside, (&task.target, name.as_bytes()), &mut found.begun)
+            });
+            if found.begun.len() >= BEGUN_MAX {
+                self.finish(&mut found.begun);
+            }
             match copied {
                 Ok(Some(target)) => {
                     let source = Source::Named(Arc::clone(&dir), name);
-                    found.push(Task { source, path, target });
+                    found.directories.push(Task { source, path, target });
                 }
                 Ok(None) => {}
                 Err(cause) => self.job.failed(&path, cause),
             }
         }
-        // Making the entries changed the directory's times, so its own come last.
+        // Making the entries changed the directory's times, so its own come last. A server makes the files
+        // that were begun before that.
         self.attributes(&dir, &dir.metadata()?, &task.target, None)
     }
 
-    /// Copies one entry; of a directory only makes it, and returns it.
+    /// Waits for the files that were begun, and counts them.
+    fn finish(&self, begun: &mut Vec<Begun>) {
+        for Begun { making, path, count, bytes } in begun.drain(..) {
+            match self.root.finish(&making) {
+                Ok(()) => self.job.copied(count, &path, bytes),
+                Err(error) => self.job.failed(&path, error),
+            }
+        }
+    }
+
+    /// Copies one entry, or begins to; of a directory only makes it, and returns it.
     fn entry(
         &self,
         path: &Path,
         found: &Entry,
-        dir: &Node,
-        name: &[u8],
+        (dir, name): (&Node, &[u8]),
+        begun: &mut Vec<Begun>,
     ) -> Result<Option<Node>, CopyCause> {
         let metadata = &found.metadata()?;
         if metadata.is_dir() {
@@ -230,8 +282,10 @@ impl Import<'_> {
         let new = self.new_file(kind, metadata, dir)?;
         if let Some(contents) = self.whole(found, metadata) {
             let (changes, inherits_acls) = (self.changes(metadata, None), !self.job.options.xattrs);
-            dir.put(name, &Put { new, contents: &contents, changes, inherits_acls })?;
-            self.job.copied(count, path, contents.len() as u64);
+            let making =
+                dir.put(name, &Put { new, contents: &contents, changes, inherits_acls })?;
+            let (path, bytes) = (path.to_owned(), contents.len() as u64);
+            begun.push(Begun { making, path, count, bytes });
             return Ok(None);
         }
         let Some(node) = self.make_or_link(path, metadata, dir, name, &new)? else {
@@ -330,6 +384,11 @@ impl Import<'_> {
     ) -> Result<(), CopyCause> {
         if self.job.options.xattrs {
             let mut xattrs = found.xattrs()?;
+            // A server sets attributes of the system for root alone.
+            let is_privilege = |name: &[u8]| match self.root.is_attached() {
+                true => name.starts_with(b"security.") || name.starts_with(b"trusted."),
+                false => is_privilege(name),
+            };
             xattrs.retain(|(name, _)| self.job.options.owner || !is_privilege(name));
             if let Some(size) = size.take_if(|_| !xattrs.is_empty()) {
                 // Before the attributes, since a change of the size removes capabilities.

@@ -19,6 +19,8 @@
 //! # }
 //! ```
 //!
+//! A directory of a volume that is mounted can be written to through its server: see [`Node::attach`].
+//!
 //! Paths are bytes with `/` between names. A leading `/` makes no difference, since all paths begin at the
 //! root. Symbolic links are followed within the volume. Permissions are not checked: a program that opens an
 //! image may do anything in it. All functions may be called from many threads at once.
@@ -39,17 +41,16 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::SystemClock;
 use crate::device::{self, FileDevice};
 use crate::error::{Error, Result};
-use crate::format::inode::FileType;
 use crate::host::SystemHost;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewKind, OpenOptions, RenameMode, SetAttr};
 use crate::vfs::{Caller, Volume};
 
+pub mod attached;
 mod bulk;
 mod clone;
 mod copy;
@@ -72,8 +73,8 @@ pub use clone::{CloneError, CloneStep, CloneWatch, Cloned, May, Need, clone_tree
 pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::File;
-pub use import::{import, import_file};
-pub use node::{Node, Put};
+pub use import::{import, import_file, import_into};
+pub use node::{Making, Node, Put};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 
@@ -123,10 +124,9 @@ impl Files {
         &self.volume
     }
 
-    /// Runs `work` while due changes are written in the background, every `interval`. A change that `work`
-    /// makes fails if they cannot be written.
-    pub fn with_background<T>(&self, interval: Duration, work: impl FnOnce() -> T) -> T {
-        self.volume.writer().with_background(interval, drop, work)
+    /// The root directory.
+    pub fn root(&self) -> Node {
+        Node::root(&self.volume)
     }
 
     /// Makes everything durable and closes the volume; later calls fail. An image that was opened for this
@@ -148,7 +148,7 @@ impl Files {
     ///
     /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn node(&self, path: impl AsRef<[u8]>) -> Result<Node> {
-        resolve::node(&self.volume, path.as_ref(), true)
+        resolve::node(&self.root(), path.as_ref(), true)
     }
 
     /// The inode at a path; a symbolic link at its end is the answer.
@@ -157,7 +157,7 @@ impl Files {
     ///
     /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn node_itself(&self, path: impl AsRef<[u8]>) -> Result<Node> {
-        resolve::node(&self.volume, path.as_ref(), false)
+        resolve::node(&self.root(), path.as_ref(), false)
     }
 
     /// An inode by its number alone.
@@ -215,7 +215,7 @@ impl Files {
     ///
     /// [`Error::IsDirectory`]; [`Error::Invalid`] if something else than a regular file has the name.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
-        let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
+        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
         let new = dir.new_file(NewKind::Regular, 0o644)?;
         match dir.make(&name, &new) {
             Err(Error::Exists) => {
@@ -321,18 +321,7 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn make_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let path = path.as_ref();
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        for end in ends.chain([path.len()]) {
-            match self.make_dir(&path[..end]) {
-                Ok(()) | Err(Error::Exists | Error::Invalid(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        match self.stat(path)?.file_type {
-            FileType::Directory => Ok(()),
-            _ => Err(Error::NotDirectory),
-        }
+        self.root().make_dir_all(path)
     }
 
     /// Makes a symbolic link.
@@ -350,7 +339,7 @@ impl Files {
     ///
     /// [`Error::Invalid`] if it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.volume.read_link(self.node_itself(path)?.ino())
+        self.node_itself(path)?.read_link()
     }
 
     /// Gives a file another name.
@@ -373,7 +362,7 @@ impl Files {
     /// ```
     pub fn hard_link(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let node = self.node_itself(path)?;
-        let (dir, name) = resolve::parent(&self.volume, new_path.as_ref())?;
+        let (dir, name) = resolve::parent(&self.root(), new_path.as_ref())?;
         dir.link(&node, &name).map(drop)
     }
 
@@ -403,7 +392,7 @@ impl Files {
     ) -> Result<Cloned, CloneError> {
         let failed = |error| CloneError::Failed { path: Vec::new(), error };
         let node = self.node_itself(path).map_err(failed)?;
-        let (dir, name) = resolve::parent(&self.volume, new_path.as_ref()).map_err(failed)?;
+        let (dir, name) = resolve::parent(&self.root(), new_path.as_ref()).map_err(failed)?;
         let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
         clone_tree(&Caller::ROOT, &|_, _, _| true, &node, &dir, &name, watch)
     }
@@ -431,8 +420,8 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn rename(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
-        let (new_dir, new_name) = resolve::parent(&self.volume, new_path.as_ref())?;
+        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
+        let (new_dir, new_name) = resolve::parent(&self.root(), new_path.as_ref())?;
         let (dir, new_dir) = (dir.ino(), new_dir.ino());
         self.volume
             .rename(&Caller::ROOT, dir, &name, new_dir, &new_name, RenameMode::Replace)
@@ -445,7 +434,7 @@ impl Files {
     ///
     /// [`Error::IsDirectory`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
+        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
         dir.unlink(&name)
     }
 
@@ -469,7 +458,7 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
+        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
         self.volume.remove_dir(&Caller::ROOT, dir.ino(), &name)
     }
 
@@ -504,7 +493,7 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
-        Walk::new(&self.volume, path.as_ref())
+        Walk::new(&self.root(), path.as_ref())
     }
 
     /// Changes attributes of what a path leads to.
@@ -517,7 +506,7 @@ impl Files {
     }
 
     fn make(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> Result<Node> {
-        let (dir, name) = resolve::parent(&self.volume, path)?;
+        let (dir, name) = resolve::parent(&self.root(), path)?;
         dir.make(&name, &dir.new_file(kind, permissions)?)
     }
 }

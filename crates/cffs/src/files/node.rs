@@ -1,12 +1,16 @@
 //! A handle of an inode, and the calls that need nothing but it.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::DirItem;
+use super::attached::{AttachError, Remote, Session};
+use super::{DirItem, resolve};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr, XattrMode};
+use crate::vfs::xattr::follows_source;
 use crate::vfs::{Caller, Volume, copy_xattrs};
 
 /// A whole file, except for its name, as [`Node::put`] makes it.
@@ -24,24 +28,56 @@ pub struct Put<'a> {
 
 /// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
 pub struct Node {
-    volume: Arc<Volume>,
+    place: Place,
     ino: InodeNo,
     file_type: FileType,
-    /// How many references this handle holds: 1, or 0 for the root, which is always there.
-    references: u64,
 }
+
+/// The side that carries out the calls of a [`Node`].
+enum Place {
+    /// A volume that this program has open, and how many references the handle holds: 1, or 0 for the root,
+    /// which is always there.
+    Volume(Arc<Volume>, u64),
+    /// The server of a mounted volume.
+    Server(Arc<Remote>),
+}
+
+/// A file that [`Node::put`] makes. The server of a mounted volume may still be making it.
+#[derive(Debug)]
+#[must_use = "the file may not have been made"]
+pub struct Making(Option<u64>);
 
 impl Node {
     /// The root directory.
     pub fn root(volume: &Arc<Volume>) -> Node {
         let (ino, file_type) = (InodeNo::ROOT, FileType::Directory);
-        Node { volume: Arc::clone(volume), ino, file_type, references: 0 }
+        Node { place: Place::Volume(Arc::clone(volume), 0), ino, file_type }
+    }
+
+    /// Attaches this program to a directory of a mounted volume, whose server then carries out the calls of
+    /// this handle, and of those that it leads to. The program has its own rights, as through the kernel:
+    /// new files belong to its user, and lose the permissions of its umask.
+    ///
+    /// The server only makes and changes files for an attached program: a call that lists a directory or
+    /// reads contents fails with [`Error::NotSupported`].
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`].
+    pub fn attach(directory: &Path) -> Result<Node, AttachError> {
+        let (root, attr) = Session::attach(directory)?.root();
+        Ok(Node::remote((root, attr)))
+    }
+
+    fn remote((remote, attr): (Remote, Attr)) -> Node {
+        let Attr { ino, file_type, .. } = attr;
+        Node { place: Place::Server(Arc::new(remote)), ino, file_type }
     }
 
     /// Takes over the reference that a call of the facade returned with these attributes.
     pub(super) fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
         let Attr { ino, file_type, .. } = *attr;
-        Node { volume: Arc::clone(volume), ino, file_type, references: 1 }
+        Node { place: Place::Volume(Arc::clone(volume), 1), ino, file_type }
     }
 
     /// An inode of the same volume, by its number alone.
@@ -50,7 +86,8 @@ impl Node {
     ///
     /// [`Error::Stale`] if no file has the number.
     pub(super) fn find(&self, ino: InodeNo) -> Result<Node> {
-        Ok(Node::adopt(&self.volume, &self.volume.find(ino)?))
+        let volume = self.volume()?;
+        Ok(Node::adopt(volume, &volume.find(ino)?))
     }
 
     /// A second handle of the same inode.
@@ -59,7 +96,14 @@ impl Node {
     ///
     /// See the [module](super#errors).
     pub fn try_clone(&self) -> Result<Node> {
-        self.find(self.ino)
+        let (ino, file_type) = (self.ino, self.file_type);
+        match &self.place {
+            Place::Volume(volume, 0) => Ok(Node::root(volume)),
+            Place::Volume(..) => self.find(ino),
+            Place::Server(remote) => {
+                Ok(Node { place: Place::Server(Arc::clone(remote)), ino, file_type })
+            }
+        }
     }
 
     /// The inode's number.
@@ -78,7 +122,10 @@ impl Node {
     ///
     /// See the [module](super#errors).
     pub fn attr(&self) -> Result<Attr> {
-        self.volume.attr(self.ino)
+        match &self.place {
+            Place::Volume(volume, _) => volume.attr(self.ino),
+            Place::Server(remote) => remote.attr(),
+        }
     }
 
     /// Looks up a name in this directory.
@@ -87,8 +134,10 @@ impl Node {
     ///
     /// [`Error::NotFound`]; [`Error::NotDirectory`].
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
-        let attr = self.volume.lookup(self.ino, name)?;
-        Ok(Node::adopt(&self.volume, &attr))
+        match &self.place {
+            Place::Volume(volume, _) => Ok(Node::adopt(volume, &volume.lookup(self.ino, name)?)),
+            Place::Server(remote) => remote.lookup(name).map(Node::remote),
+        }
     }
 
     /// Makes a file in this directory.
@@ -97,17 +146,29 @@ impl Node {
     ///
     /// [`Error::Exists`]; [`Error::NotDirectory`].
     pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<Node> {
-        let attr = self.volume.make(&Caller::ROOT, self.ino, name, new)?;
-        Ok(Node::adopt(&self.volume, &attr))
+        match &self.place {
+            Place::Volume(volume, _) => {
+                let attr = volume.make(&Caller::ROOT, self.ino, name, new)?;
+                Ok(Node::adopt(volume, &attr))
+            }
+            Place::Server(remote) => remote.make(name, new).map(Node::remote),
+        }
     }
 
-    /// A new file with the owner of this directory: the library has no other user.
+    /// A new file with the owner of this directory, since the library has no other user; attached, with that
+    /// of the program.
     ///
     /// # Errors
     ///
     /// See the [module](super#errors).
     pub fn new_file<'a>(&self, kind: NewKind<'a>, permissions: u32) -> Result<NewFile<'a>> {
-        let Attr { uid, gid, .. } = self.attr()?;
+        let (uid, gid) = match &self.place {
+            Place::Volume(volume, _) => {
+                let Attr { uid, gid, .. } = volume.attr(self.ino)?;
+                (uid, gid)
+            }
+            Place::Server(remote) => remote.session().owner(),
+        };
         Ok(NewFile { kind, permissions, uid, gid, times: None })
     }
 
@@ -127,19 +188,88 @@ impl Node {
     }
 
     /// Makes a file that is not a directory in this directory, with contents and attributes, and first
-    /// removes another of the name.
+    /// removes another of the name. [`Node::finish`] completes it.
     ///
     /// # Errors
     ///
     /// Those of [`Node::replace`]. After another error, the file has a part of the contents, or lacks
-    /// attributes.
-    pub fn put(&self, name: &[u8], file: &Put<'_>) -> Result<()> {
+    /// attributes. Attached, [`Error::TooLarge`] for more than 1 MiB of contents; other errors are those of
+    /// [`Node::finish`].
+    pub fn put(&self, name: &[u8], file: &Put<'_>) -> Result<Making> {
+        if let Place::Server(remote) = &self.place {
+            return remote.put(name, file).map(|call| Making(Some(call)));
+        }
         let node = self.replace(name, &file.new)?;
         node.write_all_at(0, file.contents)?;
         if !file.inherits_acls {
             node.copy_xattrs(&[])?;
         }
-        node.set_attr(&file.changes)
+        node.set_attr(&file.changes)?;
+        Ok(Making(None))
+    }
+
+    /// Waits until a file is made that this handle, or another of the same session, has put.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Node::put`].
+    pub fn finish(&self, making: &Making) -> Result<()> {
+        match (&self.place, making.0) {
+            (Place::Server(remote), Some(call)) => remote.session().finish(call),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `work` while due changes are written in the background, every `interval`. A change that `work`
+    /// makes fails if they cannot be written. The server of a mounted volume writes by itself.
+    pub fn with_background<T>(&self, interval: Duration, work: impl FnOnce() -> T) -> T {
+        match &self.place {
+            Place::Volume(volume, _) => volume.writer().with_background(interval, drop, work),
+            Place::Server(_) => work(),
+        }
+    }
+
+    /// The inode at a path from this directory on; a symbolic link at its end is followed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; see the [module](super#errors).
+    pub fn at(&self, path: impl AsRef<[u8]>) -> Result<Node> {
+        resolve::node(self, path.as_ref(), true)
+    }
+
+    /// Makes a directory at a path, and those above it, as far as they are missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDirectory`] if something else has one of the names.
+    pub fn make_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in ends.chain([path.len()]) {
+            let made = resolve::parent(self, &path[..end])
+                .and_then(|(dir, name)| dir.make(&name, &dir.new_file(NewKind::Directory, 0o755)?));
+            match made {
+                Ok(_) | Err(Error::Exists | Error::Invalid(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.at(path)?.file_type() {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// The target of this symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is no symbolic link.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.read_link(self.ino),
+            Place::Server(remote) => remote.read_link(),
+        }
     }
 
     /// Removes a name of this directory that is not a directory's.
@@ -148,7 +278,10 @@ impl Node {
     ///
     /// [`Error::NotFound`]; [`Error::IsDirectory`].
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        self.volume.unlink(&Caller::ROOT, self.ino, name)
+        match &self.place {
+            Place::Volume(volume, _) => volume.unlink(&Caller::ROOT, self.ino, name),
+            Place::Server(remote) => remote.unlink(name),
+        }
     }
 
     /// Changes attributes.
@@ -157,7 +290,10 @@ impl Node {
     ///
     /// [`Error::IsDirectory`] for a size of a directory; [`Error::TooLarge`] beyond the largest size.
     pub fn set_attr(&self, changes: &SetAttr) -> Result<()> {
-        self.volume.set_attr(&Caller::ROOT, self.ino, changes).map(drop)
+        match &self.place {
+            Place::Volume(volume, _) => volume.set_attr(&Caller::ROOT, self.ino, changes).map(drop),
+            Place::Server(remote) => remote.set_attr(changes),
+        }
     }
 
     /// Sets an extended attribute.
@@ -166,7 +302,12 @@ impl Node {
     ///
     /// [`Error::NotSupported`] for a name that no attribute has; [`Error::NoSpace`] if it does not fit.
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        self.volume.set_xattr(&Caller::ROOT, self.ino, name, value, XattrMode::Any)
+        match &self.place {
+            Place::Volume(volume, _) => {
+                volume.set_xattr(&Caller::ROOT, self.ino, name, value, XattrMode::Any)
+            }
+            Place::Server(remote) => remote.set_xattr(name, value),
+        }
     }
 
     /// Removes an extended attribute.
@@ -175,7 +316,10 @@ impl Node {
     ///
     /// [`Error::NoAttribute`] if it does not exist; an ACL may be missing.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        self.volume.remove_xattr(self.ino, name)
+        match &self.place {
+            Place::Volume(volume, _) => volume.remove_xattr(self.ino, name),
+            Place::Server(remote) => remote.remove_xattr(name),
+        }
     }
 
     /// Gives a copy the extended attributes of its source, as [`copy_xattrs`] does.
@@ -184,7 +328,17 @@ impl Node {
     ///
     /// Those of [`Node::set_xattr`].
     pub fn copy_xattrs(&self, source: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        copy_xattrs(&self.volume, &Caller::ROOT, self.ino, source)
+        let names = match &self.place {
+            Place::Volume(volume, _) => {
+                return copy_xattrs(volume, &Caller::ROOT, self.ino, source);
+            }
+            Place::Server(remote) => remote.xattr_names()?,
+        };
+        let is_gone = |name: &&Vec<u8>| {
+            follows_source(name) && source.iter().all(|(wanted, _)| wanted != *name)
+        };
+        names.iter().filter(is_gone).try_for_each(|name| self.remove_xattr(name))?;
+        source.iter().try_for_each(|(name, value)| self.set_xattr(name, value))
     }
 
     /// Gives an inode a name in this directory.
@@ -193,8 +347,13 @@ impl Node {
     ///
     /// [`Error::Exists`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<Node> {
-        let attr = self.volume.link(node.ino, self.ino, name)?;
-        Ok(Node::adopt(&self.volume, &attr))
+        match (&self.place, &node.place) {
+            (Place::Volume(volume, _), Place::Volume(..)) => {
+                Ok(Node::adopt(volume, &volume.link(node.ino, self.ino, name)?))
+            }
+            (Place::Server(dir), Place::Server(file)) => dir.link(file, name).map(Node::remote),
+            _ => Err(Error::Invalid("a file of another volume")),
+        }
     }
 
     /// The directory that contains this one.
@@ -203,7 +362,7 @@ impl Node {
     ///
     /// [`Error::NotDirectory`].
     pub fn parent(&self) -> Result<InodeNo> {
-        self.volume.parent(self.ino)
+        self.volume()?.parent(self.ino)
     }
 
     /// The entries of this directory, in the order in which they were made.
@@ -212,26 +371,35 @@ impl Node {
     ///
     /// [`Error::NotDirectory`].
     pub fn entries(&self) -> Result<Vec<DirItem>> {
+        let volume = self.volume()?;
         let mut items = Vec::new();
         let mut references = Vec::new();
-        let read = self.volume.read_dir(self.ino, 0, true, &mut |entry| {
+        let read = volume.read_dir(self.ino, 0, true, &mut |entry| {
             if let Some(attr) = entry.attr {
                 references.push(attr.ino);
                 items.push(DirItem { name: entry.name.to_vec(), attr });
             }
             true
         });
-        references.into_iter().for_each(|ino| self.volume.release(ino, 1));
+        references.into_iter().for_each(|ino| volume.release(ino, 1));
         read.map(|()| items)
     }
 
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume.read(self.ino, offset, buf)
+        self.volume()?.read(self.ino, offset, buf)
+    }
+
+    /// Writes from `offset` on, and returns how much.
+    pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.write(&Caller::ROOT, self.ino, offset, data),
+            Place::Server(remote) => remote.write_all(offset, data).map(|()| data.len()),
+        }
     }
 
     pub(super) fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let written = self.volume.write(&Caller::ROOT, self.ino, offset, data)?;
+            let written = self.write_at(offset, data)?;
             if written == 0 {
                 return Err(Error::NoSpace);
             }
@@ -241,15 +409,24 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+    /// Whether the server of a mounted volume carries out the calls.
+    pub(super) fn is_attached(&self) -> bool {
+        matches!(self.place, Place::Server(_))
+    }
+
+    /// The volume, if this program has it open.
+    pub(super) fn volume(&self) -> Result<&Arc<Volume>> {
+        match &self.place {
+            Place::Volume(volume, _) => Ok(volume),
+            Place::Server(_) => Err(Error::NotSupported),
+        }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.references > 0 {
-            self.volume.release(self.ino, self.references);
+        if let Place::Volume(volume, references @ 1..) = &self.place {
+            volume.release(self.ino, *references);
         }
     }
 }

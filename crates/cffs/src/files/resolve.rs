@@ -1,23 +1,20 @@
 //! From a path to an inode.
 
-use std::sync::Arc;
-
 use super::Node;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::vfs::Volume;
 
 /// How many symbolic links a path may lead through, as Linux has it.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 
-/// The inode at a path, from the root on. A symbolic link at the end is followed if
-/// `follow_last`; those before it always.
-pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node> {
+/// The inode at a path, from a directory on, out of which no path leads. A symbolic link at the end is
+/// followed if `follow_last`; those before it always.
+pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
     // A slash at the end asks for a directory, so it follows, too.
     let wants_directory = path.ends_with(b"/");
     let mut pending = names(path);
     pending.reverse();
-    let mut above = vec![Node::root(volume)];
+    let mut above = vec![root.try_clone()?];
     let mut followed = 0;
     while let Some(name) = pending.pop() {
         // The root stays at the bottom.
@@ -39,7 +36,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
         if followed > LINKS_FOLLOWED_MAX {
             return Err(Error::Loop);
         }
-        let target = volume.read_link(found.ino())?;
+        let target = found.read_link()?;
         if target.starts_with(b"/") {
             above.truncate(1);
         }
@@ -53,7 +50,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
 }
 
 /// The directory in which a path's last name is made or removed, and that name.
-pub fn parent(volume: &Arc<Volume>, path: &[u8]) -> Result<(Node, Vec<u8>)> {
+pub fn parent(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..end];
     let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -61,7 +58,7 @@ pub fn parent(volume: &Arc<Volume>, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     match name {
         b"" => Err(Error::Exists),
         b"." | b".." => Err(Error::Invalid("the path does not end in a name")),
-        _ => Ok((node(volume, dir, true)?, name.to_vec())),
+        _ => Ok((node(root, dir, true)?, name.to_vec())),
     }
 }
 

@@ -172,7 +172,7 @@ impl Walk<'_> {
         let (outside, own_name) = host::parent(source)?;
         let (dir, name) = match node {
             Some(node) if is_directory => (node, own_name.as_bytes().to_vec()),
-            _ => super::resolve::parent(files.volume(), target)?,
+            _ => super::resolve::parent(&files.root(), target)?,
         };
         let found = outside.find(&own_name)?;
         let there = existing(Some(&dir), &name, false)?;

@@ -1,11 +1,8 @@
 //! A tree, one entry after the other.
 
-use std::sync::Arc;
-
 use super::{DirItem, Node, resolve};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::vfs::Volume;
 use crate::vfs::types::Attr;
 
 /// An entry of a walk.
@@ -31,8 +28,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(volume: &Arc<Volume>, path: &[u8]) -> Result<Walk> {
-        let node = resolve::node(volume, path, true)?;
+    pub(super) fn new(root: &Node, path: &[u8]) -> Result<Walk> {
+        let node = resolve::node(root, path, true)?;
         let first = WalkEntry { path: path.to_vec(), attr: node.attr()?, depth: 0 };
         Ok(Walk { pending: vec![first], start: Some(node), kept: Vec::new() })
     }

@@ -30,11 +30,13 @@ impl Namespace {
         &self,
         parent: &Arc<Vnode>,
         name: &[u8],
+        may_add: &dyn Fn(&VnodeState) -> Result<()>,
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Arc<Vnode>> {
         let hash = self.hash(name)?;
         let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
+        may_add(&dir)?;
         if self.find_hashed(&dir, hash, name)?.is_some() {
             return Err(Error::Exists);
         }

@@ -89,7 +89,7 @@ impl Volume {
         if state.inode.is_dir() { Ok(state.inode.parent) } else { Err(Error::NotDirectory) }
     }
 
-    /// Makes a file with a name. Takes one reference.
+    /// Makes a file with a name. Takes one reference. The caller's condition is asked about the directory.
     ///
     /// # Errors
     ///
@@ -129,10 +129,11 @@ impl Volume {
         self.protections.check_new_name(&parent)?;
         let making = Making { names: &self.names, caller, new };
         making.check()?;
+        let may_add = |dir: &VnodeState| caller.check(&self.inodes().layout, dir, None);
         let vnode = self.change(|names| {
             names.inodes.alloc.check_room(self.reserve.spender(caller))?;
             let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-            let vnode = names.create(&parent, name, build)?;
+            let vnode = names.create(&parent, name, &may_add, build)?;
             if let Err(error) = making.fill_long_target(&vnode) {
                 names.unlink(&parent, name, &|_, _| Ok(()))?;
                 names.inodes.destroy(&mut VnodeGuard::new(&vnode))?;
@@ -268,11 +269,11 @@ impl Volume {
         self.writer.noted(self.inodes().destroy(&mut file))
     }
 
-    /// Whether a front end, or the kernel for it, has a reference on a file, and may know its attributes.
-    /// References are taken before attributes are read: if a file has none after a change, then no other
-    /// front end knows the state before the change.
-    pub fn is_referenced(&self, ino: InodeNo) -> bool {
-        self.references.has(ino)
+    /// Whether a front end, or the kernel for it, has a reference on a file beyond the `own` ones of the
+    /// caller, and may know its attributes. References are taken before attributes are read: if a file has
+    /// none after a change, then no other front end knows the state before the change.
+    pub fn is_referenced(&self, ino: InodeNo, own: u64) -> bool {
+        self.references.count(ino) > own
     }
 
     /// Gives references back that lookups and the like took. A file without a name is deleted with

@@ -130,9 +130,9 @@ impl References {
         self.shard(ino).lock().counts.increment(ino);
     }
 
-    /// Whether an inode has references.
-    pub(super) fn has(&self, ino: InodeNo) -> bool {
-        self.shard(ino).lock().counts.get(ino) > 0
+    /// The number of references on an inode.
+    pub(super) fn count(&self, ino: InodeNo) -> u64 {
+        self.shard(ino).lock().counts.get(ino)
     }
 
     /// Takes this many references.

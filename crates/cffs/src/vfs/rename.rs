@@ -46,7 +46,7 @@ impl Renaming<'_> {
         let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
         let making = Making { names: &self.volume.names, caller: self.caller, new: &new };
         let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-        self.volume.names.create(self.names.from, self.names.name, build).map(|_| ())
+        self.volume.names.create(self.names.from, self.names.name, &|_| Ok(()), build).map(|_| ())
     }
 
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and

@@ -558,7 +558,7 @@ fn a_file_that_is_deleted_before_its_reference_is_taken_is_stale() {
         volume.unlink(&Caller::ROOT, ROOT, name).unwrap();
     }
     assert!(matches!(volume.attr_with_reference(&deleted), Err(Error::Stale)));
-    assert!(!volume.is_referenced(gone));
+    assert!(!volume.is_referenced(gone, 0));
     assert_eq!(volume.attr_with_reference(&open).unwrap().nlink, 0);
     volume.release(used, 2);
     assert!(volume.references.orphans().is_empty());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{File, Files, Node, Put};
+use cffs::files::{File, Making, Node, Put};
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{NewKind, SetAttr, SetTime};
 use tar_wire::{Archive, Entry, Kind};
@@ -22,6 +22,8 @@ mod tests;
 const COPY_BYTES: usize = 1 << 20;
 /// The mode of a directory whose entry is damaged: it may have been private.
 const DAMAGED: u32 = 0o700;
+/// The number of files that are begun before the first of them are waited for.
+const BEGUN_MAX: usize = 256;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The attributes to restore.
@@ -30,30 +32,33 @@ pub struct Options {
     pub owner: bool,
     /// Whether to restore extended attributes.
     pub xattrs: bool,
+    /// The permissions that no file gets.
+    pub umask: u32,
 }
 
 /// Reads an archive into the directory `top` and returns how many files are missing. Reasons are printed on
 /// standard error. Fails if the archive cannot be read further, or the volume cannot be written.
 pub fn archive(
-    files: &Files,
+    root: &Node,
     top: &[u8],
     options: &Options,
     input: impl Read,
 ) -> anyhow::Result<u64> {
     let shown = || printable(top);
-    files.make_dir_all(top).with_context(shown)?;
-    let top = files.node(top).with_context(shown)?;
+    root.make_dir_all(top).with_context(shown)?;
+    let top = root.at(top).with_context(shown)?;
     let mut extract = Extract {
         options,
         way: Way::from(top.try_clone()?),
         way_to_targets: Way::from(top),
         directories: Vec::new(),
         buffer: vec![0; COPY_BYTES],
+        begun: Vec::new(),
         failures: 0,
     };
     // If background writes fail, so do the changes here, which return the error.
-    files.with_background(BACKGROUND_INTERVAL, || {
-        let read = extract.all(input);
+    root.with_background(BACKGROUND_INTERVAL, || {
+        let read = extract.all(input).and_then(|()| extract.finish());
         // Creating entries changes the times of directories, so these are set last.
         extract.finish_directories();
         read
@@ -71,6 +76,8 @@ struct Extract<'a> {
     directories: Vec<(Node, Attributes)>,
     /// Holds contents between the archive and the volume.
     buffer: Vec<u8>,
+    /// Files that are being made, with their paths.
+    begun: Vec<(Making, Vec<u8>)>,
     failures: u64,
 }
 
@@ -92,6 +99,23 @@ impl Extract<'_> {
                     return Err(error.context(printable(&entry.path)));
                 }
                 Err(error) => self.failed(&entry.path, &error),
+            }
+            if self.begun.len() >= BEGUN_MAX {
+                self.finish()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the files that were begun.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        for (making, path) in std::mem::take(&mut self.begun) {
+            match self.way.top().finish(&making).map_err(anyhow::Error::from) {
+                Ok(()) => {}
+                Err(error) if is_final(&error) => {
+                    return Err(error.context(printable(&path)));
+                }
+                Err(error) => self.failed(&path, &error),
             }
         }
         Ok(())
@@ -133,10 +157,12 @@ impl Extract<'_> {
         // A file with an invalid map must not replace an existing one.
         let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
         self.way.lead(above)?;
-        self.file(name, kind, &attributes, map, input)
+        let making = self.file(name, kind, &attributes, map, input)?;
+        self.begun.extend(making.map(|making| (making, entry.path.clone())));
+        Ok(())
     }
 
-    /// Creates a file that is not a directory, replacing an existing one.
+    /// Creates a file that is not a directory, or begins to, replacing an existing one.
     fn file(
         &mut self,
         name: &[u8],
@@ -144,7 +170,7 @@ impl Extract<'_> {
         attributes: &Attributes,
         map: Option<Map>,
         input: &mut impl Read,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<Making>> {
         let dir = self.way.end();
         let permissions = attributes.changes.permissions.unwrap_or(0o600);
         let new = dir.new_file(kind, permissions & 0o777)?;
@@ -156,13 +182,13 @@ impl Extract<'_> {
         if attributes.xattrs.is_empty() && map.is_none() && filled < buffer.len() {
             let (changes, inherits_acls) = (attributes.changes, !attributes.has_acls);
             let contents = &buffer[..filled];
-            return Ok(dir.put(name, &Put { new, contents, changes, inherits_acls })?);
+            return Ok(Some(dir.put(name, &Put { new, contents, changes, inherits_acls })?));
         }
         let node = dir.replace(name, &new)?;
         if kind == NewKind::Regular {
             contents(&node, input, map, (buffer, filled))?;
         }
-        set(&node, attributes)
+        set(&node, attributes).map(|()| None)
     }
 
     fn directory(
@@ -226,7 +252,7 @@ impl Extract<'_> {
         } else {
             mode = rights.mode_without(mode);
         }
-        let mode = if options.owner { mode } else { mode & 0o777 };
+        let mode = if options.owner { mode } else { mode & 0o777 & !options.umask };
         let mtime =
             Timestamp { seconds: entry.mtime.seconds, nanoseconds: entry.mtime.nanoseconds };
         let changes = SetAttr {

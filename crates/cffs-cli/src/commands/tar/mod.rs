@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cffs::vfs::types::OpenOptions;
 use clap::Args;
+use rustix::fs::Mode;
 
-use crate::image;
+use crate::image::{self, Target};
 use crate::output::{self, counted, note};
 
 mod create;
@@ -27,6 +27,10 @@ mod way;
 /// which GNU tar, bsdtar and Python can read. Other programs extract such a file under another name;
 /// --no-sparse writes zeros instead. Files are read in device order, a few megabytes ahead.
 ///
+/// With --extract, IMAGE can be a directory of a mounted volume. The server then makes the files, with the
+/// rights of the caller. As with tar(1), other users than root own what they extract, and their umask
+/// applies.
+///
 /// With --extract, everything in the archive is extracted below PATH, which is created if it does not exist;
 /// holes of sparse files stay holes. The archive may have the format v7, ustar, pax or GNU. Names that lead
 /// out of PATH, or through symbolic links, are refused. Users and groups that an ACL names without a number
@@ -37,6 +41,7 @@ mod way;
 Examples:
   cffs tar tree.cffs /src | zstd > src.tar.zst
   cffs tar tree.cffs /src | ssh host tar -x -C /srv
+  cffs tar --extract mnt/src < src.tar
   curl -L https://example.org/src.tar.gz | gunzip | cffs tar --extract tree.cffs /src")]
 pub struct Tar {
     /// Read an archive from standard input into the image.
@@ -52,10 +57,11 @@ pub struct Tar {
     /// With --extract: do not restore owners and groups, nor the rights that depend on them.
     #[arg(long, requires = "extract")]
     no_owner: bool,
-    /// The image or the device, or the URL of a volume in an object store.
-    #[arg(value_name = "IMAGE|DEVICE|URL")]
+    /// The image or the device, the URL of a volume in an object store, or with --extract a directory of a
+    /// mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
-    /// The directory or file within the volume.
+    /// The directory or file within the volume, or within the directory.
     #[arg(default_value = "/")]
     path: OsString,
 }
@@ -93,13 +99,25 @@ impl Tar {
         if io::stdin().is_terminal() {
             bail!("an archive is not read from a terminal: use a file or a pipe");
         }
-        let files = image::open_files(&self.image, OpenOptions::default())?;
-        let options = extract::Options { owner: !self.no_owner, xattrs: !self.no_xattrs };
-        let extracted =
-            extract::archive(&files, self.path.as_bytes(), &options, io::stdin().lock());
-        let closed = files.close();
+        let opened = Target::open(&self.image)?;
+        let is_user = opened.is_mounted() && !image::is_root();
+        let options = extract::Options {
+            owner: !self.no_owner && !is_user,
+            xattrs: !self.no_xattrs,
+            umask: if is_user { umask() } else { 0 },
+        };
+        let input = io::stdin().lock();
+        let extracted = extract::archive(&opened.root, self.path.as_bytes(), &options, input);
+        let closed = opened.close();
         let failures = extracted?;
         closed.with_context(|| self.image.display().to_string())?;
         Ok(failures)
     }
+}
+
+/// The umask of this process, which has no other thread yet: the call that reads it changes it for a moment.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
 }

@@ -21,7 +21,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 /// Sends a message with a descriptor.
-fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: impl AsFd) {
+pub(super) fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: impl AsFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor.as_fd()];
@@ -91,7 +91,7 @@ fn a_restart_fails_in_time_if_a_call_does_not_end_and_an_unmount_waits_for_it() 
     wait_until("the call begins", || !is_there(&volume, InodeNo::ROOT, "tree"));
     let pausing = Arc::clone(&sessions);
     let why = within(20, move || pausing.pause()).expect_err("a call is in the volume");
-    assert!(why.contains("cffs rm"), "{why}");
+    assert!(why.contains("a call of an attached program"), "{why}");
     sessions.go_on();
     let (ended, outcome) = mpsc::channel();
     let ending = Arc::clone(&sessions);
@@ -100,7 +100,7 @@ fn a_restart_fails_in_time_if_a_call_does_not_end_and_an_unmount_waits_for_it() 
     drop(held);
     assert_eq!(outcome.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
     volume.release(dir, 1);
-    assert!(!volume.is_referenced(dir));
+    assert!(!volume.is_referenced(dir, 0));
 }
 
 /// An observer that panics.

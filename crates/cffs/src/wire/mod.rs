@@ -8,23 +8,58 @@
 //! ```text
 //!   program ── Hello ──▶ server        program ── Remove ──▶ server
 //!           ◀── Welcome ──                     ◀── Progress, Failed … Done ──
+//!
+//!   program ── Attach, with a descriptor of shared memory ──▶ server
+//!           ◀── Attached ──
+//!           ── any Request ──▶                 ── Put, Put, Put … ──▶
+//!           ◀── Reply ──                       ◀── PutFailed … Settled ──
 //! ```
+//!
+//! After [`Call::Attach`], calls are carried out in the order in which they were sent. Each is answered once,
+//! in this order, except for [`Request::Put`] and [`Request::Forget`]: the server reports a put only if it
+//! fails, and says from time to time how many calls it has carried out.
 
+use std::time::Duration;
+
+use crate::vfs::types::Attr;
+
+mod attributes;
+mod fault;
+mod fields;
+mod invitation;
+mod request;
 #[cfg(test)]
 mod tests;
+
+pub use fault::Fault;
+use fields::{Fields, message};
+pub use invitation::{ATTRIBUTE, Invitation, hex};
+pub use request::{Handle, Kind, Memory, Put, Reply, Request};
 
 /// The version of the messages.
 pub const VERSION: u16 = 1;
 pub const HEADER_BYTES: usize = 8;
-/// The longest body of a call: a name and a few numbers.
+/// The longest body of a call before [`Call::Attach`]: a name and a few numbers.
 pub const CALL_BYTES_MAX: usize = 1 << 10;
+/// The longest body of a request: an extended attribute and its name.
+pub const REQUEST_BYTES_MAX: usize = VALUE_BYTES_MAX + CALL_BYTES_MAX;
+/// The longest value of an extended attribute, as in Linux.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// The largest shared memory of a session.
+pub const MEMORY_BYTES_MAX: u32 = 64 << 20;
+/// The most contents that one request names.
+pub const CONTENTS_BYTES_MAX: u32 = 1 << 20;
+/// How long a session carries out calls after its program has asked at the mount. The kernel passes this on
+/// only if the mount is writable, so that a remount is obeyed after this time.
+pub const LEASE: Duration = Duration::from_secs(1);
+/// The most handles of a session.
+pub const HANDLES_MAX: usize = 1 << 16;
 /// The longest body of an answer: a path and a text.
 pub const ANSWER_BYTES_MAX: usize = PATH_BYTES_MAX + TEXT_BYTES_MAX + 64;
 /// The longest path in an answer.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// The longest text in an answer; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 1 << 10;
-const NAME_BYTES_MAX: usize = 255;
 
 const MAGIC: &[u8; 4] = b"CFFS";
 
@@ -38,6 +73,9 @@ pub enum Call {
     Hello { oldest: u16, newest: u16 },
     /// Remove a name from the directory of a ticket; with `recursive`, a directory with all that it has.
     Remove { ticket: Ticket, name: Vec<u8>, recursive: bool },
+    /// Make the directory of a ticket the root of the session. The first bytes come with a descriptor of the
+    /// memory that both sides share, of this size. New files lose the permissions of the umask.
+    Attach { ticket: Ticket, umask: u32, memory_bytes: u32 },
 }
 
 /// A message of the server.
@@ -53,6 +91,14 @@ pub enum Answer {
     Failed(Failure),
     /// The call has ended.
     Done { removed: Removed, end: End },
+    /// The root of the session, which has the handle [`Handle::ROOT`].
+    Attached { root: Attr },
+    /// The answer to a request.
+    Reply(Reply),
+    /// The put that was this call of the session, counted from 1, has failed.
+    PutFailed { call: u64, fault: Fault },
+    /// This many calls of the session were carried out, and their puts are complete if none was reported.
+    Settled { calls: u64 },
 }
 
 /// The names that were removed, counted.
@@ -112,6 +158,9 @@ impl Call {
                 let len = name.len() as u16;
                 message(2, &[ticket, &[u8::from(*recursive)], &len.to_le_bytes(), name])
             }
+            Call::Attach { ticket, umask, memory_bytes } => {
+                message(3, &[ticket, &umask.to_le_bytes(), &memory_bytes.to_le_bytes()])
+            }
         }
     }
 
@@ -123,19 +172,14 @@ impl Call {
             }
             2 => {
                 let ticket = fields.array()?;
-                let recursive = match fields.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(BadMessage),
-                };
-                let len = fields.u16()?.into();
-                let name = fields.take(len)?;
-                let is_name = (1..=NAME_BYTES_MAX).contains(&name.len())
-                    && !name.iter().any(|byte| [b'/', 0].contains(byte))
-                    && ![&b"."[..], b".."].contains(&name);
-                let name = name.to_vec();
-                if is_name { Ok(Call::Remove { ticket, name, recursive }) } else { Err(BadMessage) }
+                let recursive = fields.flag()?;
+                Ok(Call::Remove { ticket, name: fields.name()?, recursive })
             }
+            3 => Ok(Call::Attach {
+                ticket: fields.array()?,
+                umask: fields.permissions()?,
+                memory_bytes: fields.u32()?,
+            }),
             _ => Err(BadMessage),
         }
     }
@@ -159,6 +203,12 @@ impl Answer {
                 };
                 message(5, &[&removed.to_bytes(), &[end]])
             }
+            Answer::Attached { root } => message(6, &[&attributes::encode(root)]),
+            Answer::Reply(reply) => reply.encode(),
+            Answer::PutFailed { call, fault } => {
+                message(11, &[&call.to_le_bytes(), &fault.to_bytes()])
+            }
+            Answer::Settled { calls } => message(12, &[&calls.to_le_bytes()]),
         }
     }
 
@@ -183,6 +233,10 @@ impl Answer {
                 };
                 Ok(Answer::Done { removed, end })
             }
+            6 => Ok(Answer::Attached { root: attributes::decode(&mut fields)? }),
+            7..=10 => Reply::decode(kind, &mut fields).map(Answer::Reply),
+            11 => Ok(Answer::PutFailed { call: fields.u64()?, fault: Fault::decode(&mut fields)? }),
+            12 => Ok(Answer::Settled { calls: fields.u64()? }),
             _ => Err(BadMessage),
         }
     }
@@ -197,59 +251,9 @@ impl Removed {
     }
 }
 
-fn message(kind: u32, parts: &[&[u8]]) -> Vec<u8> {
-    let len: usize = parts.iter().map(|part| part.len()).sum();
-    let mut message = Vec::with_capacity(HEADER_BYTES + len);
-    message.extend_from_slice(&(len as u32).to_le_bytes());
-    message.extend_from_slice(&kind.to_le_bytes());
-    parts.iter().for_each(|part| message.extend_from_slice(part));
-    message
-}
-
 /// A text of at most [`TEXT_BYTES_MAX`].
 fn cut(text: &str) -> &[u8] {
     let most = text.len().min(TEXT_BYTES_MAX);
     let end = (0..=most).rev().find(|&at| text.is_char_boundary(at));
     &text.as_bytes()[..end.unwrap_or(0)]
-}
-
-/// The rest of a body.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadMessage)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(BadMessage)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Result<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn removed(&mut self) -> Result<Removed> {
-        let files = self.array().map(u64::from_le_bytes)?;
-        Ok(Removed { files, directories: self.array().map(u64::from_le_bytes)? })
-    }
-
-    /// A text that ends the body.
-    fn text(&mut self) -> Result<String> {
-        let bytes = self.take(self.0.len())?;
-        let text = std::str::from_utf8(bytes).map_err(|_| BadMessage)?;
-        if text.len() > TEXT_BYTES_MAX { Err(BadMessage) } else { Ok(text.to_owned()) }
-    }
 }

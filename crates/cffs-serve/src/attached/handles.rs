@@ -1,0 +1,99 @@
+//! The files that a program has handles of. Each handle is a reference on an inode.
+
+use std::collections::HashMap;
+
+use cffs::error::{Error, Result};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+use cffs::wire::{HANDLES_MAX, Handle};
+
+/// A file with a handle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub ino: InodeNo,
+    pub file_type: FileType,
+    /// Whether this program has made it. It may write to it whatever the mode is, as through a descriptor
+    /// that open(2) with `O_CREAT` has returned.
+    pub is_own: bool,
+}
+
+/// The handles of a session. Dropping them gives the references back.
+pub(super) struct Handles<'a> {
+    volume: &'a Volume,
+    held: HashMap<Handle, Held>,
+    /// The number of references by inode.
+    references: HashMap<InodeNo, u64>,
+}
+
+impl<'a> Handles<'a> {
+    pub fn new(volume: &'a Volume) -> Handles<'a> {
+        Handles { volume, held: HashMap::new(), references: HashMap::new() }
+    }
+
+    /// Gives a handle to a file, on which the caller passes a reference. A file that had it loses it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] if there are too many.
+    pub fn add(&mut self, handle: Handle, attr: &Attr, is_own: bool) -> Result<()> {
+        self.forget(handle);
+        if self.held.len() >= HANDLES_MAX {
+            self.volume.release(attr.ino, 1);
+            return Err(Error::Range);
+        }
+        let Attr { ino, file_type, .. } = *attr;
+        *self.references.entry(ino).or_default() += 1;
+        self.held.insert(handle, Held { ino, file_type, is_own });
+        Ok(())
+    }
+
+    /// The file with a handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if none has it: the call that was to give it has failed, for example.
+    pub fn get(&self, handle: Handle) -> Result<Held> {
+        self.held.get(&handle).copied().ok_or(Error::Stale)
+    }
+
+    /// The directory with a handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`]; [`Error::NotDirectory`].
+    pub fn directory(&self, handle: Handle) -> Result<InodeNo> {
+        match self.get(handle)? {
+            Held { ino, file_type: FileType::Directory, .. } => Ok(ino),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Takes the handle from the file that has it.
+    pub fn forget(&mut self, handle: Handle) {
+        let Some(Held { ino, .. }) = self.held.remove(&handle) else { return };
+        if let Some(references) = self.references.get_mut(&ino) {
+            *references -= 1;
+            if *references == 0 {
+                self.references.remove(&ino);
+            }
+        }
+        self.volume.release(ino, 1);
+    }
+
+    /// Whether the kernel, or another session, may know an inode. The kernel has a reference on each inode
+    /// that it knows, except for the root.
+    pub fn is_known_to_others(&self, ino: InodeNo) -> bool {
+        let own = self.references.get(&ino).copied().unwrap_or(0);
+        ino == InodeNo::ROOT || self.volume.is_referenced(ino, own)
+    }
+}
+
+impl Drop for Handles<'_> {
+    fn drop(&mut self) {
+        for held in self.held.values() {
+            self.volume.release(held.ino, 1);
+        }
+    }
+}

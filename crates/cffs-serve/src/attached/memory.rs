@@ -1,0 +1,63 @@
+//! Memory that a program shares with the server.
+//!
+//! The server reads it by system calls and never maps it: what a program writes meanwhile is then no change
+//! of memory that the server uses. The program cannot shorten it, since it is sealed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use cffs::error::{Error, Result};
+use cffs::wire::{MEMORY_BYTES_MAX, Memory};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::io::pread;
+
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS: u64 = 0x0102_1994;
+
+pub(super) struct SharedMemory {
+    file: OwnedFd,
+    bytes: u32,
+}
+
+impl SharedMemory {
+    /// The memory behind a descriptor that a program sent.
+    ///
+    /// # Errors
+    ///
+    /// It is something else than a sealed memory file of this size. Only the kernel's own memory has seals:
+    /// a file of a file system could be on this very mount, and reading it would wait for this server.
+    pub fn new(file: OwnedFd, bytes: u32) -> io::Result<SharedMemory> {
+        let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(wanted));
+        // Large pages have seals, too, but are not there for every program to take.
+        let is_memory = is_sealed && fstatfs(&file)?.f_type as u64 == TMPFS;
+        let is_whole = is_memory && fstat(&file)?.st_size == i64::from(bytes);
+        if !is_whole || bytes > MEMORY_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a sealed memory file"));
+        }
+        Ok(SharedMemory { file, bytes })
+    }
+
+    /// Reads a range into the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the range is not in the memory.
+    pub fn read(&self, range: Memory, buffer: &mut Vec<u8>) -> Result<()> {
+        let is_inside = range.offset.checked_add(range.len).is_some_and(|end| end <= self.bytes);
+        if !is_inside {
+            return Err(Error::Invalid("not a range of the shared memory"));
+        }
+        buffer.resize(range.len as usize, 0);
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let at = u64::from(range.offset) + filled as u64;
+            match pread(&self.file, &mut buffer[filled..], at).map_err(io::Error::from)? {
+                // Sealed memory does not become shorter.
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,383 @@
+//! Carries out the requests of a program that is attached to a directory, with its rights: what the kernel
+//! checks for a system call is checked here. The kernel is told of each change before the call is answered.
+
+use cffs::error::{Error, Result};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime, XattrMode};
+use cffs::vfs::{Caller, Condition, Volume, copy_xattrs};
+use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
+
+use super::handles::{Handles, Held};
+use super::memory::SharedMemory;
+use super::removal::{Removal, owner_and_mode};
+use super::xattrs;
+use crate::access::{self, EXECUTE, READ, User, WRITE, checks};
+use crate::shared::{Change, Observer};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// How often a change is tried again because the rights that it depends on have changed.
+const TRIES_MAX: u32 = 4;
+
+/// A program that is attached, with its rights.
+pub(super) struct Program<'a> {
+    volume: &'a Volume,
+    observer: &'a dyn Observer,
+    user: &'a User,
+    umask: u32,
+    memory: SharedMemory,
+    handles: Handles<'a>,
+    /// The contents of the current request.
+    contents: Vec<u8>,
+}
+
+impl<'a> Program<'a> {
+    pub fn new(
+        volume: &'a Volume,
+        observer: &'a dyn Observer,
+        (user, umask): (&'a User, u32),
+        memory: SharedMemory,
+        handles: Handles<'a>,
+    ) -> Program<'a> {
+        Program { volume, observer, user, umask, memory, handles, contents: Vec::new() }
+    }
+
+    /// Carries out a request. Returns its answer, or for a put, which has none, the failure.
+    pub fn carry_out(&mut self, request: Request) -> Option<Reply> {
+        let done = match request {
+            Request::Lookup { dir, name, result } => {
+                self.lookup(dir, &name, result).map(Reply::Attr)
+            }
+            Request::Attr { node } => self.attr(node).map(Reply::Attr),
+            Request::SetAttr { node, changes } => self.set_attr(node, changes).map(done),
+            Request::ReadLink { node } => self.read_link(node).map(Reply::Bytes),
+            Request::Make { dir, name, kind, permissions, result } => {
+                self.make(dir, &name, (&kind, permissions), result).map(Reply::Attr)
+            }
+            Request::Put(put) => match self.put(&put) {
+                Ok(()) => return None,
+                Err(error) => Err(error),
+            },
+            Request::Write { node, at, contents } => self.write(node, at, contents).map(done),
+            Request::Link { node, dir, name, result } => {
+                self.link(node, dir, &name, result).map(Reply::Attr)
+            }
+            Request::Unlink { dir, name } => self.unlink(dir, &name).map(done),
+            Request::XattrNames { node } => self.xattr_names(node).map(Reply::Bytes),
+            Request::SetXattr { node, name, value } => {
+                self.change_xattr(node, &name, Some(&value)).map(done)
+            }
+            Request::RemoveXattr { node, name } => self.change_xattr(node, &name, None).map(done),
+            Request::Forget { node } => {
+                self.handles.forget(node);
+                return None;
+            }
+        };
+        Some(done.unwrap_or_else(|error| Reply::Fault(Fault::from(&error))))
+    }
+
+    fn caller<'c>(&'c self, condition: Option<&'c Condition<'c>>) -> Caller<'c> {
+        Caller { umask: self.umask, ..self.user.caller(condition) }
+    }
+
+    fn attr(&self, node: Handle) -> Result<Attr> {
+        self.volume.attr(self.handles.get(node)?.ino)
+    }
+
+    fn lookup(&mut self, dir: Handle, name: &[u8], result: Handle) -> Result<Attr> {
+        let dir = self.handles.directory(dir)?;
+        checks::check(self.volume, self.user, &self.volume.attr(dir)?, EXECUTE)?;
+        let found = self.volume.lookup(dir, name)?;
+        self.handles.add(result, &found, false)?;
+        Ok(found)
+    }
+
+    fn read_link(&self, node: Handle) -> Result<Vec<u8>> {
+        self.volume.read_link(self.handles.get(node)?.ino)
+    }
+
+    /// Adds a name to a directory by `add`, which gets a condition that the rights of the user are those
+    /// that were checked.
+    fn add_name<T>(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        add: impl Fn(&Condition<'_>) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..TRIES_MAX {
+            let attr = self.volume.attr(dir)?;
+            checks::check(self.volume, self.user, &attr, EXECUTE)?;
+            if !checks::may(self.volume, self.user, &attr, WRITE | EXECUTE)? {
+                // The kernel looks for the name first.
+                return Err(match self.volume.lookup(dir, name) {
+                    Ok(found) => {
+                        self.volume.release(found.ino, 1);
+                        Error::Exists
+                    }
+                    Err(Error::NotFound) => Error::AccessDenied,
+                    Err(error) => error,
+                });
+            }
+            let is_unchanged =
+                |dir: &Attr, _: Option<&Attr>| owner_and_mode(dir) == owner_and_mode(&attr);
+            match add(&is_unchanged) {
+                Err(Error::Unmet) => {}
+                added => return added,
+            }
+        }
+        Err(Error::NotPermitted)
+    }
+
+    /// Makes a file. The caller gets a reference, and tells the kernel.
+    fn make_file(&self, dir: InodeNo, name: &[u8], new: (&Kind, u32)) -> Result<Attr> {
+        let (kind, mut permissions) = (new.0.borrowed(), new.1);
+        if kind == NewKind::Directory {
+            permissions &= 0o777 | access::STICKY;
+        }
+        // A whiteout of an overlay file system is no device.
+        let is_device = matches!(kind, NewKind::CharDevice(1..) | NewKind::BlockDevice(_));
+        let User { uid, gid, .. } = *self.user;
+        let new = NewFile { kind, permissions, uid, gid, times: None };
+        self.add_name(dir, name, |condition| {
+            if is_device && !self.user.privileges.mknod {
+                return Err(Error::NotPermitted);
+            }
+            self.volume.make(&self.caller(Some(condition)), dir, name, &new)
+        })
+    }
+
+    fn make(
+        &mut self,
+        dir: Handle,
+        name: &[u8],
+        new: (&Kind, u32),
+        result: Handle,
+    ) -> Result<Attr> {
+        let dir = self.handles.directory(dir)?;
+        let made = self.make_file(dir, name, new)?;
+        self.tell_name(dir, name);
+        self.handles.add(result, &made, true)?;
+        Ok(made)
+    }
+
+    fn put(&mut self, put: &Put) -> Result<()> {
+        let dir = self.handles.directory(put.dir)?;
+        let new = (&put.kind, put.permissions);
+        let made = match self.make_file(dir, &put.name, new) {
+            Err(Error::Exists) => {
+                self.unlink(put.dir, &put.name)?;
+                self.make_file(dir, &put.name, new)?
+            }
+            made => made?,
+        };
+        let filled = self.fill(&made, put);
+        self.tell_name(dir, &put.name);
+        // Another program may have looked at it before it was complete.
+        if self.volume.is_referenced(made.ino, 1) {
+            self.observer.changed(Change::Contents(made.ino, 0, None));
+        }
+        self.volume.release(made.ino, 1);
+        filled
+    }
+
+    /// Gives a new file its contents and attributes.
+    fn fill(&mut self, made: &Attr, put: &Put) -> Result<()> {
+        let mut contents = std::mem::take(&mut self.contents);
+        let written = self
+            .memory
+            .read(put.contents, &mut contents)
+            .and_then(|()| self.write_all(made.ino, 0, &contents));
+        self.contents = contents;
+        written?;
+        if !put.inherits_acls {
+            copy_xattrs(self.volume, &self.caller(None), made.ino, &[])?;
+        }
+        if put.changes == SetAttr::default() {
+            Ok(())
+        } else {
+            self.change(made.ino, true, put.changes)
+        }
+    }
+
+    fn write_all(&self, ino: InodeNo, at: u64, contents: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < contents.len() {
+            let at = at.checked_add(done as u64).ok_or(Error::TooLarge)?;
+            match self.volume.write(&self.caller(None), ino, at, &contents[done..])? {
+                0 => return Err(Error::NoSpace),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, node: Handle, at: u64, range: Memory) -> Result<()> {
+        let Held { ino, file_type, is_own } = self.handles.get(node)?;
+        match file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        let attr = self.volume.attr(ino)?;
+        if !is_own {
+            checks::check(self.volume, self.user, &attr, WRITE)?;
+        }
+        self.drop_privileges_of(&attr)?;
+        let mut contents = std::mem::take(&mut self.contents);
+        let read = self.memory.read(range, &mut contents);
+        let written = read.and_then(|()| self.write_all(ino, at, &contents));
+        self.contents = contents;
+        self.tell(ino, Change::Contents(ino, at, Some(range.len.into())));
+        written
+    }
+
+    /// A file whose contents change loses the rights that it gives to its callers, as in the kernel.
+    fn drop_privileges_of(&self, attr: &Attr) -> Result<()> {
+        let has_set_id = attr.permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
+        if let Some(unprivileged) = self.user.unprivileged(attr).filter(|_| has_set_id) {
+            let changes = SetAttr { clear_privileges: Some(unprivileged), ..SetAttr::default() };
+            self.volume.set_attr(&self.caller(None), attr.ino, &changes)?;
+        }
+        match self.volume.remove_xattr(attr.ino, xattrs::CAPABILITY) {
+            Err(Error::NoAttribute) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn set_attr(&self, node: Handle, changes: SetAttr) -> Result<()> {
+        let Held { ino, is_own, .. } = self.handles.get(node)?;
+        let changed = self.change(ino, is_own, changes);
+        let change = match changes.size {
+            Some(size) => Change::Contents(ino, size, None),
+            None => Change::Attributes(ino),
+        };
+        self.tell(ino, change);
+        changed
+    }
+
+    /// Changes attributes. The program may write to its own new files.
+    fn change(&self, ino: InodeNo, is_own: bool, wanted: SetAttr) -> Result<()> {
+        for _ in 0..TRIES_MAX {
+            let attr = self.volume.attr(ino)?;
+            let mut changes = wanted;
+            checks::check_owner(self.user, &attr, &changes)?;
+            let sets_now = [changes.atime, changes.mtime].contains(&Some(SetTime::Now));
+            let needs_write = changes.size.is_some() && !is_own;
+            if needs_write || sets_now && !self.user.owns(&attr) {
+                checks::check(self.volume, self.user, &attr, WRITE)?;
+            }
+            checks::complete(self.user, &attr, &mut changes);
+            if wanted.permissions.is_some() {
+                // The new mode is set after the owner, as by chown(2) and then chmod(2).
+                changes.clear_privileges = None;
+            }
+            let is_unchanged =
+                |file: &Attr, _: Option<&Attr>| owner_and_mode(file) == owner_and_mode(&attr);
+            match self.volume.set_attr(&self.caller(Some(&is_unchanged)), ino, &changes) {
+                Err(Error::Unmet) => {}
+                changed => return changed.map(drop),
+            }
+        }
+        Err(Error::NotPermitted)
+    }
+
+    fn link(&mut self, node: Handle, dir: Handle, name: &[u8], result: Handle) -> Result<Attr> {
+        let (file, dir) = (self.handles.get(node)?, self.handles.directory(dir)?);
+        let attr = self.volume.attr(file.ino)?;
+        if attr.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        let linked = self.add_name(dir, name, |_| {
+            if !self.user.owns(&attr) && !self.is_safe_to_link(&attr)? {
+                return Err(Error::NotPermitted);
+            }
+            self.volume.link(file.ino, dir, name)
+        })?;
+        self.tell_name(dir, name);
+        self.tell(file.ino, Change::Attributes(file.ino));
+        self.handles.add(result, &linked, file.is_own)?;
+        Ok(linked)
+    }
+
+    /// Whether a user who does not own a file may give it names, as with `fs.protected_hardlinks` = 1.
+    fn is_safe_to_link(&self, attr: &Attr) -> Result<bool> {
+        let set_group_id = SET_GROUP_ID | GROUP_EXECUTE;
+        let gives_rights =
+            attr.permissions & SET_USER_ID != 0 || attr.permissions & set_group_id == set_group_id;
+        let is_plain = attr.file_type == FileType::Regular && !gives_rights;
+        Ok(is_plain && checks::may(self.volume, self.user, attr, READ | WRITE)?)
+    }
+
+    /// Removes a name that is not a directory's. The kernel is told.
+    fn unlink(&self, dir: Handle, name: &[u8]) -> Result<()> {
+        let dir = self.handles.directory(dir)?;
+        self.volume.find(dir)?;
+        let mut failed = Ok(());
+        let mut step = |failure: Option<super::removal::Failed<'_>>, _: &_| {
+            if let Some(failure) = failure {
+                failed = Err(Error::from(Fault::from(failure.error)));
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        Removal::new(self.volume, self.observer, self.user, &mut step).run(dir, name, false);
+        failed
+    }
+
+    fn xattr_names(&self, node: Handle) -> Result<Vec<u8>> {
+        let mut list = Vec::new();
+        for name in self.volume.xattr_names(self.handles.get(node)?.ino)? {
+            if xattrs::is_shown(self.user, &name) {
+                list.extend(name);
+                list.push(0);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Sets an extended attribute, or removes it.
+    fn change_xattr(&self, node: Handle, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let Held { ino, is_own, .. } = self.handles.get(node)?;
+        let attr = self.volume.attr(ino)?;
+        xattrs::check_change(self.volume, self.user, (&attr, is_own), name)?;
+        let changed = match value {
+            Some(value) => {
+                self.volume.set_xattr(&self.caller(None), ino, name, value, XattrMode::Any)
+            }
+            None => self.volume.remove_xattr(ino, name),
+        };
+        let loses_set_id = changed.is_ok()
+            && name == access::ACL
+            && attr.permissions & SET_GROUP_ID != 0
+            && !self.user.privileges.fsetid
+            && !self.user.is_member(attr.gid);
+        let completed = match loses_set_id {
+            true => {
+                let permissions = Some(self.volume.attr(ino)?.permissions & !SET_GROUP_ID);
+                let changes = SetAttr { permissions, ..SetAttr::default() };
+                self.volume.set_attr(&self.caller(None), ino, &changes).map(drop)
+            }
+            false => Ok(()),
+        };
+        self.tell(ino, Change::Attributes(ino));
+        changed.and(completed)
+    }
+
+    /// Tells the kernel of a changed file, if it may know it.
+    fn tell(&self, ino: InodeNo, change: Change<'_>) {
+        if self.handles.is_known_to_others(ino) {
+            self.observer.changed(change);
+        }
+    }
+
+    /// Tells the kernel of a new name, if it may know the directory.
+    fn tell_name(&self, dir: InodeNo, name: &[u8]) {
+        self.tell(dir, Change::Name(dir, name));
+    }
+}
+
+fn done((): ()) -> Reply {
+    Reply::Done
+}

@@ -1,0 +1,123 @@
+//! The stream of requests of a program that is attached to a directory, and the stream of answers.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use cffs::wire::{self, Answer, HEADER_BYTES, REQUEST_BYTES_MAX, Reply, Request};
+
+use super::Sessions;
+use super::program::Program;
+
+/// How much is received at once.
+const RECEIVED_BYTES: usize = 64 << 10;
+/// How many answers wait until they are sent together.
+const ANSWERS_BYTES: usize = 32 << 10;
+/// After this many calls the program learns that they were carried out, even if others have arrived.
+const CALLS_SETTLED: u64 = 64;
+
+/// The requests of one session.
+pub(super) struct Requests<'a> {
+    sessions: &'a Sessions,
+    stream: &'a UnixStream,
+    /// The number that the program has its ticket by.
+    lease: u64,
+    received: Vec<u8>,
+    /// The first byte of `received` that was not decoded.
+    at: usize,
+    answers: Vec<u8>,
+    /// The calls that were carried out, and those of them that the program knows of.
+    calls: u64,
+    settled: u64,
+}
+
+impl<'a> Requests<'a> {
+    pub fn new(sessions: &'a Sessions, stream: &'a UnixStream, lease: u64) -> Requests<'a> {
+        let (received, answers) = Default::default();
+        Requests { sessions, stream, lease, received, at: 0, answers, calls: 0, settled: 0 }
+    }
+
+    /// Serves until the program ends the session or breaks the rules, or the server closes it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection, and violations of the protocol.
+    pub fn serve(mut self, program: &mut Program<'_>) -> io::Result<()> {
+        // An idle program may stay attached as long as it wants.
+        self.stream.set_read_timeout(None)?;
+        while let Some(request) = self.next()? {
+            if !self.sessions.await_lease(self.lease, self.stream) {
+                return Ok(());
+            }
+            self.calls += 1;
+            let is_answered = request.is_answered();
+            match (program.carry_out(request), is_answered) {
+                (Some(reply), true) => self.answer(&Answer::Reply(reply)),
+                (Some(Reply::Fault(fault)), false) => {
+                    self.answer(&Answer::PutFailed { call: self.calls, fault });
+                }
+                _ => {}
+            }
+            if self.calls - self.settled >= CALLS_SETTLED {
+                self.settle()?;
+            } else if self.answers.len() >= ANSWERS_BYTES {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request; `None` if the connection has ended.
+    fn next(&mut self) -> io::Result<Option<Request>> {
+        loop {
+            let rest = &self.received[self.at..];
+            if let Some((head, rest)) = rest.split_first_chunk::<HEADER_BYTES>() {
+                let (len, kind) = wire::header(*head, REQUEST_BYTES_MAX)?;
+                if let Some(body) = rest.get(..len) {
+                    let request = Request::decode(kind, body)?;
+                    self.at += HEADER_BYTES + len;
+                    return Ok(Some(request));
+                }
+            }
+            // The program may wait for an answer, or for its memory, before it sends more.
+            self.settle()?;
+            if !self.receive()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Receives more bytes. Descriptors that come with them are discarded by the kernel.
+    fn receive(&mut self) -> io::Result<bool> {
+        self.received.drain(..self.at);
+        self.at = 0;
+        let filled = self.received.len();
+        self.received.resize(filled + RECEIVED_BYTES, 0);
+        let read = loop {
+            match (&mut &*self.stream).read(&mut self.received[filled..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.received.truncate(filled + read);
+        Ok(read > 0)
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        self.answers.extend(answer.encode());
+    }
+
+    /// Reports the calls that were carried out, and sends all answers.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.calls > self.settled {
+            self.settled = self.calls;
+            self.answer(&Answer::Settled { calls: self.calls });
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut &*self.stream).write_all(&self.answers)?;
+        self.answers.clear();
+        Ok(())
+    }
+}

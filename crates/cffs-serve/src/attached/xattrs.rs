@@ -1,0 +1,53 @@
+//! Who may see and change which extended attributes, as in the kernel.
+
+use cffs::error::{Error, Result};
+use cffs::format::inode::FileType;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+
+use crate::access::{STICKY, User, WRITE, checks};
+
+/// The attribute with the capabilities of a program.
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
+
+/// Whether a user sees that a file has the attribute.
+pub(super) fn is_shown(user: &User, name: &[u8]) -> bool {
+    !name.starts_with(b"trusted.") || user.privileges.sys_admin
+}
+
+/// Fails if a user may not change an attribute of a file. The owner may set the mode of a file that the
+/// program has made (`is_own`) before or after, so it does not matter.
+///
+/// # Errors
+///
+/// [`Error::NotPermitted`]; [`Error::AccessDenied`]; [`Error::NotSupported`] for attributes that the file
+/// system does not store.
+pub(super) fn check_change(
+    volume: &Volume,
+    user: &User,
+    (attr, is_own): (&Attr, bool),
+    name: &[u8],
+) -> Result<()> {
+    let permitted = |is_permitted| if is_permitted { Ok(()) } else { Err(Error::NotPermitted) };
+    let has_prefix = |prefix: &str| name.starts_with(prefix.as_bytes());
+    if has_prefix("system.posix_acl_") {
+        return permitted(user.owns(attr));
+    }
+    if has_prefix("trusted.") {
+        return permitted(user.privileges.sys_admin);
+    }
+    if name == CAPABILITY {
+        return permitted(user.privileges.setfcap);
+    }
+    if has_prefix("security.") {
+        return permitted(user.privileges.sys_admin);
+    }
+    if !has_prefix("user.") {
+        return Err(Error::NotSupported);
+    }
+    let is_dir = attr.file_type == FileType::Directory;
+    permitted(is_dir || attr.file_type == FileType::Regular)?;
+    let is_sticky = is_dir && attr.permissions & STICKY != 0;
+    permitted(!is_sticky || user.owns(attr))?;
+    if is_own && user.owns(attr) { Ok(()) } else { checks::check(volume, user, attr, WRITE) }
+}

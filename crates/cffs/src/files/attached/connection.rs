@@ -1,0 +1,308 @@
+//! The connection of an attached program with the server: messages, and contents in shared memory.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
+
+use super::door::{AttachError, Door};
+use super::ring::Ring;
+use crate::error::{Error, Result};
+use crate::vfs::types::Attr;
+use crate::wire::{
+    self, ANSWER_BYTES_MAX, Answer, Call, Fault, HEADER_BYTES, LEASE, Memory, Reply, Request,
+    VERSION,
+};
+
+/// The memory that is shared with the server.
+const MEMORY_BYTES: u32 = 16 << 20;
+/// How many bytes of requests wait until they are sent together.
+const REQUESTS_BYTES: usize = 8 << 10;
+/// How many bytes of contents wait for them to be sent.
+const CONTENTS_BYTES: u32 = 256 << 10;
+
+/// The connection of a session.
+pub(super) struct Connection {
+    door: Door,
+    stream: UnixStream,
+    memory: OwnedFd,
+    ring: Ring,
+    /// Requests that were not sent yet, and the contents that belong to them.
+    requests: Vec<u8>,
+    contents: u32,
+    /// The bytes that do not form a whole answer yet.
+    received: Vec<u8>,
+    /// The calls that were made, and those that were carried out.
+    calls: u64,
+    settled: u64,
+    /// The answer to the last call.
+    reply: Option<Reply>,
+    /// The puts that have failed.
+    failed: HashMap<u64, Fault>,
+    /// Why no more calls can be made.
+    broken: Option<String>,
+}
+
+impl Connection {
+    /// Attaches this program to a directory of a mounted volume.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`].
+    pub fn open(door: Door) -> Result<(Connection, Attr), AttachError> {
+        let (ticket, stream) = door.connect()?;
+        let memory = memory().map_err(io::Error::from)?;
+        let umask = umask()?;
+        let mut connection = Connection {
+            door,
+            stream,
+            memory,
+            ring: Ring::new(MEMORY_BYTES),
+            requests: Vec::new(),
+            contents: 0,
+            received: Vec::new(),
+            calls: 0,
+            settled: 0,
+            reply: None,
+            failed: HashMap::new(),
+            broken: None,
+        };
+        // If the server has closed the connection, its answer says why.
+        let hello = Call::Hello { oldest: VERSION, newest: VERSION };
+        let _ = send(&connection.stream, &hello.encode(), SendFlags::NOSIGNAL);
+        match connection.opening_answer()? {
+            Answer::Welcome { version: VERSION } => {}
+            Answer::Refused(why) => return Err(AttachError::Refused(why)),
+            _ => return Err(bad().into()),
+        }
+        connection.attach(&Call::Attach { ticket, umask, memory_bytes: MEMORY_BYTES })?;
+        let root = match connection.opening_answer()? {
+            Answer::Attached { root } => root,
+            Answer::Refused(why) => return Err(AttachError::Refused(why)),
+            _ => return Err(bad().into()),
+        };
+        connection.stream.set_nonblocking(true)?;
+        Ok((connection, root))
+    }
+
+    /// Sends the call that attaches, with the descriptor of the memory.
+    fn attach(&self, call: &Call) -> io::Result<()> {
+        let message = call.encode();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [self.memory.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let parts = [io::IoSlice::new(&message)];
+        // The buffer of the socket takes it whole, as nothing else is in it.
+        match sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL)? {
+            sent if sent == message.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// The next answer, before the connection is used by calls.
+    fn opening_answer(&mut self) -> Result<Answer, AttachError> {
+        loop {
+            if let Some(answer) = self.next_answer()? {
+                return Ok(answer);
+            }
+            let mut more = [0; 1 << 10];
+            match self.stream.read(&mut more) {
+                Ok(0) => return Err(AttachError::Closing),
+                Ok(len) => self.received.extend_from_slice(&more[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes a call, and waits for its answer.
+    ///
+    /// # Errors
+    ///
+    /// The error of the request; [`Error::Io`] if the session has ended.
+    pub fn call(&mut self, request: &Request) -> Result<Reply> {
+        self.push(request);
+        self.wait(|connection| connection.reply.is_some())?;
+        match self.reply.take() {
+            Some(Reply::Fault(fault)) => Err(fault.into()),
+            Some(reply) => Ok(reply),
+            None => Err(Error::Io(bad())),
+        }
+    }
+
+    /// Makes a call that has no answer. Returns its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the session has ended.
+    pub fn begin(&mut self, request: &Request) -> Result<u64> {
+        self.push(request);
+        if self.requests.len() >= REQUESTS_BYTES || self.contents >= CONTENTS_BYTES {
+            self.send()?;
+        }
+        Ok(self.calls)
+    }
+
+    /// Waits until a call that has no answer was carried out, and returns its failure.
+    ///
+    /// # Errors
+    ///
+    /// The error of the request; [`Error::Io`] if the session has ended.
+    pub fn finish(&mut self, call: u64) -> Result<()> {
+        self.wait(|connection| connection.settled >= call)?;
+        self.failed.remove(&call).map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    /// Puts contents into the shared memory, for the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the session has ended.
+    pub fn share(&mut self, contents: &[u8]) -> Result<Memory> {
+        let len = contents.len() as u32;
+        let offset = loop {
+            if let Some(offset) = self.ring.take(len, self.calls + 1) {
+                break offset;
+            }
+            let first = self.ring.first_call().unwrap_or(self.calls);
+            self.wait(|connection| connection.settled >= first)?;
+        };
+        let mut written = 0;
+        while written < contents.len() {
+            let at = u64::from(offset) + written as u64;
+            written += pwrite(&self.memory, &contents[written..], at).map_err(io::Error::from)?;
+        }
+        self.contents += len;
+        Ok(Memory { offset, len })
+    }
+
+    fn push(&mut self, request: &Request) {
+        self.calls += 1;
+        self.requests.extend(request.encode());
+    }
+
+    /// Sends all requests. Receives meanwhile, since the server may wait for that.
+    fn send(&mut self) -> Result<()> {
+        self.renew()?;
+        self.contents = 0;
+        let requests = std::mem::take(&mut self.requests);
+        let mut rest = &requests[..];
+        while !rest.is_empty() {
+            // Without a signal if the server has closed the connection: the program may not ignore it.
+            match send(&self.stream, rest, SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.exchange(PollFlags::IN | PollFlags::OUT)?,
+                Err(errno) => return Err(self.end(&errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the answers that have arrived satisfy a condition.
+    fn wait(&mut self, is_satisfied: impl Fn(&Connection) -> bool) -> Result<()> {
+        self.send()?;
+        while !is_satisfied(self) {
+            self.exchange(PollFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the stream, and takes in the answers that have arrived.
+    fn exchange(&mut self, events: PollFlags) -> Result<()> {
+        let interval = Timespec { tv_sec: 0, tv_nsec: (LEASE / 4).subsec_nanos().into() };
+        let mut descriptors = [PollFd::new(&self.stream, events)];
+        match poll(&mut descriptors, Some(&interval)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(self.end(&errno.into())),
+        }
+        self.renew()?;
+        let mut more = [0; 16 << 10];
+        match (&mut &self.stream).read(&mut more) {
+            Ok(0) => return Err(self.end(&io::ErrorKind::ConnectionReset.into())),
+            Ok(len) => self.received.extend_from_slice(&more[..len]),
+            Err(error) if is_transient(&error) => return Ok(()),
+            Err(error) => return Err(self.end(&error)),
+        }
+        while let Some(answer) = self.next_answer()? {
+            match answer {
+                Answer::Reply(reply) => self.reply = Some(reply),
+                Answer::PutFailed { call, fault } => drop(self.failed.insert(call, fault)),
+                Answer::Settled { calls } => {
+                    self.settled = calls;
+                    self.ring.settle(calls);
+                }
+                _ => return Err(self.end(&bad())),
+            }
+        }
+        Ok(())
+    }
+
+    fn next_answer(&mut self) -> io::Result<Option<Answer>> {
+        let Some((head, rest)) = self.received.split_first_chunk() else { return Ok(None) };
+        let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX)?;
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        let answer = Answer::decode(kind, body)?;
+        self.received.drain(..HEADER_BYTES + len);
+        Ok(Some(answer))
+    }
+
+    /// Asks again at the mount, so that the server carries out calls, if the last time is some time ago.
+    fn renew(&mut self) -> Result<()> {
+        if let Some(why) = &self.broken {
+            return Err(Error::Io(io::Error::new(io::ErrorKind::ConnectionAborted, why.clone())));
+        }
+        if self.door.asked().elapsed() < LEASE / 3 {
+            return Ok(());
+        }
+        match self.door.ask() {
+            // The server is ending the session, which the next call learns from the connection.
+            Ok(()) | Err(AttachError::Busy) => Ok(()),
+            Err(AttachError::ReadOnly) => {
+                self.broken = Some(AttachError::ReadOnly.to_string());
+                Err(Error::ReadOnly)
+            }
+            Err(error) => Err(self.end(&io::Error::other(error))),
+        }
+    }
+
+    /// Ends the session because of an error of the connection. Later calls fail, too.
+    fn end(&mut self, error: &io::Error) -> Error {
+        let is_closed =
+            matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        let why = if is_closed { AttachError::Closing.to_string() } else { error.to_string() };
+        self.broken = Some(why.clone());
+        Error::Io(io::Error::new(io::ErrorKind::ConnectionAborted, why))
+    }
+}
+
+/// New memory for a session. Its size cannot change, so the server can rely on it.
+fn memory() -> rustix::io::Result<OwnedFd> {
+    let memory = memfd_create("cffs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, MEMORY_BYTES.into())?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+/// The umask of this process. umask(2) would change it for a moment, which other threads would see.
+fn umask() -> io::Result<u32> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let umask = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok());
+    umask.ok_or_else(|| io::Error::other("the kernel does not show the umask"))
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+fn bad() -> io::Error {
+    wire::BadMessage.into()
+}

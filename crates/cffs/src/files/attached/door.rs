@@ -1,0 +1,123 @@
+//! Asks the server of a mounted volume for a ticket, through the kernel, and connects to it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{CWD, Mode, OFlags, XattrFlags, getxattr, openat, setxattr};
+use rustix::io::Errno;
+
+use crate::wire::{ATTRIBUTE, BadMessage, Invitation, Ticket};
+
+/// Why a program was not attached, or not to the end of its call.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The directory is on another file system, or its server is of an older version.
+    #[error(
+        "not in a mounted C-FFS volume, or its server is of a version that attaches no programs"
+    )]
+    NotMounted,
+    /// The mount is read-only.
+    #[error("the volume is mounted read-only")]
+    ReadOnly,
+    /// The server attaches no programs like this one.
+    #[error("the volume's server does not attach this program: {0}")]
+    Refused(String),
+    /// The server is ending sessions, or has made too many tickets.
+    #[error("the volume's server is ending, or too many programs are attaching; try again")]
+    Busy,
+    /// The sockets of the server are those of another network namespace.
+    #[error("the volume's server cannot be reached from this network namespace")]
+    Unreachable,
+    /// The server has ended the session.
+    #[error("the volume was unmounted, or its server restarted, before all was done")]
+    Closing,
+    /// The directory or the connection failed.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+impl From<Errno> for AttachError {
+    fn from(errno: Errno) -> AttachError {
+        match errno {
+            Errno::NODATA | Errno::OPNOTSUPP => AttachError::NotMounted,
+            Errno::ROFS => AttachError::ReadOnly,
+            Errno::BUSY => AttachError::Busy,
+            errno => AttachError::Failed(errno.into()),
+        }
+    }
+}
+
+/// A directory of a mounted volume, at which this program asks for a ticket.
+pub(super) struct Door {
+    /// Only its place is open: the program need not be able to list it.
+    directory: OwnedFd,
+    /// A random number, by which the server knows the program.
+    number: u64,
+    asked: Instant,
+}
+
+impl Door {
+    /// Asks at a directory.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::NotMounted`]; [`AttachError::ReadOnly`]; [`AttachError::Busy`];
+    /// [`AttachError::Failed`].
+    pub fn open(directory: &Path) -> Result<Door, AttachError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, directory, flags, Mode::empty()).map_err(io::Error::from)?;
+        let mut number = [0; 8];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+        let number = u64::from_le_bytes(number);
+        let mut door = Door { directory, number, asked: Instant::now() };
+        door.ask()?;
+        Ok(door)
+    }
+
+    /// Asks, or asks again: the kernel passes this on as long as the mount is writable.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Door::open`].
+    pub fn ask(&mut self) -> Result<(), AttachError> {
+        let number = self.number.to_string();
+        setxattr(self.path(), ATTRIBUTE, number.as_bytes(), XattrFlags::empty())?;
+        self.asked = Instant::now();
+        Ok(())
+    }
+
+    /// When it was asked last.
+    pub fn asked(&self) -> Instant {
+        self.asked
+    }
+
+    /// Connects to the server, to use the ticket.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::Refused`]; [`AttachError::Unreachable`]; those of [`Door::open`].
+    pub fn connect(&self) -> Result<(Ticket, UnixStream), AttachError> {
+        let mut value = vec![0; 4096];
+        let name = format!("{ATTRIBUTE}.{}", self.number);
+        let len = getxattr(self.path(), name, &mut value)?;
+        let invitation = Invitation::decode(&value[..len]);
+        let (socket, ticket) = match invitation.map_err(|bad: BadMessage| io::Error::from(bad))? {
+            Invitation::Ticket { socket, ticket } => (socket, ticket),
+            Invitation::Refused(why) => return Err(AttachError::Refused(why)),
+        };
+        let address = SocketAddr::from_abstract_name(socket)?;
+        let stream = UnixStream::connect_addr(&address).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => AttachError::Unreachable,
+            _ => error.into(),
+        })?;
+        Ok((ticket, stream))
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.directory.as_raw_fd())
+    }
+}

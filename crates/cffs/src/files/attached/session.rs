@@ -1,0 +1,216 @@
+//! The calls of an attached program.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rustix::process::{getegid, geteuid};
+
+use super::connection::Connection;
+use super::door::{AttachError, Door};
+use crate::error::{Error, Result};
+use crate::files::node::Put;
+use crate::format::SYMLINK_BYTES_MAX;
+use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr};
+use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_MAX};
+
+/// The longest name of a file, and of an extended attribute.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A session at the server of a mounted volume. Its calls are carried out in their order.
+pub(crate) struct Session {
+    connection: Mutex<Connection>,
+    root: Attr,
+    next: AtomicU32,
+    /// The user and the group that new files belong to.
+    owner: (u32, u32),
+}
+
+/// A handle of a file in a session. The server forgets it when this is dropped.
+pub(crate) struct Remote {
+    session: Arc<Session>,
+    handle: Handle,
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if self.handle != Handle::ROOT {
+            // If the session has ended, so has the handle.
+            let _ = self.session.connection.lock().begin(&Request::Forget { node: self.handle });
+        }
+    }
+}
+
+impl Session {
+    /// Attaches this program to a directory of a mounted volume.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`].
+    pub fn attach(directory: &Path) -> Result<Arc<Session>, AttachError> {
+        let (connection, root) = Connection::open(Door::open(directory)?)?;
+        let owner = (geteuid().as_raw(), getegid().as_raw());
+        let (connection, next) = (Mutex::new(connection), AtomicU32::new(1));
+        Ok(Arc::new(Session { connection, root, next, owner }))
+    }
+
+    /// The directory of the session, and its attributes when the session began.
+    pub fn root(self: &Arc<Self>) -> (Remote, Attr) {
+        (Remote { session: Arc::clone(self), handle: Handle::ROOT }, self.root)
+    }
+
+    /// The user and the group that new files belong to.
+    pub fn owner(&self) -> (u32, u32) {
+        self.owner
+    }
+
+    /// Waits until a put was carried out, and returns its failure.
+    pub fn finish(&self, put: u64) -> Result<()> {
+        self.connection.lock().finish(put)
+    }
+
+    fn call(&self, request: &Request) -> Result<Reply> {
+        self.connection.lock().call(request)
+    }
+
+    fn done(&self, request: &Request) -> Result<()> {
+        match self.call(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Makes a call that gives a handle to a file.
+    fn found(self: &Arc<Self>, request: impl FnOnce(Handle) -> Request) -> Result<(Remote, Attr)> {
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
+        match self.call(&request(handle))? {
+            Reply::Attr(attr) => Ok((Remote { session: Arc::clone(self), handle }, attr)),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Remote {
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub fn attr(&self) -> Result<Attr> {
+        match self.session.call(&Request::Attr { node: self.handle })? {
+            Reply::Attr(attr) => Ok(attr),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub fn set_attr(&self, changes: &SetAttr) -> Result<()> {
+        self.session.done(&Request::SetAttr { node: self.handle, changes: *changes })
+    }
+
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        match self.session.call(&Request::ReadLink { node: self.handle })? {
+            Reply::Bytes(target) => Ok(target),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub fn lookup(&self, name: &[u8]) -> Result<(Remote, Attr)> {
+        let name = checked(name)?;
+        self.session.found(|result| Request::Lookup { dir: self.handle, name, result })
+    }
+
+    pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<(Remote, Attr)> {
+        let (name, kind) = (checked(name)?, checked_kind(new.kind)?);
+        let (dir, permissions) = (self.handle, new.permissions & 0o7777);
+        self.session.found(|result| Request::Make { dir, name, kind, permissions, result })
+    }
+
+    /// Makes a whole file, without waiting for it. Returns the number of the call.
+    pub fn put(&self, name: &[u8], put: &Put<'_>) -> Result<u64> {
+        let (name, kind) = (checked(name)?, checked_kind(put.new.kind)?);
+        if put.contents.len() > CONTENTS_BYTES_MAX as usize {
+            return Err(Error::TooLarge);
+        }
+        let mut connection = self.session.connection.lock();
+        let contents = connection.share(put.contents)?;
+        connection.begin(&Request::Put(wire::Put {
+            dir: self.handle,
+            name,
+            kind,
+            permissions: put.new.permissions & 0o7777,
+            contents,
+            changes: put.changes,
+            inherits_acls: put.inherits_acls,
+        }))
+    }
+
+    pub fn write_all(&self, mut at: u64, contents: &[u8]) -> Result<()> {
+        for part in contents.chunks(CONTENTS_BYTES_MAX as usize) {
+            let mut connection = self.session.connection.lock();
+            let contents = connection.share(part)?;
+            connection.call(&Request::Write { node: self.handle, at, contents })?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    pub fn link(&self, file: &Remote, name: &[u8]) -> Result<(Remote, Attr)> {
+        let (name, node, dir) = (checked(name)?, file.handle, self.handle);
+        self.session.found(|result| Request::Link { node, dir, name, result })
+    }
+
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.session.done(&Request::Unlink { dir: self.handle, name: checked(name)? })
+    }
+
+    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        match self.session.call(&Request::XattrNames { node: self.handle })? {
+            Reply::Bytes(list) => {
+                let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+                Ok(names.map(<[u8]>::to_vec).collect())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
+            return Err(Error::Range);
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::Range);
+        }
+        let (name, value) = (name.to_vec(), value.to_vec());
+        self.session.done(&Request::SetXattr { node: self.handle, name, value })
+    }
+
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
+            return Err(Error::Range);
+        }
+        self.session.done(&Request::RemoveXattr { node: self.handle, name: name.to_vec() })
+    }
+}
+
+/// A name that can be sent.
+fn checked(name: &[u8]) -> Result<Vec<u8>> {
+    match name {
+        b"" | b"." | b".." => Err(Error::Invalid("not a name of a file")),
+        name if name.len() > NAME_BYTES_MAX => Err(Error::NameTooLong),
+        name if name.iter().any(|byte| [b'/', 0].contains(byte)) => {
+            Err(Error::Invalid("not a name of a file"))
+        }
+        name => Ok(name.to_vec()),
+    }
+}
+
+fn checked_kind(kind: NewKind<'_>) -> Result<wire::Kind> {
+    match kind {
+        NewKind::Symlink(target) if target.len() > SYMLINK_BYTES_MAX => Err(Error::NameTooLong),
+        kind => Ok(kind.into()),
+    }
+}
+
+fn unexpected() -> Error {
+    Error::Io(wire::BadMessage.into())
+}
