@@ -325,8 +325,15 @@ impl Namespace {
         file.motion.tags.push(tag);
     }
 
-    /// Gives a file another name. No other change may be in progress.
-    pub fn link(&self, vnode: &Arc<Vnode>, parent: &Arc<Vnode>, name: &[u8]) -> Result<()> {
+    /// Gives a file another name, if `may_give` permits it for the directory and the file. No other change
+    /// may be in progress.
+    pub fn link(
+        &self,
+        vnode: &Arc<Vnode>,
+        parent: &Arc<Vnode>,
+        name: &[u8],
+        may_give: MayTake<'_>,
+    ) -> Result<()> {
         let hash = self.hash(name)?;
         {
             let dir = parent.state.read();
@@ -355,6 +362,7 @@ impl Namespace {
             let parent_ino = dir.inode.ino;
             {
                 let mut file = VnodeGuard::new(vnode);
+                may_give(&dir, &file)?;
                 // An earlier epoch removed its last name, if it had one, with the inode.
                 file.durable = None;
                 file.inode.nlink = 1;
@@ -373,6 +381,7 @@ impl Namespace {
         };
         let mut dir = VnodeGuard::new(parent);
         let mut file = VnodeGuard::new(vnode);
+        may_give(&dir, &file)?;
         let file_type = file.inode.file_type;
         let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };

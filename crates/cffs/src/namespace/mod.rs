@@ -34,7 +34,7 @@ use crate::units::{Container, InodeNo};
 use index::DirIndex;
 use recent::RecentNames;
 
-/// A condition on a directory and on a file that loses its name there, both locked.
+/// A condition on a directory and on a file that loses a name there, or gets one, both locked.
 pub type MayTake<'a> = &'a dyn Fn(&VnodeState, &VnodeState) -> Result<()>;
 
 /// The names of a volume.

@@ -21,14 +21,14 @@ pub struct Caller<'a> {
     pub umask: u32,
     /// Its number, 0 if that is not known: a volume can place the files of one process together.
     pub process: u32,
-    /// A condition of a change of attributes or names, except for a hard link. A call whose condition does
-    /// not hold changes nothing and fails with [`Unmet`](Error::Unmet).
+    /// A condition of a change of attributes or names, and of a write. A call whose condition does not hold
+    /// changes nothing and fails with [`Unmet`](Error::Unmet).
     pub condition: Option<&'a Condition<'a>>,
 }
 
-/// A condition on a file that is about to change, and on the directory from which a change takes a name of
-/// it. Before a file is made, it is asked about the directory alone. A rename asks about the old name and
-/// then about the file that it replaces.
+/// A condition on a file that is about to change, and on the directory in which the change takes a name from
+/// it or gives it one. Before a file is made, it is asked about the directory alone. A rename asks about the
+/// old name and then about the file that it replaces.
 ///
 /// It is asked with the files locked, so it holds in the moment of the change. It must not call the volume,
 /// and may be asked more than once.
@@ -61,7 +61,7 @@ impl Caller<'_> {
             }
     }
 
-    /// Fails if the condition does not hold for a file and the directory from which it loses a name.
+    /// Fails if the condition does not hold for a file and the directory in which its names change.
     pub(super) fn check(
         &self,
         layout: &Layout,
@@ -73,7 +73,7 @@ impl Caller<'_> {
         if condition(&Attr::of(layout, file), dir.as_ref()) { Ok(()) } else { Err(Error::Unmet) }
     }
 
-    /// The condition under which a file loses a name in a directory.
+    /// The condition under which a file loses a name in a directory, or gets one.
     pub(super) fn may_take(
         &self,
         layout: &Layout,

@@ -165,7 +165,9 @@ impl<'a> Copying<'a> {
     /// Removes the capabilities of an executable file, as a write does.
     fn drop_capability(&self, vnode: &Arc<Vnode>) -> Result<()> {
         if xattr::look_at(self.volume.inodes(), vnode, |known| known.has(CAPABILITY))? {
-            self.volume.drop_xattr(vnode.ino, CAPABILITY)?;
+            self.volume.change_vnode(Spender::Privileged, vnode, |inodes, file| {
+                xattr::remove(inodes, file, CAPABILITY)
+            })?;
         }
         Ok(())
     }

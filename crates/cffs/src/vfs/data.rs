@@ -1,5 +1,7 @@
 //! Files by number: their contents and attributes.
 
+use std::cell::Cell;
+
 use super::copy::{Copying, Place};
 use super::ids::check_id;
 use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
@@ -239,37 +241,8 @@ impl Volume {
         self.calls.writes.count();
         let vnode = &self.writer.vnode(ino)?;
         self.protections.check_write(vnode, start)?;
-        Write { volume: self, vnode, spender: self.reserve.spender(caller) }.run(start, data)
-    }
-
-    /// Sets the size of a file in its inode; false if the contents do not lie or fit there.
-    pub(super) fn truncate_inline(
-        &self,
-        caller: &Caller<'_>,
-        ino: InodeNo,
-        size: u64,
-    ) -> Result<bool> {
-        let max = self.inodes().features.inline_bytes_max as u64;
-        let vnode = self.writer.vnode(ino)?;
-        let may = |file: &VnodeState| caller.check(&self.inodes().layout, file, None);
-        loop {
-            let container = {
-                let state = vnode.state.read();
-                match (&state.inode.content, state.container) {
-                    (Content::Inline(_), Some(container)) if size <= max => container,
-                    _ => return Ok(false),
-                }
-            };
-            let done = self.change(|names| {
-                change_inline(names, &vnode, container, &may, |bytes| {
-                    bytes.resize(size as usize, 0);
-                    Ok(())
-                })
-            })?;
-            if let Some(done) = done {
-                return Ok(done);
-            }
-        }
+        let spender = self.reserve.spender(caller);
+        Write { volume: self, caller, vnode, spender }.run(start, data)
     }
 
     /// Reserves, frees or zeroes a range of a regular file.
@@ -370,17 +343,17 @@ impl Volume {
     /// `EINVAL` for the user or group 4294967295. Of a size, `EFBIG` above the largest size of a file,
     /// `EISDIR` for a directory, `EINVAL` for other files that have no contents; `EPERM` if the file is
     /// immutable, or append-only and more changes than both times to now; those of
-    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
+    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays: also if
+    /// another change came in between, after which the caller's condition does not hold.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
         changes.uid.into_iter().chain(changes.gid).try_for_each(check_id)?;
         self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
-        if let Some(size) = changes.size {
-            self.truncate(caller, ino, size)?;
-        }
+        // Setting the size is a separate change, which comes first.
+        let sized = changes.size.map(|size| self.truncate(caller, ino, size)).transpose()?;
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
-            // Setting the size was a separate change, which came first.
-            if changes.size.is_none() {
+            // The condition held for the size. That change may violate it, but another one must not.
+            if sized != Some(file.inode.change) {
                 caller.check(&inodes.layout, file, None)?;
             }
             if changes.clear_privileges.is_some() {
@@ -399,7 +372,8 @@ impl Volume {
         })
     }
 
-    fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<()> {
+    /// Sets the size of a file, and returns its number of changes after that.
+    fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<u64> {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
@@ -411,8 +385,8 @@ impl Volume {
             _ => return Err(Error::Invalid("only a regular file can be truncated")),
         }
         let is_privileged = xattr::look_at(self.inodes(), &vnode, |known| known.has(CAPABILITY))?;
-        if !is_privileged && self.truncate_inline(caller, ino, size)? {
-            return Ok(());
+        if !is_privileged && let Some(change) = truncate_inline(self, caller, ino, size)? {
+            return Ok(change);
         }
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
             caller.check(&inodes.layout, file, None)?;
@@ -420,7 +394,7 @@ impl Volume {
             inodes.writer().leave_inline(file)?;
             inodes.writer().set_size(file, size)?;
             written(inodes, file);
-            Ok(())
+            Ok(file.inode.change)
         })
     }
 
@@ -538,33 +512,71 @@ impl Volume {
         // A change that finds no space frees some. Attributes that are too large need none.
         xattr::look_at(self.inodes(), &vnode, |known| xattr::check_new(known, name, value, mode))??;
         self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
+            caller.check(&inodes.layout, file, None)?;
             xattr::set(inodes, file, name, value, mode)
         })
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute, for root.
     ///
     /// # Errors
     ///
     /// `ENODATA` if the file does not have it; `EOPNOTSUPP`, `ERANGE` and `EPERM` as of
     /// [`set_xattr`](Volume::set_xattr); those of [changes](super#errors).
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_xattr_by(&Caller::ROOT, ino, name)
+    }
+
+    /// Removes an attribute, for a caller.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`remove_xattr`](Volume::remove_xattr).
+    pub fn remove_xattr_by(&self, caller: &Caller<'_>, ino: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.writer.enter(OpKind::Xattr, ino);
         xattr::check_name(name)?;
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_unprotected(&vnode)?;
-        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
-        if self.drop_xattr(ino, name)? || xattr::is_acl(name) {
-            Ok(())
-        } else {
-            Err(Error::NoAttribute)
-        }
-    }
-
-    /// Removes an attribute; false if there is none of this name.
-    pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
-        self.change_inode(Spender::Privileged, ino, |inodes, file| {
+        let removed = self.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
+            caller.check(&inodes.layout, file, None)?;
             xattr::remove(inodes, file, name)
-        })
+        })?;
+        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
+        if removed || xattr::is_acl(name) { Ok(()) } else { Err(Error::NoAttribute) }
+    }
+}
+
+/// Sets the size of a file in its inode, and returns its number of changes after that; `None` if the contents
+/// do not lie or fit there.
+fn truncate_inline(
+    volume: &Volume,
+    caller: &Caller<'_>,
+    ino: InodeNo,
+    size: u64,
+) -> Result<Option<u64>> {
+    let max = volume.inodes().features.inline_bytes_max as u64;
+    let vnode = volume.writer.vnode(ino)?;
+    let before = Cell::new(0);
+    let may = |file: &VnodeState| {
+        before.set(file.inode.change);
+        caller.check(&volume.inodes().layout, file, None)
+    };
+    loop {
+        let container = {
+            let state = vnode.state.read();
+            match (&state.inode.content, state.container) {
+                (Content::Inline(_), Some(container)) if size <= max => container,
+                _ => return Ok(None),
+            }
+        };
+        let done = volume.change(|names| {
+            change_inline(names, &vnode, container, &may, |bytes| {
+                bytes.resize(size as usize, 0);
+                Ok(())
+            })
+        })?;
+        if let Some(done) = done {
+            return Ok(done.then(|| before.get().wrapping_add(1)));
+        }
     }
 }

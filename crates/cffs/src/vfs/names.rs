@@ -182,15 +182,31 @@ impl Volume {
     /// append-only, or if `dir` is immutable; `EMLINK` if the file has as many names as the format
     /// can count; those of [changes](super#errors).
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
+        self.link_by(&Caller::ROOT, ino, dir, name)
+    }
+
+    /// The same for a caller.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`link`](Volume::link).
+    pub fn link_by(
+        &self,
+        caller: &Caller<'_>,
+        ino: InodeNo,
+        dir: InodeNo,
+        name: &[u8],
+    ) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::Link, dir);
         self.calls.creates.count();
         let parent = self.writer.vnode(dir)?;
         self.protections.check_new_name(&parent)?;
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_unprotected(&vnode)?;
+        let may_give = caller.may_take(&self.inodes().layout);
         // Within the change, since the next one may take the name again.
         self.change_alone(|names| {
-            names.link(&vnode, &parent, name)?;
+            names.link(&vnode, &parent, name, &may_give)?;
             self.references.adopted(ino);
             Ok(())
         })?;

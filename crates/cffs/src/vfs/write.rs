@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Volume;
+use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -75,6 +75,7 @@ impl Appends {
 /// One write to a regular file.
 pub(super) struct Write<'a> {
     pub(super) volume: &'a Volume,
+    pub(super) caller: &'a Caller<'a>,
     pub(super) vnode: &'a Arc<Vnode>,
     pub(super) spender: Spender,
 }
@@ -111,9 +112,15 @@ impl Write<'_> {
         }
     }
 
+    /// Fails if the caller's condition does not hold.
+    fn may(&self, file: &VnodeState) -> Result<()> {
+        self.caller.check(&self.volume.inodes().layout, file, None)
+    }
+
     fn write_in_pages(&self, start: Start, data: &[u8]) -> Result<u64> {
         self.volume.change_vnode(self.spender, self.vnode, |inodes, file| {
             check_regular(&file.inode)?;
+            self.may(file)?;
             let range = start.range(file.inode.size, data.len())?;
             inodes.writer().leave_inline(file)?;
             inodes.writer().write(file, range.start, data)?;
@@ -174,12 +181,15 @@ impl Write<'_> {
                 }
             };
             let Some(container) = container else {
-                self.volume.drop_xattr(self.vnode.ino, CAPABILITY)?;
+                self.volume.change_vnode(Spender::Privileged, self.vnode, |inodes, file| {
+                    self.may(file)?;
+                    xattr::remove(inodes, file, CAPABILITY)
+                })?;
                 continue;
             };
             let end = Cell::new(0);
             let done = self.volume.change(|names| {
-                change_inline(names, self.vnode, container, &|_| Ok(()), |bytes| {
+                change_inline(names, self.vnode, container, &|file| self.may(file), |bytes| {
                     let range = start.range(bytes.len() as u64, data.len())?;
                     end.set(range.end);
                     bytes.resize(bytes.len().max(range.end as usize), 0);

@@ -114,7 +114,7 @@ pub fn copy_xattrs(
 ) -> Result<()> {
     for name in volume.xattr_names(ino)?.iter().filter(|name| follows_source(name)) {
         if source.iter().all(|(wanted, _)| wanted != name) {
-            volume.remove_xattr(ino, name)?;
+            volume.remove_xattr_by(caller, ino, name)?;
         }
     }
     let set = |(name, value): &(Vec<u8>, Vec<u8>)| {

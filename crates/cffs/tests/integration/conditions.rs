@@ -32,23 +32,52 @@ fn size(size: u64) -> SetAttr {
 /// A change of `name` in the root by a caller with a condition.
 type Change = fn(&Volume, InodeNo, &Caller<'_>) -> Result<()>;
 
-/// Each change, and whether it removes a name of the file.
-const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
-    ("attributes", NewKind::Regular, false, |v, ino, caller| {
-        v.set_attr(caller, ino, &owner(7)).map(drop)
+/// The effect of a change on the names of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    Stay,
+    Go,
+    Come,
+}
+
+use Names::{Come, Go, Stay};
+
+/// The capabilities of a program. A change of its size removes them, and must not do so before the condition
+/// is checked.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Each change.
+const CHANGES: [(&str, NewKind<'static>, Names, Change); 12] = [
+    ("attributes", NewKind::Regular, Stay, |v, ino, caller| {
+        v.set_attr(caller, ino, &owner(7)).map(|attr| assert_eq!(attr.uid, 7))
     }),
-    ("a size in the inode", NewKind::Regular, false, |v, ino, caller| {
-        v.set_attr(caller, ino, &size(10)).map(drop)
+    ("a size in the inode", NewKind::Regular, Stay, |v, ino, caller| {
+        v.set_attr(caller, ino, &size(10)).map(|attr| assert_eq!(attr.uid, 7))
     }),
-    ("a size with blocks", NewKind::Regular, false, |v, ino, caller| {
-        v.set_attr(caller, ino, &size(1 << 20)).map(drop)
+    ("a size with blocks", NewKind::Regular, Stay, |v, ino, caller| {
+        v.set_attr(caller, ino, &size(1 << 20)).map(|attr| assert_eq!(attr.uid, 7))
     }),
-    ("a name", NewKind::Regular, true, |v, _, caller| v.unlink(caller, ROOT, b"name")),
-    ("a directory", NewKind::Directory, true, |v, _, caller| v.remove_dir(caller, ROOT, b"name")),
-    ("a name that is changed", NewKind::Regular, true, |v, _, caller| {
+    ("an attribute", NewKind::Regular, Stay, |v, ino, caller| {
+        v.set_xattr(caller, ino, b"user.a", b"value", XattrMode::Any)
+    }),
+    ("an attribute that is removed", NewKind::Regular, Stay, |v, ino, caller| {
+        v.remove_xattr_by(caller, ino, CAPABILITY)
+    }),
+    ("contents in the inode", NewKind::Regular, Stay, |v, ino, caller| {
+        v.write(caller, ino, 0, b"contents").map(|written| assert_eq!(written, 8))
+    }),
+    ("contents in blocks", NewKind::Regular, Stay, |v, ino, caller| {
+        v.write(caller, ino, 100_000, b"contents").map(|written| assert_eq!(written, 8))
+    }),
+    ("another name", NewKind::Regular, Come, |v, ino, caller| {
+        v.link_by(caller, ino, ROOT, b"link").map(|attr| v.release(attr.ino, 1))
+    }),
+    ("a name", NewKind::Regular, Go, |v, _, caller| v.unlink(caller, ROOT, b"name")),
+    ("a directory", NewKind::Directory, Go, |v, _, caller| v.remove_dir(caller, ROOT, b"name")),
+    ("a name that is changed", NewKind::Regular, Go, |v, _, caller| {
         v.rename(caller, ROOT, b"name", ROOT, b"new", RenameMode::Replace).map(drop)
     }),
-    ("a name that is replaced", NewKind::Regular, true, |v, ino, caller| {
+    ("a name that is replaced", NewKind::Regular, Go, |v, ino, caller| {
         if v.lookup(ROOT, b"another").is_err() {
             make(v, ROOT, "another", NewKind::Regular);
         }
@@ -59,19 +88,24 @@ const CHANGES: [(&str, NewKind<'static>, bool, Change); 7] = [
     }),
 ];
 
+/// A volume with a file for a change.
+fn with_file(what: &str, kind: NewKind<'_>) -> (Volume, InodeNo) {
+    let volume = volume();
+    let ino = make(&volume, ROOT, "name", kind);
+    // Removing them is a change of its own before contents are written.
+    if matches!(kind, NewKind::Regular) && !what.starts_with("contents") {
+        volume.set_xattr(&Caller::ROOT, ino, CAPABILITY, b"all", XattrMode::Any).unwrap();
+    }
+    (volume, ino)
+}
+
 #[test]
 fn without_its_condition_a_change_is_not_made() {
-    for (what, kind, takes_name, change) in CHANGES {
-        let volume = volume();
-        let ino = make(&volume, ROOT, "name", kind);
-        if matches!(kind, NewKind::Regular) {
-            // A change of the size removes it, and must not do so before the condition is checked.
-            let capability = b"security.capability";
-            volume.set_xattr(&Caller::ROOT, ino, capability, b"all", XattrMode::Any).unwrap();
-        }
+    for (what, kind, names, change) in CHANGES {
+        let (volume, ino) = with_file(what, kind);
         let (file, root) = (volume.attr(ino).unwrap(), volume.attr(ROOT).unwrap());
         let is_other = |attr: &Attr, dir: Option<&Attr>| {
-            assert_eq!(dir.is_some(), takes_name, "{what}");
+            assert_eq!(dir.is_some(), names != Stay, "{what}");
             *attr != file
         };
         let caller = Caller { condition: Some(&is_other), ..Caller::ROOT };
@@ -84,8 +118,9 @@ fn without_its_condition_a_change_is_not_made() {
         let is_same = |attr: &Attr, _: Option<&Attr>| *attr == file;
         let caller = Caller { condition: Some(&is_same), ..Caller::ROOT };
         change(&volume, ino, &caller).unwrap();
-        let now = volume.lookup(ROOT, b"name").ok().map(|attr| (attr.ino, attr.uid));
-        assert_eq!(now == Some((ino, 7)), !takes_name, "{what}");
+        let now = volume.lookup(ROOT, b"name").ok();
+        assert_ne!(now, Some(file), "{what}");
+        assert_eq!(now.is_some_and(|attr| attr.ino == ino), names != Go, "{what}");
     }
 }
 
@@ -93,9 +128,8 @@ fn without_its_condition_a_change_is_not_made() {
 /// changes the file afterwards, if it still exists.
 #[test]
 fn no_change_comes_between_a_condition_and_its_change() {
-    for (what, kind, takes_name, change) in CHANGES {
-        let volume = volume();
-        let ino = make(&volume, ROOT, "name", kind);
+    for (what, kind, names, change) in CHANGES {
+        let (volume, ino) = with_file(what, kind);
         let (asked, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let uid_seen_after = thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -119,8 +153,53 @@ fn no_change_comes_between_a_condition_and_its_change() {
         });
         match uid_seen_after {
             Ok(attr) => assert_eq!(attr.uid, 8, "{what}"),
-            Err(Error::Stale) if takes_name => {}
+            Err(Error::Stale) if names == Go => {}
             Err(error) => panic!("{what}: {error}"),
         }
+    }
+}
+
+/// A size and a mode are two changes: another caller that changes the owner in between must not get the mode
+/// that the former owner wanted.
+#[test]
+fn a_mode_is_not_set_after_the_owner_has_changed() {
+    for turn in 0..40 {
+        let (volume, ino) = with_file("a size", NewKind::Regular);
+        let given = SetAttr { permissions: Some(0o600), ..owner(8) };
+        let wanted = SetAttr { permissions: Some(0o4777), uid: None, ..size(turn % 2 * 100_000) };
+        let asked = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                while asked.load(Ordering::Acquire) == 0 {
+                    thread::yield_now();
+                }
+                volume.set_attr(&Caller::ROOT, ino, &given).unwrap();
+            });
+            let is_not_given = |file: &Attr, _: Option<&Attr>| {
+                asked.fetch_add(1, Ordering::Release);
+                // The other caller waits for the file, and gets it between the two changes or after them.
+                thread::sleep(Duration::from_millis(5));
+                file.uid != 8
+            };
+            let caller = Caller { condition: Some(&is_not_given), ..Caller::ROOT };
+            let set = volume.set_attr(&caller, ino, &wanted);
+            assert!(matches!(set, Ok(_) | Err(Error::Unmet)), "{set:?}");
+            other.join().unwrap();
+        });
+        let now = volume.attr(ino).unwrap();
+        assert_eq!((now.uid, now.permissions), (8, 0o600), "turn {turn}");
+    }
+}
+
+/// A change of the size may violate the condition that it was made under, which is no reason not to make the
+/// rest.
+#[test]
+fn a_condition_on_the_size_permits_the_whole_change() {
+    for bytes in [10, 100_000] {
+        let (volume, ino) = with_file("a size", NewKind::Regular);
+        let is_empty = |file: &Attr, _: Option<&Attr>| file.size == 0;
+        let caller = Caller { condition: Some(&is_empty), ..Caller::ROOT };
+        let now = volume.set_attr(&caller, ino, &size(bytes)).unwrap();
+        assert_eq!((now.size, now.uid), (bytes, 7));
     }
 }
