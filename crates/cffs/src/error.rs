@@ -99,9 +99,18 @@ pub enum Error {
     /// No data lies at or after the offset (`lseek` with `SEEK_DATA`).
     #[error("no data at or after the offset")]
     NoData,
+    /// The server of a mounted volume makes no more calls for this program. It may have made those that were
+    /// not answered.
+    #[error("{0}")]
+    Detached(String),
 }
 
 impl Error {
+    /// Whether each later change of the volume would fail, too, so that a copy of many files should end.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Error::NoSpace | Error::Latched(_) | Error::ReadOnly | Error::Detached(_))
+    }
+
     /// The advice with which the text of the error ends, if it gives any.
     pub fn advice(&self) -> Option<&'static str> {
         match self {

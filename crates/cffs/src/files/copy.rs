@@ -90,9 +90,7 @@ impl CopyCause {
     /// Whether going on makes no sense, since every other file would fail, too.
     fn is_final(&self) -> bool {
         match self {
-            CopyCause::Volume(error) => {
-                matches!(error, Error::NoSpace | Error::Latched(_) | Error::ReadOnly)
-            }
+            CopyCause::Volume(error) => error.is_final(),
             CopyCause::Host(error) => error.kind() == io::ErrorKind::StorageFull,
         }
     }
@@ -161,13 +159,17 @@ impl<'a> Job<'a> {
         self.observer.copied(path, bytes);
     }
 
-    /// Takes note of a failure.
+    /// Takes note of a failure. Of those that end the copy, the observer learns the first one.
     pub(super) fn failed(&self, path: &Path, cause: impl Into<CopyCause>) {
         let error = CopyError::new(path, cause);
         self.counts[Count::Failures as usize].fetch_add(1, Ordering::Relaxed);
-        self.observer.failed(&error);
-        if error.cause.is_final() {
-            self.ended_by.lock().get_or_insert(error);
+        if !error.cause.is_final() {
+            return self.observer.failed(&error);
+        }
+        let mut ended_by = self.ended_by.lock();
+        if ended_by.is_none() {
+            self.observer.failed(&error);
+            *ended_by = Some(error);
         }
     }
 

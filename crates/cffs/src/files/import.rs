@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
+use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
+use super::copy::{CopyCause, Count, Job, Queue, without_privileges};
 use super::host::{self, Entry, Identity};
 use super::{CopyError, CopyOptions, Files, Making, Node, Observer, Put, Summary};
 use crate::clock::Timestamp;
@@ -311,12 +312,19 @@ impl Import<'_> {
         if metadata.nlink() > 1 || len > COPY_BYTES as u64 || may_be_made_up || may_have_holes {
             return None;
         }
-        if self.job.options.xattrs && !found.xattrs().is_ok_and(|xattrs| xattrs.is_empty()) {
+        if self.job.options.xattrs && !self.xattrs(found).is_ok_and(|xattrs| xattrs.is_empty()) {
             return None;
         }
         let mut contents = vec![0; len as usize];
         found.file().read_exact_at(&mut contents, 0).ok()?;
         Some(contents)
+    }
+
+    /// The extended attributes of a file outside that its copy gets.
+    fn xattrs(&self, found: &Entry) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut xattrs = found.xattrs()?;
+        xattrs.retain(|(name, _)| self.root.copies_xattr(name, self.job.options.owner));
+        Ok(xattrs)
     }
 
     /// Makes the file; if another name of it was copied already, links to that and returns `None`.
@@ -351,14 +359,19 @@ impl Import<'_> {
     }
 
     /// The new file for a file outside. Without its owner, it belongs to its directory's owner, and loses its
-    /// set-id bits.
+    /// set-id bits. In a mounted volume, other users do not reach it before its attributes are set.
     fn new_file<'a>(
         &self,
         kind: NewKind<'a>,
         metadata: &Metadata,
         dir: &Node,
     ) -> Result<NewFile<'a>, Error> {
-        let permissions = self.permissions(metadata);
+        let mut permissions = self.permissions(metadata);
+        if self.root.is_attached() {
+            // Until its attributes are set, it belongs to this program, which must be able to fill it.
+            let of_owner = if kind == NewKind::Directory { 0o700 } else { permissions };
+            permissions = of_owner & 0o700;
+        }
         match self.job.options.owner {
             true => {
                 let (uid, gid) = (metadata.uid(), metadata.gid());
@@ -383,13 +396,7 @@ impl Import<'_> {
         mut size: Option<u64>,
     ) -> Result<(), CopyCause> {
         if self.job.options.xattrs {
-            let mut xattrs = found.xattrs()?;
-            // A server sets attributes of the system for root alone.
-            let is_privilege = |name: &[u8]| match self.root.is_attached() {
-                true => name.starts_with(b"security.") || name.starts_with(b"trusted."),
-                false => is_privilege(name),
-            };
-            xattrs.retain(|(name, _)| self.job.options.owner || !is_privilege(name));
+            let xattrs = self.xattrs(found)?;
             if let Some(size) = size.take_if(|_| !xattrs.is_empty()) {
                 // Before the attributes, since a change of the size removes capabilities.
                 node.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
@@ -448,7 +455,7 @@ fn contents(
         copied += read;
         if read < wanted {
             if found.metadata()?.len() != metadata.len() {
-                return Err(std::io::Error::other("the file became shorter meanwhile").into());
+                return Err(io::Error::other("the file became shorter meanwhile").into());
             }
             return Ok((copied, range.start + read));
         }

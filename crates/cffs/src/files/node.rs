@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attached::{AttachError, Remote, Session};
+use super::copy::is_privilege;
 use super::{DirItem, resolve};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
@@ -59,7 +60,8 @@ impl Node {
     /// new files belong to its user, and lose the permissions of its umask.
     ///
     /// The server only makes and changes files for an attached program: a call that lists a directory or
-    /// reads contents fails with [`Error::NotSupported`].
+    /// reads contents fails with [`Error::NotSupported`]. After the end of the session, as at an unmount or a
+    /// restart of the server, every call fails with [`Error::Detached`].
     ///
     /// # Errors
     ///
@@ -140,7 +142,8 @@ impl Node {
         }
     }
 
-    /// Makes a file in this directory.
+    /// Makes a file in this directory. The server of a mounted volume makes it without set-id bits, which
+    /// [`set_attr`](Node::set_attr) gives to it, and makes no devices.
     ///
     /// # Errors
     ///
@@ -193,8 +196,8 @@ impl Node {
     /// # Errors
     ///
     /// Those of [`Node::replace`]. After another error, the file has a part of the contents, or lacks
-    /// attributes. Attached, [`Error::TooLarge`] for more than 1 MiB of contents; other errors are those of
-    /// [`Node::finish`].
+    /// attributes; attached, no file has the name. Attached, [`Error::TooLarge`] for more than 1 MiB of
+    /// contents; other errors are those of [`Node::finish`].
     pub fn put(&self, name: &[u8], file: &Put<'_>) -> Result<Making> {
         if let Place::Server(remote) = &self.place {
             return remote.put(name, file).map(|call| Making(Some(call)));
@@ -410,8 +413,21 @@ impl Node {
     }
 
     /// Whether the server of a mounted volume carries out the calls.
-    pub(super) fn is_attached(&self) -> bool {
+    pub fn is_attached(&self) -> bool {
         matches!(self.place, Place::Server(_))
+    }
+
+    /// Whether a copy of a file gets an extended attribute of it. A copy without the `owner` gets no
+    /// capabilities, which give rights to callers that run it, as set-id bits do. The server of a mounted
+    /// volume sets none of `security.` but the capabilities, as others label the files of one machine, and
+    /// none of `trusted.`; the latter fail for a caller that wants the owner, and hence all.
+    pub fn copies_xattr(&self, name: &[u8], owner: bool) -> bool {
+        match name {
+            name if is_privilege(name) => owner,
+            _ if !self.is_attached() => true,
+            name if name.starts_with(b"trusted.") => owner,
+            name => !name.starts_with(b"security."),
+        }
     }
 
     /// The volume, if this program has it open.

@@ -32,6 +32,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Range => Errno::RANGE,
         Error::NotSupported => Errno::OPNOTSUPP,
         Error::NoData => Errno::NXIO,
+        Error::Detached(_) => Errno::NOTCONN,
     };
     errno.raw_os_error()
 }

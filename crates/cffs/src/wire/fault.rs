@@ -20,7 +20,7 @@ pub struct Fault {
 type Make = fn(String) -> Error;
 
 /// The codes of the variants that a program can distinguish. A code is never given to another variant.
-const CODES: [(u16, Make); 18] = [
+const CODES: [(u16, Make); 19] = [
     (1, Error::Latched),
     (2, Error::Damaged),
     (3, |_| Error::ReadOnly),
@@ -39,6 +39,7 @@ const CODES: [(u16, Make); 18] = [
     (16, |_| Error::NoAttribute),
     (17, |_| Error::Range),
     (18, |_| Error::NotSupported),
+    (19, Error::InUse),
 ];
 
 impl From<&Error> for Fault {

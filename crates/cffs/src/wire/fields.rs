@@ -5,6 +5,7 @@ use super::{BadMessage, HEADER_BYTES, Removed, Result, TEXT_BYTES_MAX};
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;
 const PERMISSIONS: u32 = 0o7777;
+const SET_ID: u32 = 0o6000;
 
 pub fn message(kind: u32, parts: &[&[u8]]) -> Vec<u8> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -59,6 +60,13 @@ impl<'a> Fields<'a> {
     pub fn permissions(&mut self) -> Result<u32> {
         let permissions = self.u32()?;
         if permissions & !PERMISSIONS == 0 { Ok(permissions) } else { Err(BadMessage) }
+    }
+
+    /// Those of a new file. The program sets the set-id bits when the file is complete and belongs to its
+    /// owner: until then the bits would give the rights of the program to what it copies.
+    pub fn permissions_of_new(&mut self) -> Result<u32> {
+        let permissions = self.permissions()?;
+        if permissions & SET_ID == 0 { Ok(permissions) } else { Err(BadMessage) }
     }
 
     /// Bytes after their count.

@@ -49,8 +49,8 @@ pub const VALUE_BYTES_MAX: usize = 64 << 10;
 pub const MEMORY_BYTES_MAX: u32 = 64 << 20;
 /// The most contents that one request names.
 pub const CONTENTS_BYTES_MAX: u32 = 1 << 20;
-/// How long a session carries out calls after its program has asked at the mount. The kernel passes this on
-/// only if the mount is writable, so that a remount is obeyed after this time.
+/// How long a session makes changes after its program has asked at the mount. The kernel passes this on only
+/// if the mount is writable, so that a remount is obeyed after this time.
 pub const LEASE: Duration = Duration::from_secs(1);
 /// The most handles of a session.
 pub const HANDLES_MAX: usize = 1 << 16;

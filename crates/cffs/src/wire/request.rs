@@ -42,7 +42,7 @@ pub struct Put {
     pub dir: Handle,
     pub name: Vec<u8>,
     pub kind: Kind,
-    /// The permissions until the contents are written.
+    /// The permissions until the contents are written, without set-id bits.
     pub permissions: u32,
     /// The contents, if it is a regular file.
     pub contents: Memory,
@@ -74,10 +74,12 @@ pub enum Request {
         dir: Handle,
         name: Vec<u8>,
         kind: Kind,
+        /// Without set-id bits.
         permissions: u32,
         result: Handle,
     },
-    /// Makes a file, in place of another one of the name. It is not answered.
+    /// Makes a file, in place of another one of the name. If that fails, no file has the name. It is not
+    /// answered.
     Put(Put),
     /// Writes contents of the shared memory to a regular file.
     Write {
@@ -127,6 +129,18 @@ impl Request {
     /// Whether an answer follows, whatever the outcome.
     pub fn is_answered(&self) -> bool {
         !matches!(self, Request::Put(_) | Request::Forget { .. })
+    }
+
+    /// Whether it changes the volume, so that the mount must be writable.
+    pub fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Request::Lookup { .. }
+                | Request::Attr { .. }
+                | Request::ReadLink { .. }
+                | Request::XattrNames { .. }
+                | Request::Forget { .. }
+        )
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -218,7 +232,7 @@ impl Request {
             20 => {
                 let [dir, result] = handles(fields)?;
                 let (name, kind) = (fields.name()?, Kind::decode(fields)?);
-                let permissions = fields.permissions()?;
+                let permissions = fields.permissions_of_new()?;
                 Request::Make { dir, name, kind, permissions, result: result.not_root()? }
             }
             21 => Request::Put(Put::decode(fields)?),
@@ -302,7 +316,7 @@ impl Put {
 
     fn decode(fields: &mut Fields<'_>) -> Result<Put> {
         let (dir, name) = (handle(fields)?, fields.name()?);
-        let (kind, permissions) = (Kind::decode(fields)?, fields.permissions()?);
+        let (kind, permissions) = (Kind::decode(fields)?, fields.permissions_of_new()?);
         let (contents, inherits_acls) = (Memory::decode(fields)?, fields.flag()?);
         let changes = attributes::decode_changes(fields)?;
         let is_possible = match kind {

@@ -213,7 +213,14 @@ fn requests_that_make_no_sense_are_refused() {
     refused(Request::Put(Put { kind: Kind::Fifo, contents, ..put.clone() }));
     let size = SetAttr { size: Some(1), ..SetAttr::default() };
     refused(Request::Put(Put { kind: Kind::Fifo, changes: size, ..put.clone() }));
-    refused(Request::Put(Put { kind: Kind::Regular, permissions: 0o10000, ..put }));
+    let regular = Put { kind: Kind::Regular, ..put };
+    refused(Request::Put(Put { permissions: 0o10000, ..regular.clone() }));
+    // The file belongs to the program, which copies it for another user.
+    for permissions in [0o4755, 0o2755] {
+        refused(Request::Put(Put { permissions, ..regular.clone() }));
+        let (kind, result) = (Kind::Regular, Handle(1));
+        refused(Request::Make { dir, name: name(), kind, permissions, result });
+    }
     let set = |changes| Request::SetAttr { node, changes };
     refused(set(SetAttr { uid: Some(u32::MAX), ..SetAttr::default() }));
     let late = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };

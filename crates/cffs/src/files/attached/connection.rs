@@ -11,14 +11,12 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::{Errno, pwrite};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
+use super::answers::Answers;
 use super::door::{AttachError, Door};
 use super::ring::Ring;
 use crate::error::{Error, Result};
 use crate::vfs::types::Attr;
-use crate::wire::{
-    self, ANSWER_BYTES_MAX, Answer, Call, Fault, HEADER_BYTES, LEASE, Memory, Reply, Request,
-    VERSION,
-};
+use crate::wire::{self, Answer, Call, Fault, LEASE, Memory, Reply, Request, VERSION};
 
 /// The memory that is shared with the server.
 const MEMORY_BYTES: u32 = 16 << 20;
@@ -36,17 +34,34 @@ pub(super) struct Connection {
     /// Requests that were not sent yet, and the contents that belong to them.
     requests: Vec<u8>,
     contents: u32,
-    /// The bytes that do not form a whole answer yet.
-    received: Vec<u8>,
+    answers: Answers,
     /// The calls that were made, and those that were carried out.
     calls: u64,
     settled: u64,
+    /// The last call that makes a change, for which the mount must be writable.
+    last_change: u64,
     /// The answer to the last call.
     reply: Option<Reply>,
     /// The puts that have failed.
     failed: HashMap<u64, Fault>,
     /// Why no more calls can be made.
-    broken: Option<String>,
+    broken: Option<Broken>,
+}
+
+/// Why no more calls can be made.
+enum Broken {
+    /// The mount has become read-only.
+    ReadOnly,
+    Ended(String),
+}
+
+impl From<&Broken> for Error {
+    fn from(broken: &Broken) -> Error {
+        match broken {
+            Broken::ReadOnly => Error::ReadOnly,
+            Broken::Ended(why) => Error::Detached(why.clone()),
+        }
+    }
 }
 
 impl Connection {
@@ -57,22 +72,8 @@ impl Connection {
     /// See [`AttachError`].
     pub fn open(door: Door) -> Result<(Connection, Attr), AttachError> {
         let (ticket, stream) = door.connect()?;
-        let memory = memory().map_err(io::Error::from)?;
         let umask = umask()?;
-        let mut connection = Connection {
-            door,
-            stream,
-            memory,
-            ring: Ring::new(MEMORY_BYTES),
-            requests: Vec::new(),
-            contents: 0,
-            received: Vec::new(),
-            calls: 0,
-            settled: 0,
-            reply: None,
-            failed: HashMap::new(),
-            broken: None,
-        };
+        let mut connection = Connection::new(door, stream)?;
         // If the server has closed the connection, its answer says why.
         let hello = Call::Hello { oldest: VERSION, newest: VERSION };
         let _ = send(&connection.stream, &hello.encode(), SendFlags::NOSIGNAL);
@@ -89,6 +90,24 @@ impl Connection {
         };
         connection.stream.set_nonblocking(true)?;
         Ok((connection, root))
+    }
+
+    pub(super) fn new(door: Door, stream: UnixStream) -> io::Result<Connection> {
+        Ok(Connection {
+            door,
+            stream,
+            memory: memory()?,
+            ring: Ring::new(MEMORY_BYTES),
+            requests: Vec::new(),
+            contents: 0,
+            answers: Answers::default(),
+            calls: 0,
+            settled: 0,
+            last_change: 0,
+            reply: None,
+            failed: HashMap::new(),
+            broken: None,
+        })
     }
 
     /// Sends the call that attaches, with the descriptor of the memory.
@@ -109,13 +128,13 @@ impl Connection {
     /// The next answer, before the connection is used by calls.
     fn opening_answer(&mut self) -> Result<Answer, AttachError> {
         loop {
-            if let Some(answer) = self.next_answer()? {
+            if let Some(answer) = self.answers.next()? {
                 return Ok(answer);
             }
             let mut more = [0; 1 << 10];
             match self.stream.read(&mut more) {
                 Ok(0) => return Err(AttachError::Closing),
-                Ok(len) => self.received.extend_from_slice(&more[..len]),
+                Ok(len) => self.answers.add(&more[..len]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
@@ -126,9 +145,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The error of the request; [`Error::Io`] if the session has ended.
+    /// The error of the request; [`Error::Detached`] if the session has ended, and [`Error::ReadOnly`] if the
+    /// mount is read-only.
     pub fn call(&mut self, request: &Request) -> Result<Reply> {
-        self.push(request);
+        self.push(request)?;
         self.wait(|connection| connection.reply.is_some())?;
         match self.reply.take() {
             Some(Reply::Fault(fault)) => Err(fault.into()),
@@ -141,9 +161,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the session has ended.
+    /// As of [`call`](Connection::call), except for that of the request.
     pub fn begin(&mut self, request: &Request) -> Result<u64> {
-        self.push(request);
+        self.push(request)?;
         if self.requests.len() >= REQUESTS_BYTES || self.contents >= CONTENTS_BYTES {
             self.send()?;
         }
@@ -154,9 +174,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The error of the request; [`Error::Io`] if the session has ended.
+    /// As of [`call`](Connection::call). If the session has ended before, the call may have been carried out.
     pub fn finish(&mut self, call: u64) -> Result<()> {
-        self.wait(|connection| connection.settled >= call)?;
+        if self.settled < call && !self.failed.contains_key(&call) {
+            self.wait(|connection| connection.settled >= call)?;
+        }
         self.failed.remove(&call).map_or(Ok(()), |fault| Err(fault.into()))
     }
 
@@ -164,7 +186,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the session has ended.
+    /// As of [`begin`](Connection::begin).
     pub fn share(&mut self, contents: &[u8]) -> Result<Memory> {
         let len = contents.len() as u32;
         let offset = loop {
@@ -183,13 +205,24 @@ impl Connection {
         Ok(Memory { offset, len })
     }
 
-    fn push(&mut self, request: &Request) {
+    fn push(&mut self, request: &Request) -> Result<()> {
+        self.check()?;
         self.calls += 1;
+        if request.is_change() {
+            self.last_change = self.calls;
+        }
         self.requests.extend(request.encode());
+        Ok(())
+    }
+
+    /// Fails if no more calls can be made.
+    fn check(&self) -> Result<()> {
+        self.broken.as_ref().map_or(Ok(()), |broken| Err(broken.into()))
     }
 
     /// Sends all requests. Receives meanwhile, since the server may wait for that.
     fn send(&mut self) -> Result<()> {
+        self.check()?;
         self.renew()?;
         self.contents = 0;
         let requests = std::mem::take(&mut self.requests);
@@ -200,7 +233,11 @@ impl Connection {
                 Ok(sent) => rest = &rest[sent..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.exchange(PollFlags::IN | PollFlags::OUT)?,
-                Err(errno) => return Err(self.end(&errno.into())),
+                Err(errno) => {
+                    // Calls that were answered before have been made.
+                    while self.receive().is_ok_and(|more| more) {}
+                    return Err(self.end(&errno.into()));
+                }
             }
         }
         Ok(())
@@ -208,9 +245,10 @@ impl Connection {
 
     /// Waits until the answers that have arrived satisfy a condition.
     fn wait(&mut self, is_satisfied: impl Fn(&Connection) -> bool) -> Result<()> {
-        self.send()?;
+        let mut outcome = self.send();
         while !is_satisfied(self) {
-            self.exchange(PollFlags::IN)?;
+            outcome?;
+            outcome = self.exchange(PollFlags::IN);
         }
         Ok(())
     }
@@ -224,14 +262,19 @@ impl Connection {
             Err(errno) => return Err(self.end(&errno.into())),
         }
         self.renew()?;
+        self.receive().map(drop)
+    }
+
+    /// Takes in answers that have arrived; false if none have.
+    fn receive(&mut self) -> Result<bool> {
         let mut more = [0; 16 << 10];
         match (&mut &self.stream).read(&mut more) {
             Ok(0) => return Err(self.end(&io::ErrorKind::ConnectionReset.into())),
-            Ok(len) => self.received.extend_from_slice(&more[..len]),
-            Err(error) if is_transient(&error) => return Ok(()),
+            Ok(len) => self.answers.add(&more[..len]),
+            Err(error) if is_transient(&error) => return Ok(false),
             Err(error) => return Err(self.end(&error)),
         }
-        while let Some(answer) = self.next_answer()? {
+        while let Some(answer) = self.answers.next().map_err(|error| self.end(&error))? {
             match answer {
                 Answer::Reply(reply) => self.reply = Some(reply),
                 Answer::PutFailed { call, fault } => drop(self.failed.insert(call, fault)),
@@ -242,31 +285,19 @@ impl Connection {
                 _ => return Err(self.end(&bad())),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn next_answer(&mut self) -> io::Result<Option<Answer>> {
-        let Some((head, rest)) = self.received.split_first_chunk() else { return Ok(None) };
-        let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX)?;
-        let Some(body) = rest.get(..len) else { return Ok(None) };
-        let answer = Answer::decode(kind, body)?;
-        self.received.drain(..HEADER_BYTES + len);
-        Ok(Some(answer))
-    }
-
-    /// Asks again at the mount, so that the server carries out calls, if the last time is some time ago.
+    /// Asks again at the mount, so that the server makes changes, if the last time is some time ago.
     fn renew(&mut self) -> Result<()> {
-        if let Some(why) = &self.broken {
-            return Err(Error::Io(io::Error::new(io::ErrorKind::ConnectionAborted, why.clone())));
-        }
-        if self.door.asked().elapsed() < LEASE / 3 {
+        if self.settled >= self.last_change || self.door.asked().elapsed() < LEASE / 3 {
             return Ok(());
         }
         match self.door.ask() {
             // The server is ending the session, which the next call learns from the connection.
             Ok(()) | Err(AttachError::Busy) => Ok(()),
             Err(AttachError::ReadOnly) => {
-                self.broken = Some(AttachError::ReadOnly.to_string());
+                self.broken = Some(Broken::ReadOnly);
                 Err(Error::ReadOnly)
             }
             Err(error) => Err(self.end(&io::Error::other(error))),
@@ -278,8 +309,8 @@ impl Connection {
         let is_closed =
             matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
         let why = if is_closed { AttachError::Closing.to_string() } else { error.to_string() };
-        self.broken = Some(why.clone());
-        Error::Io(io::Error::new(io::ErrorKind::ConnectionAborted, why))
+        self.broken = Some(Broken::Ended(why.clone()));
+        Error::Detached(why)
     }
 }
 

@@ -6,6 +6,7 @@
 //!                                                      └──▶ door: tickets, through the kernel
 //! ```
 
+mod answers;
 mod connection;
 mod door;
 mod removal;

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::answers::Answers;
 use super::door::{AttachError, Door};
-use crate::wire::{self, ANSWER_BYTES_MAX, Answer, Call, End, Failure, Removed, Ticket, VERSION};
+use crate::wire::{self, Answer, Call, End, Failure, Removed, Ticket, VERSION};
 
 /// How often a call looks whether it should end.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -70,7 +71,7 @@ pub fn remove(
 fn attach(directory: &Path) -> Result<(Ticket, Connection), AttachError> {
     let (ticket, stream) = Door::open(directory)?.connect()?;
     stream.set_read_timeout(Some(INTERVAL))?;
-    let mut connection = Connection { stream, received: Vec::new() };
+    let mut connection = Connection { stream, answers: Answers::default() };
     // If the server has closed the connection, its answer says why.
     let _ = connection.call(&Call::Hello { oldest: VERSION, newest: VERSION });
     loop {
@@ -89,8 +90,7 @@ fn bad() -> io::Error {
 
 struct Connection {
     stream: UnixStream,
-    /// The bytes that do not form a whole answer yet.
-    received: Vec<u8>,
+    answers: Answers,
 }
 
 impl Connection {
@@ -101,18 +101,13 @@ impl Connection {
     /// The next answer; `None` if none arrived for a while.
     fn answer(&mut self) -> Result<Option<Answer>, AttachError> {
         loop {
-            if let Some((head, rest)) = self.received.split_first_chunk() {
-                let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX).map_err(io::Error::from)?;
-                if let Some(body) = rest.get(..len) {
-                    let answer = Answer::decode(kind, body).map_err(io::Error::from)?;
-                    self.received.drain(..wire::HEADER_BYTES + len);
-                    return Ok(Some(answer));
-                }
+            if let Some(answer) = self.answers.next()? {
+                return Ok(Some(answer));
             }
             let mut more = [0; 16 << 10];
             match self.stream.read(&mut more) {
                 Ok(0) => return Err(AttachError::Closing),
-                Ok(len) => self.received.extend_from_slice(&more[..len]),
+                Ok(len) => self.answers.add(&more[..len]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The server has closed the connection with calls unread.

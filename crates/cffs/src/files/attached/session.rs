@@ -17,6 +17,8 @@ use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_
 
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;
+/// The bits that a new file never has.
+const SET_ID: u32 = 0o6000;
 
 /// A session at the server of a mounted volume. Its calls are carried out in their order.
 pub(crate) struct Session {
@@ -121,7 +123,7 @@ impl Remote {
 
     pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<(Remote, Attr)> {
         let (name, kind) = (checked(name)?, checked_kind(new.kind)?);
-        let (dir, permissions) = (self.handle, new.permissions & 0o7777);
+        let (dir, permissions) = (self.handle, new.permissions & !SET_ID & 0o7777);
         self.session.found(|result| Request::Make { dir, name, kind, permissions, result })
     }
 
@@ -137,7 +139,7 @@ impl Remote {
             dir: self.handle,
             name,
             kind,
-            permissions: put.new.permissions & 0o7777,
+            permissions: put.new.permissions & !SET_ID & 0o7777,
             contents,
             changes: put.changes,
             inherits_acls: put.inherits_acls,
@@ -174,21 +176,17 @@ impl Remote {
     }
 
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
-            return Err(Error::Range);
-        }
+        let name = checked_xattr(name)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
-        let (name, value) = (name.to_vec(), value.to_vec());
+        let value = value.to_vec();
         self.session.done(&Request::SetXattr { node: self.handle, name, value })
     }
 
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
-            return Err(Error::Range);
-        }
-        self.session.done(&Request::RemoveXattr { node: self.handle, name: name.to_vec() })
+        let name = checked_xattr(name)?;
+        self.session.done(&Request::RemoveXattr { node: self.handle, name })
     }
 }
 
@@ -202,6 +200,12 @@ fn checked(name: &[u8]) -> Result<Vec<u8>> {
         }
         name => Ok(name.to_vec()),
     }
+}
+
+/// A name of an extended attribute that can be sent.
+fn checked_xattr(name: &[u8]) -> Result<Vec<u8>> {
+    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(&0);
+    if is_name { Ok(name.to_vec()) } else { Err(Error::Range) }
 }
 
 fn checked_kind(kind: NewKind<'_>) -> Result<wire::Kind> {
