@@ -57,12 +57,8 @@ pub struct Privileges {
     pub chown: bool,
     /// `CAP_FSETID`: changes keep set-id bits.
     pub fsetid: bool,
-    /// `CAP_MKNOD`: may make devices.
-    pub mknod: bool,
     /// `CAP_SETFCAP`: may give capabilities to programs.
     pub setfcap: bool,
-    /// `CAP_SYS_ADMIN`: has the extended attributes for the system.
-    pub sys_admin: bool,
 }
 
 impl Privileges {
@@ -72,9 +68,7 @@ impl Privileges {
         fowner: true,
         chown: true,
         fsetid: true,
-        mknod: true,
         setfcap: true,
-        sys_admin: true,
     };
 
     /// Whether they grant the `wanted` permissions on a file.

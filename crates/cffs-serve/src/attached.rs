@@ -26,7 +26,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,8 +74,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait until something that has failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the volume counts as shared after a ticket was made or the last call has ended. A ticket is older
-/// by then.
+/// How long the volume counts as shared after a program has asked, and after the last change. A ticket is
+/// older by then.
 const SHARED_AFTER: Duration = Duration::from_secs(11);
 
 /// The number in the value of [`ATTRIBUTE`]; `None` for other attributes.
@@ -118,8 +118,15 @@ struct State {
     next: u64,
     /// By the number of its ticket, each session that makes requests.
     leases: HashMap<u64, Lease>,
-    /// The calls that use the volume.
+    /// The removals and the sessions with requests, all of which have references on inodes.
     calls: usize,
+}
+
+/// A program that asks for a ticket.
+pub(crate) struct Asking {
+    pub user: User,
+    /// Whether something is mounted in a volume, as the program sees it. The server does not know where.
+    pub are_covered: bool,
 }
 
 /// How long a session may carry out requests.
@@ -139,7 +146,7 @@ impl Sessions {
         Arc::new(sessions)
     }
 
-    /// Makes a ticket for a directory and a user, or notes why the user gets none; `user` finds that
+    /// Makes a ticket for a directory and a user, or notes why the user gets none; `examine` finds that
     /// out. The program reads it with the number. If a session has this number, it may go on instead.
     ///
     /// # Errors
@@ -150,7 +157,7 @@ impl Sessions {
         dir: InodeNo,
         number: u64,
         uid: u32,
-        user: impl FnOnce() -> std::result::Result<User, &'static str>,
+        examine: impl FnOnce() -> std::result::Result<Asking, &'static str>,
     ) -> Result<()> {
         let attr = self.volume.get().attr(dir)?;
         if attr.file_type != FileType::Directory {
@@ -162,6 +169,8 @@ impl Sessions {
             if let Some(lease) = state.leases.get_mut(&number)
                 && (lease.uid, lease.directory) == (uid, directory)
             {
+                // Before the session goes on.
+                self.sharing.begin();
                 lease.renewed = Instant::now();
                 self.ended.notify_all();
                 return Ok(());
@@ -169,16 +178,16 @@ impl Sessions {
             state.tickets.check_room(uid, Instant::now())?;
         }
         // This takes long, and is not done for a user with too many tickets.
-        let user = user();
+        let asking = examine();
         let mut state = self.state.lock();
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::InUse(String::from("sessions are being ended")));
         }
-        if user.is_ok() {
+        if asking.is_ok() {
             self.listen(&mut state)?;
-            self.sharing.end_after(SHARED_AFTER, state.calls == 0);
+            self.sharing.begin();
         }
-        state.tickets.add(directory, number, uid, user, Instant::now())
+        state.tickets.add(directory, number, uid, asking, Instant::now())
     }
 
     /// The answer to the user that asked with this number.
@@ -336,14 +345,13 @@ impl Sessions {
         }
         let granted = state.tickets.redeem(ticket, peer, Instant::now())?;
         state.calls += 1;
-        self.sharing.begin();
         Some((granted, Inside(self)))
     }
 
     /// Lets a session with this ticket carry out requests, until [`end_lease`](Sessions::end_lease). Fails if
     /// another session of its number does.
     fn begin_lease(&self, granted: &Granted) -> bool {
-        let Granted { number, asked, directory, ref user } = *granted;
+        let Granted { number, asked, directory, ref user, .. } = *granted;
         let lease = Lease { uid: user.uid, directory, renewed: asked };
         match self.state.lock().leases.entry(number) {
             Entry::Occupied(_) => false,
@@ -411,7 +419,7 @@ impl Sessions {
     }
 }
 
-/// A call that uses the volume, until it is dropped.
+/// A removal, or a session with requests, until it is dropped: the volume is not closed before.
 struct Inside<'a>(&'a Sessions);
 
 impl Drop for Inside<'_> {
@@ -427,7 +435,6 @@ impl Drop for Inside<'_> {
         }
         let mut state = sessions.state.lock();
         state.calls -= 1;
-        sessions.sharing.end_after(SHARED_AFTER, state.calls == 0);
         sessions.ended.notify_all();
     }
 }
@@ -461,35 +468,49 @@ impl Companion for Sessions {
     }
 }
 
-/// Whether attached programs change the volume, are about to, or just did.
+/// Whether attached programs change the volume, are about to, or just did. A session that waits for its
+/// program, or only reads, does not count.
 struct Sharing {
     start: Instant,
     /// When it ends, in milliseconds after the start; 0 if it never began.
     until: AtomicU64,
+    /// The removals and requests that are being carried out.
+    changes: AtomicUsize,
 }
 
 impl Sharing {
     fn new() -> Sharing {
-        Sharing { start: Instant::now(), until: AtomicU64::new(0) }
+        Sharing { start: Instant::now(), until: AtomicU64::new(0), changes: AtomicUsize::new(0) }
     }
 
+    /// Begins it, or lets it go on, for [`SHARED_AFTER`].
     fn begin(&self) {
-        self.until.store(u64::MAX, Ordering::SeqCst);
+        let until = (self.start.elapsed() + SHARED_AFTER).as_millis() as u64;
+        self.until.fetch_max(until, Ordering::SeqCst);
     }
 
-    /// Ends it after a time, unless it is still needed.
-    fn end_after(&self, time: Duration, is_over: bool) {
-        if is_over {
-            let until = (self.start.elapsed() + time).as_millis() as u64;
-            self.until.store(until, Ordering::SeqCst);
-        }
+    /// Lets it go on while a change is made, and then for [`SHARED_AFTER`].
+    fn during_change(&self) -> Changing<'_> {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        Changing(self)
     }
 
     fn is_on(&self) -> bool {
-        match self.until.load(Ordering::SeqCst) {
-            0 => false,
-            until => (self.start.elapsed().as_millis() as u64) < until,
-        }
+        self.changes.load(Ordering::SeqCst) > 0
+            || match self.until.load(Ordering::SeqCst) {
+                0 => false,
+                until => (self.start.elapsed().as_millis() as u64) < until,
+            }
+    }
+}
+
+/// A change that is being made, until this is dropped.
+struct Changing<'a>(&'a Sharing);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.begin();
+        self.0.changes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -1,12 +1,17 @@
-//! Checks that precede an operation of a volume.
+//! Operations of a volume with the rights of a user: the checks that precede them, and what the kernel adds.
 
 use cffs::error::{Error, Result};
+use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::{Attr, SetAttr, SetTime, Unprivileged};
 
 use super::{ACL, User};
 
+const SET_ID_USER: u32 = 0o4000;
 const SET_ID_GROUP: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+/// How often a write is tried again because the file has got set-id bits.
+const TRIES_MAX: u32 = 4;
 
 /// Whether the user has all of the `wanted` permissions on a file.
 ///
@@ -63,4 +68,35 @@ pub fn complete(user: &User, attr: &Attr, changes: &mut SetAttr) {
     } else if changes.size.is_some() {
         changes.clear_privileges = user.unprivileged(attr);
     }
+}
+
+/// Writes to a file, which loses its set-id bits before, unless the user may keep them, as in the kernel.
+/// Returns how many bytes were written.
+///
+/// # Errors
+///
+/// Those of [`Volume::write`].
+pub fn write(volume: &Volume, user: &User, ino: InodeNo, at: u64, data: &[u8]) -> Result<usize> {
+    let has_none = |file: &Attr, _: Option<&Attr>| lost_set_id(user, file).is_none();
+    for _ in 0..TRIES_MAX {
+        match volume.write(&user.caller(Some(&has_none)), ino, at, data) {
+            Err(Error::Unmet) => {}
+            written => return written,
+        }
+        let clear_privileges = lost_set_id(user, &volume.attr(ino)?);
+        if clear_privileges.is_some() {
+            let changes = SetAttr { clear_privileges, ..SetAttr::default() };
+            volume.set_attr(&user.caller(None), ino, &changes)?;
+        }
+    }
+    Err(Error::NotPermitted)
+}
+
+/// How a file loses its set-id bits when the user writes to it; `None` if it has none that it would lose.
+fn lost_set_id(user: &User, attr: &Attr) -> Option<Unprivileged> {
+    let unprivileged = user.unprivileged(attr)?;
+    let loses_group =
+        attr.permissions & GROUP_EXECUTE != 0 || unprivileged == Unprivileged::Stranger;
+    let lost = if loses_group { SET_ID_USER | SET_ID_GROUP } else { SET_ID_USER };
+    (attr.permissions & lost != 0).then_some(unprivileged)
 }

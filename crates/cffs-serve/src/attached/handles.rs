@@ -32,21 +32,26 @@ impl<'a> Handles<'a> {
         Handles { volume, held: HashMap::new(), references: HashMap::new() }
     }
 
-    /// Gives a handle to a file, on which the caller passes a reference. A file that had it loses it.
+    /// Checks whether a handle can be given to a file, before the file is made.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if there are too many.
-    pub fn add(&mut self, handle: Handle, attr: &Attr, is_own: bool) -> Result<()> {
-        self.forget(handle);
-        if self.held.len() >= HANDLES_MAX {
-            self.volume.release(attr.ino, 1);
-            return Err(Error::Range);
+    /// [`Error::InUse`] if there are too many.
+    pub fn check_room(&self, handle: Handle) -> Result<()> {
+        if self.held.len() < HANDLES_MAX || self.held.contains_key(&handle) {
+            return Ok(());
         }
+        let text = format!("a program that is attached has at most {HANDLES_MAX} files in use");
+        Err(Error::InUse(text))
+    }
+
+    /// Gives a handle to a file, on which the caller passes a reference. A file that had it loses it.
+    pub fn add(&mut self, handle: Handle, attr: &Attr, is_own: bool) {
+        debug_assert!(self.check_room(handle).is_ok(), "the caller has checked it");
+        self.forget(handle);
         let Attr { ino, file_type, .. } = *attr;
         *self.references.entry(ino).or_default() += 1;
         self.held.insert(handle, Held { ino, file_type, is_own });
-        Ok(())
     }
 
     /// The file with a handle.

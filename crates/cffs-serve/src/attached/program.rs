@@ -10,7 +10,7 @@ use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
 
 use super::handles::{Handles, Held};
 use super::memory::SharedMemory;
-use super::removal::{Removal, owner_and_mode};
+use super::removal::{Failed, Removal, owner_and_mode};
 use super::xattrs;
 use crate::access::{self, EXECUTE, READ, User, WRITE, checks};
 use crate::shared::{Change, Observer};
@@ -89,9 +89,10 @@ impl<'a> Program<'a> {
 
     fn lookup(&mut self, dir: Handle, name: &[u8], result: Handle) -> Result<Attr> {
         let dir = self.handles.directory(dir)?;
+        self.handles.check_room(result)?;
         checks::check(self.volume, self.user, &self.volume.attr(dir)?, EXECUTE)?;
         let found = self.volume.lookup(dir, name)?;
-        self.handles.add(result, &found, false)?;
+        self.handles.add(result, &found, false);
         Ok(found)
     }
 
@@ -99,15 +100,15 @@ impl<'a> Program<'a> {
         self.volume.read_link(self.handles.get(node)?.ino)
     }
 
-    /// Adds a name to a directory by `add`, which gets a condition that the rights of the user are those
-    /// that were checked.
+    /// Adds a name to a directory by `add`, which gets the owner and the mode that were checked, to make them
+    /// its condition.
     fn add_name<T>(
         &self,
         dir: InodeNo,
         name: &[u8],
-        add: impl Fn(&Condition<'_>) -> Result<T>,
+        add: impl Fn((u32, u32, u32)) -> Result<T>,
     ) -> Result<T> {
-        for _ in 0..TRIES_MAX {
+        retried(|| {
             let attr = self.volume.attr(dir)?;
             checks::check(self.volume, self.user, &attr, EXECUTE)?;
             if !checks::may(self.volume, self.user, &attr, WRITE | EXECUTE)? {
@@ -121,14 +122,8 @@ impl<'a> Program<'a> {
                     Err(error) => error,
                 });
             }
-            let is_unchanged =
-                |dir: &Attr, _: Option<&Attr>| owner_and_mode(dir) == owner_and_mode(&attr);
-            match add(&is_unchanged) {
-                Err(Error::Unmet) => {}
-                added => return added,
-            }
-        }
-        Err(Error::NotPermitted)
+            add(owner_and_mode(&attr))
+        })
     }
 
     /// Makes a file. The caller gets a reference, and tells the kernel.
@@ -137,15 +132,16 @@ impl<'a> Program<'a> {
         if kind == NewKind::Directory {
             permissions &= 0o777 | access::STICKY;
         }
-        // A whiteout of an overlay file system is no device.
+        // No program makes devices, whatever its capabilities. A whiteout of an overlay file system is none.
         let is_device = matches!(kind, NewKind::CharDevice(1..) | NewKind::BlockDevice(_));
         let User { uid, gid, .. } = *self.user;
         let new = NewFile { kind, permissions, uid, gid, times: None };
-        self.add_name(dir, name, |condition| {
-            if is_device && !self.user.privileges.mknod {
+        self.add_name(dir, name, |checked| {
+            if is_device {
                 return Err(Error::NotPermitted);
             }
-            self.volume.make(&self.caller(Some(condition)), dir, name, &new)
+            let is_unchanged = |dir: &Attr, _: Option<&Attr>| owner_and_mode(dir) == checked;
+            self.volume.make(&self.caller(Some(&is_unchanged)), dir, name, &new)
         })
     }
 
@@ -157,13 +153,32 @@ impl<'a> Program<'a> {
         result: Handle,
     ) -> Result<Attr> {
         let dir = self.handles.directory(dir)?;
+        self.handles.check_room(result)?;
         let made = self.make_file(dir, name, new)?;
         self.tell_name(dir, name);
-        self.handles.add(result, &made, true)?;
+        self.handles.add(result, &made, true);
         Ok(made)
     }
 
     fn put(&mut self, put: &Put) -> Result<()> {
+        self.with_contents(put.contents, |program, contents| program.put_whole(put, contents))
+    }
+
+    /// Reads a range of the shared memory, and calls `work` with it.
+    fn with_contents(
+        &mut self,
+        range: Memory,
+        work: impl FnOnce(&Self, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut contents = std::mem::take(&mut self.contents);
+        let read = self.memory.read(range, &mut contents);
+        let done = read.and_then(|()| work(self, &contents));
+        self.contents = contents;
+        done
+    }
+
+    /// Makes a file, in place of another one of the name. If that fails, no file has the name.
+    fn put_whole(&self, put: &Put, contents: &[u8]) -> Result<()> {
         let dir = self.handles.directory(put.dir)?;
         let new = (&put.kind, put.permissions);
         let made = match self.make_file(dir, &put.name, new) {
@@ -173,7 +188,11 @@ impl<'a> Program<'a> {
             }
             made => made?,
         };
-        let filled = self.fill(&made, put);
+        let filled = self.fill(&made, put, contents);
+        if filled.is_err() {
+            // If this fails, too, the first error is the more useful one.
+            let _ = self.take_back(dir, &put.name, &made);
+        }
         self.tell_name(dir, &put.name);
         // Another program may have looked at it before it was complete.
         if self.volume.is_referenced(made.ino, 1) {
@@ -184,16 +203,12 @@ impl<'a> Program<'a> {
     }
 
     /// Gives a new file its contents and attributes.
-    fn fill(&mut self, made: &Attr, put: &Put) -> Result<()> {
-        let mut contents = std::mem::take(&mut self.contents);
-        let written = self
-            .memory
-            .read(put.contents, &mut contents)
-            .and_then(|()| self.write_all(made.ino, 0, &contents));
-        self.contents = contents;
-        written?;
+    fn fill(&self, made: &Attr, put: &Put, contents: &[u8]) -> Result<()> {
+        self.write_all(made.ino, 0, contents)?;
         if !put.inherits_acls {
-            copy_xattrs(self.volume, &self.caller(None), made.ino, &[])?;
+            let is_unchanged =
+                |file: &Attr, _: Option<&Attr>| owner_and_mode(file) == owner_and_mode(made);
+            copy_xattrs(self.volume, &self.caller(Some(&is_unchanged)), made.ino, &[])?;
         }
         if put.changes == SetAttr::default() {
             Ok(())
@@ -202,11 +217,22 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// Removes a new file, if the program may, and the file is still as it was made.
+    fn take_back(&self, dir: InodeNo, name: &[u8], made: &Attr) -> Result<()> {
+        let attr = self.volume.attr(dir)?;
+        checks::check(self.volume, self.user, &attr, WRITE | EXECUTE)?;
+        let is_unchanged = |file: &Attr, dir: Option<&Attr>| {
+            (file.ino, owner_and_mode(file)) == (made.ino, owner_and_mode(made))
+                && dir.is_some_and(|dir| owner_and_mode(dir) == owner_and_mode(&attr))
+        };
+        self.volume.unlink(&self.caller(Some(&is_unchanged)), dir, name)
+    }
+
     fn write_all(&self, ino: InodeNo, at: u64, contents: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < contents.len() {
             let at = at.checked_add(done as u64).ok_or(Error::TooLarge)?;
-            match self.volume.write(&self.caller(None), ino, at, &contents[done..])? {
+            match checks::write(self.volume, self.user, ino, at, &contents[done..])? {
                 0 => return Err(Error::NoSpace),
                 written => done += written,
             }
@@ -225,26 +251,10 @@ impl<'a> Program<'a> {
         if !is_own {
             checks::check(self.volume, self.user, &attr, WRITE)?;
         }
-        self.drop_privileges_of(&attr)?;
-        let mut contents = std::mem::take(&mut self.contents);
-        let read = self.memory.read(range, &mut contents);
-        let written = read.and_then(|()| self.write_all(ino, at, &contents));
-        self.contents = contents;
+        let written =
+            self.with_contents(range, |program, contents| program.write_all(ino, at, contents));
         self.tell(ino, Change::Contents(ino, at, Some(range.len.into())));
         written
-    }
-
-    /// A file whose contents change loses the rights that it gives to its callers, as in the kernel.
-    fn drop_privileges_of(&self, attr: &Attr) -> Result<()> {
-        let has_set_id = attr.permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
-        if let Some(unprivileged) = self.user.unprivileged(attr).filter(|_| has_set_id) {
-            let changes = SetAttr { clear_privileges: Some(unprivileged), ..SetAttr::default() };
-            self.volume.set_attr(&self.caller(None), attr.ino, &changes)?;
-        }
-        match self.volume.remove_xattr(attr.ino, xattrs::CAPABILITY) {
-            Err(Error::NoAttribute) => Ok(()),
-            removed => removed,
-        }
     }
 
     fn set_attr(&self, node: Handle, changes: SetAttr) -> Result<()> {
@@ -260,7 +270,7 @@ impl<'a> Program<'a> {
 
     /// Changes attributes. The program may write to its own new files.
     fn change(&self, ino: InodeNo, is_own: bool, wanted: SetAttr) -> Result<()> {
-        for _ in 0..TRIES_MAX {
+        retried(|| {
             let attr = self.volume.attr(ino)?;
             let mut changes = wanted;
             checks::check_owner(self.user, &attr, &changes)?;
@@ -276,29 +286,31 @@ impl<'a> Program<'a> {
             }
             let is_unchanged =
                 |file: &Attr, _: Option<&Attr>| owner_and_mode(file) == owner_and_mode(&attr);
-            match self.volume.set_attr(&self.caller(Some(&is_unchanged)), ino, &changes) {
-                Err(Error::Unmet) => {}
-                changed => return changed.map(drop),
-            }
-        }
-        Err(Error::NotPermitted)
+            self.volume.set_attr(&self.caller(Some(&is_unchanged)), ino, &changes).map(drop)
+        })
     }
 
     fn link(&mut self, node: Handle, dir: Handle, name: &[u8], result: Handle) -> Result<Attr> {
         let (file, dir) = (self.handles.get(node)?, self.handles.directory(dir)?);
-        let attr = self.volume.attr(file.ino)?;
-        if attr.nlink == 0 {
-            return Err(Error::NotFound);
-        }
-        let linked = self.add_name(dir, name, |_| {
+        self.handles.check_room(result)?;
+        let linked = self.add_name(dir, name, |checked| {
+            let attr = self.volume.attr(file.ino)?;
+            if attr.nlink == 0 {
+                return Err(Error::NotFound);
+            }
             if !self.user.owns(&attr) && !self.is_safe_to_link(&attr)? {
                 return Err(Error::NotPermitted);
             }
-            self.volume.link(file.ino, dir, name)
+            let is_unchanged = |file: &Attr, dir: Option<&Attr>| {
+                file.nlink > 0
+                    && owner_and_mode(file) == owner_and_mode(&attr)
+                    && dir.is_some_and(|dir| owner_and_mode(dir) == checked)
+            };
+            self.volume.link_by(&self.caller(Some(&is_unchanged)), file.ino, dir, name)
         })?;
         self.tell_name(dir, name);
         self.tell(file.ino, Change::Attributes(file.ino));
-        self.handles.add(result, &linked, file.is_own)?;
+        self.handles.add(result, &linked, file.is_own);
         Ok(linked)
     }
 
@@ -316,7 +328,7 @@ impl<'a> Program<'a> {
         let dir = self.handles.directory(dir)?;
         self.volume.find(dir)?;
         let mut failed = Ok(());
-        let mut step = |failure: Option<super::removal::Failed<'_>>, _: &_| {
+        let mut step = |failure: Option<Failed<'_>>, _: &_| {
             if let Some(failure) = failure {
                 failed = Err(Error::from(Fault::from(failure.error)));
             }
@@ -329,7 +341,7 @@ impl<'a> Program<'a> {
     fn xattr_names(&self, node: Handle) -> Result<Vec<u8>> {
         let mut list = Vec::new();
         for name in self.volume.xattr_names(self.handles.get(node)?.ino)? {
-            if xattrs::is_shown(self.user, &name) {
+            if xattrs::is_shown(&name) {
                 list.extend(name);
                 list.push(0);
             }
@@ -340,29 +352,35 @@ impl<'a> Program<'a> {
     /// Sets an extended attribute, or removes it.
     fn change_xattr(&self, node: Handle, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let Held { ino, is_own, .. } = self.handles.get(node)?;
-        let attr = self.volume.attr(ino)?;
-        xattrs::check_change(self.volume, self.user, (&attr, is_own), name)?;
-        let changed = match value {
-            Some(value) => {
-                self.volume.set_xattr(&self.caller(None), ino, name, value, XattrMode::Any)
-            }
-            None => self.volume.remove_xattr(ino, name),
-        };
-        let loses_set_id = changed.is_ok()
-            && name == access::ACL
-            && attr.permissions & SET_GROUP_ID != 0
-            && !self.user.privileges.fsetid
-            && !self.user.is_member(attr.gid);
-        let completed = match loses_set_id {
-            true => {
-                let permissions = Some(self.volume.attr(ino)?.permissions & !SET_GROUP_ID);
+        let changed = retried(|| {
+            let attr = self.volume.attr(ino)?;
+            xattrs::check_change(self.volume, self.user, (&attr, is_own), name)?;
+            let mut checked = owner_and_mode(&attr);
+            if name == access::ACL && self.loses_set_group_id(&attr) {
+                // Before the ACL, so that the file never has both.
+                let permissions = Some(attr.permissions & !SET_GROUP_ID);
                 let changes = SetAttr { permissions, ..SetAttr::default() };
-                self.volume.set_attr(&self.caller(None), ino, &changes).map(drop)
+                let is_unchanged =
+                    |file: &Attr, _: Option<&Attr>| owner_and_mode(file) == owner_and_mode(&attr);
+                let caller = self.caller(Some(&is_unchanged));
+                checked = owner_and_mode(&self.volume.set_attr(&caller, ino, &changes)?);
             }
-            false => Ok(()),
-        };
+            let is_unchanged = |file: &Attr, _: Option<&Attr>| owner_and_mode(file) == checked;
+            let caller = self.caller(Some(&is_unchanged));
+            match value {
+                Some(value) => self.volume.set_xattr(&caller, ino, name, value, XattrMode::Any),
+                None => self.volume.remove_xattr_by(&caller, ino, name),
+            }
+        });
         self.tell(ino, Change::Attributes(ino));
-        changed.and(completed)
+        changed
+    }
+
+    /// Whether a file loses its set-group-ID bit when the user sets its ACL.
+    fn loses_set_group_id(&self, attr: &Attr) -> bool {
+        attr.permissions & SET_GROUP_ID != 0
+            && !self.user.privileges.fsetid
+            && !self.user.is_member(attr.gid)
     }
 
     /// Tells the kernel of a changed file, if it may know it.
@@ -376,6 +394,17 @@ impl<'a> Program<'a> {
     fn tell_name(&self, dir: InodeNo, name: &[u8]) {
         self.tell(dir, Change::Name(dir, name));
     }
+}
+
+/// Makes a change again as long as the rights that it depends on have changed meanwhile.
+fn retried<T>(change: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES_MAX {
+        match change() {
+            Err(Error::Unmet) => {}
+            done => return done,
+        }
+    }
+    Err(Error::NotPermitted)
 }
 
 fn done((): ()) -> Reply {

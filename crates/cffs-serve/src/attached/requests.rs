@@ -1,9 +1,12 @@
 //! The stream of requests of a program that is attached to a directory, and the stream of answers.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use cffs::wire::{self, Answer, HEADER_BYTES, REQUEST_BYTES_MAX, Reply, Request};
+
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 
 use super::Sessions;
 use super::program::Program;
@@ -45,12 +48,15 @@ impl<'a> Requests<'a> {
         // An idle program may stay attached as long as it wants.
         self.stream.set_read_timeout(None)?;
         while let Some(request) = self.next()? {
-            if !self.sessions.await_lease(self.lease, self.stream) {
+            if request.is_change() && !self.sessions.await_lease(self.lease, self.stream) {
                 return Ok(());
             }
             self.calls += 1;
             let is_answered = request.is_answered();
-            match (program.carry_out(request), is_answered) {
+            let changing = request.is_change().then(|| self.sessions.sharing.during_change());
+            let outcome = program.carry_out(request);
+            drop(changing);
+            match (outcome, is_answered) {
                 (Some(reply), true) => self.answer(&Answer::Reply(reply)),
                 (Some(Reply::Fault(fault)), false) => {
                     self.answer(&Answer::PutFailed { call: self.calls, fault });
@@ -86,20 +92,20 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Receives more bytes. Descriptors that come with them are discarded by the kernel.
+    /// Receives more bytes; false if the connection has ended.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection; a descriptor comes with the bytes.
     fn receive(&mut self) -> io::Result<bool> {
         self.received.drain(..self.at);
         self.at = 0;
         let filled = self.received.len();
         self.received.resize(filled + RECEIVED_BYTES, 0);
-        let read = loop {
-            match (&mut &*self.stream).read(&mut self.received[filled..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read?,
-            }
-        };
-        self.received.truncate(filled + read);
-        Ok(read > 0)
+        let len = look(self.stream, &mut self.received[filled..])?;
+        self.received.truncate(filled + len);
+        (&mut &*self.stream).read_exact(&mut self.received[filled..])?;
+        Ok(len > 0)
     }
 
     fn answer(&mut self, answer: &Answer) {
@@ -120,4 +126,19 @@ impl<'a> Requests<'a> {
         self.answers.clear();
         Ok(())
     }
+}
+
+/// Waits for bytes, and copies them, but leaves them in the stream.
+///
+/// Closing a descriptor may take as long as the program wants, and an unmount waits for this session. So a
+/// descriptor must not be received: it stays in the stream, which is closed after the session.
+fn look(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let (mut no_descriptors, mut parts) =
+        (RecvAncillaryBuffer::default(), [IoSliceMut::new(buffer)]);
+    let looked =
+        retry_on_intr(|| recvmsg(stream, &mut parts, &mut no_descriptors, RecvFlags::PEEK))?;
+    if looked.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(wire::BadMessage.into());
+    }
+    Ok(looked.bytes)
 }

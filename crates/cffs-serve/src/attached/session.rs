@@ -16,6 +16,7 @@ use cffs::wire::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
+use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::Sessions;
@@ -52,6 +53,8 @@ impl<'a> Session<'a> {
     /// Errors of the connection, and violations of the protocol.
     pub fn serve(&self) -> io::Result<()> {
         self.stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+        // Otherwise the kernel discards bytes that are sent with MSG_OOB, and closes what came with them.
+        set_socket_oobinline(self.stream, true)?;
         match self.call(false)?.map(|(call, _)| call) {
             Some(Call::Hello { oldest, newest }) if (oldest..=newest).contains(&VERSION) => {
                 self.send(&Answer::Welcome { version: VERSION })?;
@@ -138,15 +141,18 @@ impl<'a> Session<'a> {
         let Some((granted, _inside)) = self.sessions.redeem(ticket, self.peer) else {
             return self.refuse("the ticket is not valid, or no longer");
         };
+        if granted.are_covered {
+            return self.refuse(
+                "something is mounted in a volume, which this program would pass by: unmount it first",
+            );
+        }
         let volume = self.sessions.volume.get();
         let root = match super::find(&volume, granted.directory) {
             Ok(root) => root,
             Err(error) => return self.refuse(&error.to_string()),
         };
         let mut handles = Handles::new(&volume);
-        if let Err(error) = handles.add(Handle::ROOT, &root, false) {
-            return self.refuse(&error.to_string());
-        }
+        handles.add(Handle::ROOT, &root, false);
         if !self.sessions.begin_lease(&granted) {
             return self.refuse("another session has the number of this ticket");
         }
@@ -191,6 +197,7 @@ impl<'a> Session<'a> {
         let Some((granted, inside)) = self.sessions.redeem(ticket, self.peer) else {
             return self.refuse("the ticket is not valid, or no longer");
         };
+        let changing = self.sessions.sharing.during_change();
         let volume = self.sessions.volume.get();
         let mut report = Report::new(self);
         let removed = match super::find(&volume, granted.directory) {
@@ -206,7 +213,7 @@ impl<'a> Session<'a> {
                 removed
             }
         };
-        drop(inside);
+        drop((changing, inside));
         report.finish(removed)
     }
 }

@@ -80,6 +80,13 @@ fn names(volume: &Volume, dir: InodeNo) -> usize {
     count
 }
 
+/// A program that sees no mount on a volume.
+impl From<User> for Asking {
+    fn from(user: User) -> Asking {
+        Asking { user, are_covered: false }
+    }
+}
+
 /// The user of this process, as sessions see it.
 fn me(privileges: Privileges) -> User {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -93,7 +100,7 @@ fn sessions(volume: &Arc<Volume>) -> Arc<Sessions> {
 /// Gets a ticket for the root, and the name of the socket.
 fn ticket(sessions: &Arc<Sessions>, user: User) -> (String, Ticket) {
     let uid = user.uid;
-    sessions.ask(InodeNo::ROOT, 5, uid, || Ok(user)).expect("asked");
+    sessions.ask(InodeNo::ROOT, 5, uid, || Ok(user.into())).expect("asked");
     let answer = sessions.answer(5, uid).expect("answered");
     match Invitation::decode(&answer) {
         Ok(Invitation::Ticket { socket, ticket }) => (socket, ticket),
@@ -171,10 +178,10 @@ fn tickets_are_limited_in_number_and_time() {
     let (dir, user) = ((InodeNo::ROOT, 0), User::new(user_id(), user_id(), Vec::new()));
     let late = now + Duration::from_secs(11);
     for number in 0..8 {
-        tickets.add(dir, number, user_id(), Ok(user.clone()), now).expect("made");
+        tickets.add(dir, number, user_id(), Ok(user.clone().into()), now).expect("made");
     }
     assert!(
-        tickets.add(dir, 8, user_id(), Ok(user.clone()), now).is_err(),
+        tickets.add(dir, 8, user_id(), Ok(user.clone().into()), now).is_err(),
         "the user has too many"
     );
     for number in 1..49 {
@@ -192,7 +199,7 @@ fn tickets_are_limited_in_number_and_time() {
     let granted = tickets.redeem(&first, (user_id(), user_id()), now).expect("redeemed");
     assert_eq!((granted.directory, granted.user), (dir, user.clone()));
     assert_eq!(tickets.redeem(&first, (user_id(), user_id()), now), None, "used");
-    tickets.add(dir, 0, user_id(), Ok(user), late).expect("the old ones are gone");
+    tickets.add(dir, 0, user_id(), Ok(user.into()), late).expect("the old ones are gone");
 }
 
 #[test]
@@ -200,7 +207,7 @@ fn the_process_of_a_user_with_too_many_tickets_is_not_examined() {
     let (volume, user) = (volume(), user());
     let sessions = sessions(&volume);
     for number in 0..8 {
-        sessions.ask(InodeNo::ROOT, number, user.uid, || Ok(user.clone())).expect("made");
+        sessions.ask(InodeNo::ROOT, number, user.uid, || Ok(user.clone().into())).expect("made");
     }
     let examine = || panic!("this takes long");
     assert!(sessions.ask(InodeNo::ROOT, 8, user.uid, examine).is_err());
@@ -230,7 +237,7 @@ fn a_directory_that_is_gone_is_stale() {
     let sessions = sessions(&volume);
     let dir = make_dir(&volume, InodeNo::ROOT, "dir", 0o755);
     let user = me(Privileges::ALL);
-    sessions.ask(dir, 7, user.uid, || Ok(user.clone())).expect("asked");
+    sessions.ask(dir, 7, user.uid, || Ok(user.clone().into())).expect("asked");
     let (socket, _) = ticket(&sessions, user);
     let granted = sessions.state.lock().tickets.show(7, me(Privileges::ALL).uid, Instant::now());
     volume.remove_dir(ME, InodeNo::ROOT, b"dir").expect("removed");
@@ -388,7 +395,7 @@ fn a_paused_server_has_no_session_and_serves_again_after_it() {
     sessions.pause().expect("paused");
     assert_eq!(answer(&stream), None);
     let user = me(Privileges::ALL);
-    assert!(sessions.ask(InodeNo::ROOT, 1, user.uid, || Ok(user)).is_err(), "it is paused");
+    assert!(sessions.ask(InodeNo::ROOT, 1, user.uid, || Ok(user.into())).is_err(), "it is paused");
     sessions.go_on();
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let refused = ask(&greeted(&socket), &remove_call(old, "tree")).0;

@@ -7,7 +7,7 @@ use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::wire::Ticket;
 
-use super::is_owner;
+use super::{Asking, is_owner};
 use crate::access::User;
 
 /// The most unused tickets, of all users and of one.
@@ -30,6 +30,8 @@ pub(super) struct Granted {
     pub asked: Instant,
     pub directory: Directory,
     pub user: User,
+    /// Whether something is mounted in a volume, as the program sees it.
+    pub are_covered: bool,
 }
 
 struct Entry {
@@ -54,12 +56,14 @@ impl Tickets {
         directory: Directory,
         number: u64,
         uid: u32,
-        user: std::result::Result<User, &'static str>,
+        asking: std::result::Result<Asking, &'static str>,
         now: Instant,
     ) -> Result<()> {
         self.check_room(uid, now)?;
-        let answer = match user {
-            Ok(user) => Ok((random()?, Granted { number, asked: now, directory, user })),
+        let answer = match asking {
+            Ok(Asking { user, are_covered }) => {
+                Ok((random()?, Granted { number, asked: now, directory, user, are_covered }))
+            }
             Err(why) => Err(why),
         };
         self.0.push(Entry { number, uid, made: now, answer });

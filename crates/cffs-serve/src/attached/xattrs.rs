@@ -8,11 +8,12 @@ use cffs::vfs::types::Attr;
 use crate::access::{STICKY, User, WRITE, checks};
 
 /// The attribute with the capabilities of a program.
-pub(super) const CAPABILITY: &[u8] = b"security.capability";
+const CAPABILITY: &[u8] = b"security.capability";
 
-/// Whether a user sees that a file has the attribute.
-pub(super) fn is_shown(user: &User, name: &[u8]) -> bool {
-    !name.starts_with(b"trusted.") || user.privileges.sys_admin
+/// Whether a program sees that a file has the attribute. The kernel shows the others to CAP_SYS_ADMIN of its
+/// first user namespace alone, which the server cannot recognise.
+pub(super) fn is_shown(name: &[u8]) -> bool {
+    !name.starts_with(b"trusted.")
 }
 
 /// Fails if a user may not change an attribute of a file. The owner may set the mode of a file that the
@@ -33,14 +34,11 @@ pub(super) fn check_change(
     if has_prefix("system.posix_acl_") {
         return permitted(user.owns(attr));
     }
-    if has_prefix("trusted.") {
-        return permitted(user.privileges.sys_admin);
-    }
     if name == CAPABILITY {
         return permitted(user.privileges.setfcap);
     }
-    if has_prefix("security.") {
-        return permitted(user.privileges.sys_admin);
+    if has_prefix("trusted.") || has_prefix("security.") {
+        return permitted(false);
     }
     if !has_prefix("user.") {
         return Err(Error::NotSupported);

@@ -6,12 +6,14 @@
 //! process that is invisible, because it has ended or is in another namespace, has no groups and
 //! capabilities.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
 use crate::access::{Privileges, User};
+use crate::attached::Asking;
 
 #[cfg(test)]
 mod tests;
@@ -26,8 +28,6 @@ const DAC_READ_SEARCH: u64 = 1 << 2;
 const FOWNER: u64 = 1 << 3;
 /// `CAP_FSETID`: changes of contents by this process keep set-id bits.
 const FSETID: u64 = 1 << 4;
-const SYS_ADMIN: u64 = 1 << 21;
-const MKNOD: u64 = 1 << 27;
 const SETFCAP: u64 = 1 << 31;
 
 /// The caller's user; [`UNKNOWN_ID`], which no user has, if it is unknown.
@@ -56,16 +56,17 @@ pub fn user(cx: &Context<'_>) -> User {
 }
 
 /// The caller with its groups and capabilities, for calls that the kernel does not check; or why it may not
-/// make such calls.
-pub fn user_apart(cx: &Context<'_>) -> Result<User, &'static str> {
+/// make such calls. The capabilities are those that the kernel accepts in any user namespace with the ids of
+/// the server's: CAP_MKNOD and CAP_SYS_ADMIN count in the first one alone, which the server cannot recognise.
+pub fn user_apart(cx: &Context<'_>) -> Result<Asking, &'static str> {
     let status = status(cx).ok_or("its server cannot see the process that asks")?;
     let user = user_shown(&status, cx.uid)?;
     if !has_ids_of_server(cx.pid) {
         return Err("this program runs in another user namespace");
     }
-    match File::open(format!("/proc/{}/mountinfo", cx.pid)).and_then(has_mapped_mount) {
-        Ok(false) => Ok(user),
-        Ok(true) => Err("a volume is mounted here with other user ids (an id-mapped mount)"),
+    match File::open(format!("/proc/{}/mountinfo", cx.pid)).and_then(Mounts::read) {
+        Ok(Mounts { are_mapped: false, are_covered }) => Ok(Asking { user, are_covered }),
+        Ok(_) => Err("a volume is mounted here with other user ids (an id-mapped mount)"),
         Err(_) => Err("its server cannot read the mounts of this program, or they are too many"),
     }
 }
@@ -79,28 +80,48 @@ fn has_ids_of_server(pid: u32) -> bool {
     })
 }
 
-/// Whether a volume is on an id-mapped mount, according to a list of mounts. Fails for a longer list than
-/// [`MOUNTS_BYTES_MAX`], and for one without the root directory: after a chroot(2) into a directory of a
-/// mount, the list does not contain that mount.
-fn has_mapped_mount(mounts: impl Read) -> io::Result<bool> {
-    let mut mounts = BufReader::new(mounts.take(MOUNTS_BYTES_MAX + 1));
-    let (mut line, mut bytes, mut has_root) = (Vec::new(), 0, false);
-    loop {
-        line.clear();
-        match mounts.read_until(b'\n', &mut line)? {
-            0 if has_root => return Ok(false),
-            0 => return Err(io::ErrorKind::NotFound.into()),
-            len => bytes += len as u64,
-        }
-        if bytes > MOUNTS_BYTES_MAX {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+/// The mounts of C-FFS volumes in the view of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mounts {
+    /// Whether one is id-mapped.
+    are_mapped: bool,
+    /// Whether something is mounted on one, or below its directory.
+    are_covered: bool,
+}
+
+impl Mounts {
+    /// Reads a list of mounts. Fails for a longer one than [`MOUNTS_BYTES_MAX`], and for one without the root
+    /// directory: after a chroot(2) into a directory of a mount, the list does not contain that mount.
+    fn read(list: impl Read) -> io::Result<Mounts> {
         const MOUNT_POINT: usize = 4;
-        has_root |= line.split(|byte| *byte == b' ').nth(MOUNT_POINT) == Some(b"/");
-        let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
-        if has(b",idmapped") && has(b".cffs ") {
-            return Ok(true);
+        let mut list = BufReader::new(list.take(MOUNTS_BYTES_MAX + 1));
+        let (mut line, mut bytes, mut has_root) = (Vec::new(), 0, false);
+        let (mut volumes, mut parents) = (HashSet::new(), HashSet::new());
+        let mut are_mapped = false;
+        loop {
+            line.clear();
+            match list.read_until(b'\n', &mut line)? {
+                0 if has_root => break,
+                0 => return Err(io::ErrorKind::NotFound.into()),
+                len => bytes += len as u64,
+            }
+            if bytes > MOUNTS_BYTES_MAX {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            let mut fields = line.split(|byte| *byte == b' ');
+            let (id, parent) = (fields.next(), fields.next());
+            has_root |= fields.nth(MOUNT_POINT - 2) == Some(b"/");
+            // The mount of the root directory may be its own parent.
+            if parent != id {
+                parents.extend(parent.map(<[u8]>::to_vec));
+            }
+            let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
+            if has(b".cffs ") {
+                volumes.extend(id.map(<[u8]>::to_vec));
+                are_mapped |= has(b",idmapped");
+            }
         }
+        Ok(Mounts { are_mapped, are_covered: !volumes.is_disjoint(&parents) })
     }
 }
 
@@ -125,9 +146,7 @@ fn user_shown(status: &str, asking: u32) -> Result<User, &'static str> {
         fowner: has(FOWNER),
         chown: has(CHOWN),
         fsetid: has(FSETID),
-        mknod: has(MKNOD),
         setfcap: has(SETFCAP),
-        sys_admin: has(SYS_ADMIN),
     };
     let groups = field(status, "Groups:").filter_map(|group| group.parse().ok()).collect();
     Ok(User { uid, gid, groups, privileges })

@@ -3,7 +3,7 @@
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::format::{FILE_BYTES_MAX, LINKS_MAX};
-use cffs::vfs::types::{Attr, SetAttr};
+use cffs::vfs::types::Attr;
 use nfs_wire::nfs::reply::{self, FsInfo, Written};
 use nfs_wire::nfs::{Access, SetAttributes, Stability, Status, Time};
 use nfs_wire::xdr::Writer;
@@ -11,10 +11,9 @@ use nfs_wire::xdr::Writer;
 use super::file::File;
 use super::request::{Request, TRANSFER_BYTES_MAX};
 use super::translate;
-use crate::access::{EXECUTE, READ, WRITE};
+use crate::access::{EXECUTE, READ, WRITE, checks};
 use crate::shared::Change;
 
-const SET_ID_BITS: u32 = 0o6000;
 /// The preferred multiple of transfer sizes.
 const MULTIPLE_BYTES: u32 = 4096;
 /// The preferred size of listings, which fits some hundred entries.
@@ -145,18 +144,11 @@ impl Request<'_> {
         check_regular(file)?;
         file.check_contents(WRITE)?;
         let volume = &self.exported.volume;
-        let caller = file.user.caller(None);
         let failed = translate::status("write");
-        if file.attr.permissions & SET_ID_BITS != 0
-            && let Some(unprivileged) = file.user.unprivileged(&file.attr)
-        {
-            let changes = SetAttr { clear_privileges: Some(unprivileged), ..SetAttr::default() };
-            volume.set_attr(&caller, file.ino(), &changes).map_err(&failed)?;
-        }
         let mut count = 0;
         while count < data.len() {
             let at = offset.checked_add(count as u64).ok_or(Status::FBig)?;
-            match volume.write(&caller, file.ino(), at, &data[count..]) {
+            match checks::write(volume, &file.user, file.ino(), at, &data[count..]) {
                 Ok(0) => break,
                 Ok(written) => count += written,
                 Err(_) if count > 0 => break,

@@ -3,8 +3,10 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
+use cffs::wire::{Handle, Kind, Reply, Request};
 use rustix::net::sockopt::set_socket_linger;
 
+use super::requests::Program;
 use super::*;
 
 /// A connection whose closing waits for a minute, since its peer takes no bytes.
@@ -22,11 +24,20 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 /// Sends a message with a descriptor.
 pub(super) fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: impl AsFd) {
+    send_flagged(stream, bytes, descriptor, SendFlags::empty()).expect("sent");
+}
+
+fn send_flagged(
+    stream: &UnixStream,
+    bytes: &[u8],
+    descriptor: impl AsFd,
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor.as_fd()];
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    sendmsg(stream, &[io::IoSlice::new(bytes)], &mut control, SendFlags::empty()).expect("sent");
+    sendmsg(stream, &[io::IoSlice::new(bytes)], &mut control, flags)
 }
 
 /// The outcome of something that must not take longer than this.
@@ -139,8 +150,93 @@ fn only_a_call_with_a_ticket_makes_the_volume_shared() {
     assert!(!sessions.sharing.is_on(), "it was made long ago");
     stream.write_all(&remove_call(ticket, "tree").encode()).expect("sent");
     assert!(matches!(answer(&stream), Some(Answer::Progress(_))));
-    assert_eq!(sessions.sharing.until.load(Ordering::SeqCst), u64::MAX);
+    assert_eq!(sessions.sharing.changes.load(Ordering::SeqCst), 1);
     sessions.end().expect("ended");
     assert!(sessions.sharing.is_on(), "for a while");
-    assert_ne!(sessions.sharing.until.load(Ordering::SeqCst), u64::MAX);
+    assert_eq!(sessions.sharing.changes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_session_that_waits_or_reads_does_not_make_the_volume_shared() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let program = Program::idle(&sessions, Privileges::ALL);
+    sessions.sharing.until.store(0, Ordering::SeqCst);
+    let attr = Request::Attr { node: Handle::ROOT };
+    assert!(matches!(program.ask(&attr), Reply::Attr(_)));
+    assert!(!sessions.sharing.is_on());
+    program.made(Handle::ROOT, "file", Kind::Regular, Handle(1));
+    assert!(sessions.sharing.is_on(), "it has changed the volume");
+    assert_eq!(sessions.sharing.changes.load(Ordering::SeqCst), 0, "it waits");
+    sessions.sharing.until.store(0, Ordering::SeqCst);
+    let examine = || panic!("it has a session");
+    sessions.ask(InodeNo::ROOT, 5, me(Privileges::ALL).uid, examine).expect("asked");
+    assert!(sessions.sharing.is_on(), "it is about to make changes");
+    sessions.end().expect("ended");
+}
+
+/// Regression: the session closed the descriptor when it received the message, as long as the program wanted.
+#[test]
+fn a_descriptor_that_is_sent_to_a_session_does_not_keep_it_from_ending() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let attr = Request::Attr { node: Handle::ROOT }.encode();
+    for (begun, flags) in [(0, SendFlags::empty()), (3, SendFlags::empty()), (0, SendFlags::OOB)] {
+        let program = Program::idle(&sessions, Privileges::ALL);
+        let (full, peer) = lingering();
+        (&program.stream).write_all(&attr[..begun]).expect("sent");
+        let rest = if flags.is_empty() { &attr[begun..] } else { &attr[..1] };
+        // The kernel may know no such flag of these sockets.
+        if send_flagged(&program.stream, rest, full, flags).is_ok() && flags == SendFlags::OOB {
+            // The byte is discarded when the next one is read, unless it is read, too.
+            let _ = (&program.stream).write_all(&attr);
+        }
+        // Long enough for the session to receive the message.
+        thread::sleep(Duration::from_millis(200));
+        let interrupting = Arc::clone(&sessions);
+        within(5, move || interrupting.interrupt()).expect("it has ended");
+        drop(peer);
+        wait_until("the session ends", || sessions.state.lock().sessions.is_empty());
+    }
+    sessions.end().expect("ended");
+}
+
+#[test]
+fn a_session_that_waits_ends_at_an_unmount_and_at_a_remount() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let waiting = Program::idle(&sessions, Privileges::ALL);
+    let interrupting = Arc::clone(&sessions);
+    within(5, move || interrupting.interrupt()).expect("it has ended");
+    assert_eq!(answer(&waiting.stream), None);
+    // Its lease is over, and the request waits.
+    let late = Program::idle(&sessions, Privileges::ALL);
+    thread::sleep(LEASE + Duration::from_millis(100));
+    let make = |name: &str| Request::Make {
+        dir: Handle::ROOT,
+        name: name.into(),
+        kind: Kind::Regular,
+        permissions: 0o644,
+        result: Handle(1),
+    };
+    (&late.stream).write_all(&make("late").encode()).expect("sent");
+    let interrupting = Arc::clone(&sessions);
+    within(5, move || interrupting.interrupt()).expect("it has ended");
+    assert!(!is_there(&volume, InodeNo::ROOT, "late"));
+    // It takes no answers.
+    let deaf = Program::idle(&sessions, Privileges::ALL);
+    deaf.stream.set_nonblocking(true).expect("set");
+    let attr = Request::Attr { node: Handle::ROOT }.encode().repeat(1000);
+    let (mut at, mut refused) = (0, 0);
+    while refused < 20 {
+        match (&deaf.stream).write(&attr[at..]) {
+            Ok(written) => (at, refused) = ((at + written) % attr.len(), 0),
+            Err(_) => {
+                refused += 1;
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    let ending = Arc::clone(&sessions);
+    within(5, move || ending.end()).expect("ended");
 }

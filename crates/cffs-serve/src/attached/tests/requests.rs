@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 
-use cffs::vfs::types::{Attr, SetAttr};
-use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
+use cffs::format::inode::InodeFlags;
+use cffs::vfs::types::{Attr, SetAttr, SetTime};
+use cffs::wire::{Fault, HANDLES_MAX, Handle, Kind, Memory, Put, Reply, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pwrite;
 
@@ -35,11 +36,11 @@ fn attach(stream: &UnixStream, ticket: Ticket, memory: impl AsFd) -> Option<Answ
 }
 
 /// A program that is attached to the root.
-struct Program {
+pub(super) struct Program {
     /// Ends the thread that asks again while the program exists. Dropped before the session ends, after which
     /// the thread would ask for tickets.
     _asking: Option<mpsc::Sender<()>>,
-    stream: UnixStream,
+    pub(super) stream: UnixStream,
     memory: OwnedFd,
 }
 
@@ -57,7 +58,7 @@ impl Program {
     }
 
     /// A program that does not ask again.
-    fn idle(sessions: &Arc<Sessions>, privileges: Privileges) -> Program {
+    pub(super) fn idle(sessions: &Arc<Sessions>, privileges: Privileges) -> Program {
         let (socket, ticket) = ticket(sessions, me(privileges));
         let (stream, memory) = (greeted(&socket), sealed());
         let attached = attach(&stream, ticket, &memory);
@@ -66,7 +67,7 @@ impl Program {
     }
 
     /// The reply to a request. Puts before it have succeeded.
-    fn ask(&self, request: &Request) -> Reply {
+    pub(super) fn ask(&self, request: &Request) -> Reply {
         (&self.stream).write_all(&request.encode()).expect("sent");
         loop {
             match answer(&self.stream) {
@@ -84,7 +85,7 @@ impl Program {
         }
     }
 
-    fn made(&self, dir: Handle, name: &str, kind: Kind, result: Handle) -> Attr {
+    pub(super) fn made(&self, dir: Handle, name: &str, kind: Kind, result: Handle) -> Attr {
         let (name, permissions) = (name.into(), 0o777);
         match self.ask(&Request::Make { dir, name, kind, permissions, result }) {
             Reply::Attr(attr) => attr,
@@ -183,6 +184,7 @@ fn files_are_put_with_contents_and_attributes_and_one_failure_is_one() {
     assert_eq!((found.permissions, found.uid), (0o4640, me(Privileges::ALL).uid));
     volume.release(found.ino, 1);
     assert!(is_there(&volume, dir.ino, "d") && !is_there(&volume, dir.ino, "b"));
+    assert!(!is_there(&volume, dir.ino, "c"), "nothing was made");
     sessions.end().expect("ended");
 }
 
@@ -217,11 +219,15 @@ fn a_session_waits_until_its_program_has_asked_again() {
     let sessions = sessions(&volume);
     let program = Program::idle(&sessions, Privileges::ALL);
     let uid = me(Privileges::ALL).uid;
-    let attr = Request::Attr { node: Handle::ROOT };
-    assert!(matches!(program.ask(&attr), Reply::Attr(_)));
+    let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+    let change = Request::SetAttr { node: Handle::ROOT, changes: now };
+    assert_eq!(program.ask(&change), Reply::Done);
     assert_eq!(answer(&program.stream), Some(Answer::Settled { calls: 1 }));
     thread::sleep(LEASE + Duration::from_millis(100));
-    (&program.stream).write_all(&attr.encode()).expect("sent");
+    let attr = Request::Attr { node: Handle::ROOT };
+    assert!(matches!(program.ask(&attr), Reply::Attr(_)), "it may look");
+    assert_eq!(answer(&program.stream), Some(Answer::Settled { calls: 2 }));
+    (&program.stream).write_all(&change.encode()).expect("sent");
     program.stream.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
     assert!((&program.stream).read(&mut [0; 8]).is_err(), "it is answered too late");
     let asks = |dir, number, uid| sessions.ask(dir, number, uid, || Err("another program"));
@@ -232,7 +238,146 @@ fn a_session_waits_until_its_program_has_asked_again() {
     assert!((&program.stream).read(&mut [0; 8]).is_err(), "others have asked");
     asks(InodeNo::ROOT, 5, uid).expect("asked");
     program.stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-    assert!(matches!(answer(&program.stream), Some(Answer::Reply(Reply::Attr(_)))));
+    assert_eq!(answer(&program.stream), Some(Answer::Reply(Reply::Done)));
+    sessions.end().expect("ended");
+}
+
+#[test]
+fn a_program_that_sees_a_mount_on_a_volume_gets_no_session() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let user = me(Privileges::ALL);
+    let uid = user.uid;
+    let covered = Asking { user, are_covered: true };
+    sessions.ask(InodeNo::ROOT, 5, uid, || Ok(covered)).expect("asked");
+    let answer = sessions.answer(5, uid).expect("answered");
+    let Ok(Invitation::Ticket { socket, ticket }) = Invitation::decode(&answer) else {
+        panic!("removals need a ticket, too")
+    };
+    let refused = attach(&greeted(&socket), ticket, sealed());
+    assert!(matches!(refused, Some(Answer::Refused(_))), "{refused:?}");
+    sessions.end().expect("ended");
+}
+
+#[test]
+fn a_file_that_gets_no_handle_is_not_made() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    make_dir(&volume, InodeNo::ROOT, "dir", 0o755);
+    let program = Program::new(&sessions, Privileges::ALL);
+    let lookup = |handle| {
+        let (dir, name) = (Handle::ROOT, b"dir".to_vec());
+        Request::Lookup { dir, name, result: Handle(handle) }
+    };
+    let most = HANDLES_MAX as u32;
+    for first in (1..most).step_by(1000) {
+        let handles = first..most.min(first + 1000);
+        let requests: Vec<u8> =
+            handles.clone().flat_map(|handle| lookup(handle).encode()).collect();
+        (&program.stream).write_all(&requests).expect("sent");
+        let mut replies = 0;
+        while replies < handles.len() {
+            match answer(&program.stream) {
+                Some(Answer::Reply(Reply::Attr(_))) => replies += 1,
+                Some(Answer::Settled { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let make = |result| {
+        let (name, kind) = (b"new".to_vec(), Kind::Regular);
+        Request::Make { dir: Handle::ROOT, name, kind, permissions: 0o644, result: Handle(result) }
+    };
+    let error = program.fails(&make(most));
+    assert!(matches!(error, Error::InUse(_)), "{error}");
+    assert!(!is_there(&volume, InodeNo::ROOT, "new"));
+    assert!(matches!(program.fails(&lookup(most)), Error::InUse(_)));
+    assert!(matches!(program.ask(&make(1)), Reply::Attr(_)), "this handle is used again");
+    sessions.end().expect("ended");
+}
+
+/// The kernel has them for a program with the capability in its first user namespace alone.
+#[test]
+fn no_program_makes_devices_and_attributes_of_the_system() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let program = Program::new(&sessions, Privileges::ALL);
+    program.made(Handle::ROOT, "file", Kind::Regular, FILE);
+    let make = |name: &str, kind| Request::Make {
+        dir: Handle::ROOT,
+        name: name.into(),
+        kind,
+        permissions: 0o600,
+        result: Handle(9),
+    };
+    let xattr = |name: &str| Request::SetXattr { node: FILE, name: name.into(), value: vec![1] };
+    for request in [
+        make("disk", Kind::BlockDevice(8 << 32)),
+        make("memory", Kind::CharDevice(1 << 32 | 1)),
+        xattr("trusted.overlay.opaque"),
+        xattr("security.selinux"),
+    ] {
+        let error = program.fails(&request);
+        assert!(matches!(error, Error::NotPermitted), "{request:?}: {error}");
+    }
+    assert!(matches!(program.ask(&make("whiteout", Kind::CharDevice(0))), Reply::Attr(_)));
+    assert_eq!(program.ask(&xattr("security.capability")), Reply::Done);
+    sessions.end().expect("ended");
+}
+
+/// The ACL of a file whose group the user is not in takes the set-group-ID bit, as in the kernel.
+#[test]
+fn an_acl_and_contents_take_set_id_bits() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let ours = NewFile { gid: user_id(), ..new(NewKind::Regular, 0o2770, me(Privileges::ALL).uid) };
+    let ino = make(&volume, InodeNo::ROOT, "file", &ours);
+    let program = Program::new(&sessions, Privileges::default());
+    let find = Request::Lookup { dir: Handle::ROOT, name: b"file".into(), result: FILE };
+    assert!(matches!(program.ask(&find), Reply::Attr(_)));
+    let undefined = u32::MAX.to_le_bytes();
+    let entries = [(1u8, 7u8), (4, 5), (0x20, 5)];
+    let entries = entries.map(|(tag, mode)| [&[tag, 0, mode, 0][..], &undefined].concat());
+    let value = [b"\x02\0\0\0".to_vec(), entries.concat()].concat();
+    let acl = Request::SetXattr { node: FILE, name: b"system.posix_acl_access".into(), value };
+    assert_eq!(program.ask(&acl), Reply::Done);
+    assert_eq!(volume.attr(ino).expect("there").permissions, 0o755);
+    let changes = SetAttr { permissions: Some(0o6755), ..SetAttr::default() };
+    volume.set_attr(ME, ino, &changes).expect("set");
+    let write = Request::Write { node: FILE, at: 0, contents: Memory { offset: 0, len: 4 } };
+    assert_eq!(program.ask(&write), Reply::Done);
+    assert_eq!(volume.attr(ino).expect("there").permissions, 0o755);
+    sessions.end().expect("ended");
+}
+
+#[test]
+fn a_file_that_only_grows_can_be_appended_to() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let ino = make_file(&volume, InodeNo::ROOT, "log");
+    volume.set_flags(ino, InodeFlags::APPEND_ONLY).expect("set");
+    let program = Program::new(&sessions, Privileges::ALL);
+    let find = Request::Lookup { dir: Handle::ROOT, name: b"log".into(), result: FILE };
+    assert!(matches!(program.ask(&find), Reply::Attr(_)));
+    let write = |at| Request::Write { node: FILE, at, contents: Memory { offset: 0, len: 4 } };
+    assert_eq!(program.ask(&write(0)), Reply::Done);
+    assert_eq!(program.ask(&write(4)), Reply::Done);
+    assert!(matches!(program.fails(&write(3)), Error::NotPermitted));
+    sessions.end().expect("ended");
+}
+
+/// Regression: a file whose last name had gone got another one.
+#[test]
+fn a_file_without_a_name_gets_none() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let program = Program::new(&sessions, Privileges::ALL);
+    program.made(Handle::ROOT, "file", Kind::Regular, FILE);
+    let (dir, name) = (Handle::ROOT, || b"file".to_vec());
+    assert_eq!(program.ask(&Request::Unlink { dir, name: name() }), Reply::Done);
+    let link = Request::Link { node: FILE, dir, name: name(), result: Handle(9) };
+    assert!(matches!(program.fails(&link), Error::NotFound));
+    assert!(!is_there(&volume, InodeNo::ROOT, "file"));
     sessions.end().expect("ended");
 }
 

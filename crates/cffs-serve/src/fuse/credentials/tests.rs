@@ -38,8 +38,8 @@ fn a_user_has_the_capabilities_of_its_process() {
     let user = |capabilities| user_shown(&status(0, 0, capabilities), 0).expect("a user");
     assert_eq!(user(u64::MAX >> 23), User::new(0, 7, vec![7, 9]));
     assert_eq!(user(0).privileges, Privileges::default(), "root without capabilities");
-    let some = user(!(DAC_OVERRIDE | SYS_ADMIN)).privileges;
-    let without = Privileges { dac_override: false, sys_admin: false, ..Privileges::ALL };
+    let some = user(!(DAC_OVERRIDE | SETFCAP)).privileges;
+    let without = Privileges { dac_override: false, setfcap: false, ..Privileges::ALL };
     assert_eq!(some, without);
 }
 
@@ -56,25 +56,50 @@ fn processes_whose_rights_are_unknown_are_refused() {
     assert!(!has_ids_of_server(0), "no process has this number");
 }
 
+fn mount(id: u32, parent: u32, point: &[u8], options: &str, kind: &str) -> Vec<u8> {
+    let (begin, end) =
+        (format!("{id} {parent} 0:40 / "), format!(" {options} - {kind} /i rw,user_id=0\n"));
+    [begin.as_bytes(), point, end.as_bytes()].concat()
+}
+
 #[test]
 fn mounts_are_searched_as_bytes_and_up_to_a_limit() {
-    let mount = |point: &[u8], options: &str| {
-        let options = format!(" {options} - fuse.cffs /i rw,user_id=0\n");
-        [b"36 35 0:40 / ", point, options.as_bytes()].concat()
-    };
-    let (plain, mapped) = (mount(b"/m", "rw,relatime"), mount(b"/m", "rw,relatime,idmapped"));
-    let root = mount(b"/", "rw,relatime");
-    let with_root = [root.clone(), plain.clone()].concat();
-    assert!(matches!(has_mapped_mount(&with_root[..]), Ok(false)));
-    assert!(has_mapped_mount(&plain[..]).is_err(), "a list of a process after chroot(2)");
-    assert!(matches!(has_mapped_mount(&mapped[..]), Ok(true)));
-    assert!(matches!(has_mapped_mount(&mount(b"/\xff", "rw,idmapped")[..]), Ok(true)));
-    let after = [plain.clone(), mount(b"/\xff", "rw"), mapped.clone()].concat();
-    assert!(matches!(has_mapped_mount(&after[..]), Ok(true)));
+    let of_volume = |point: &[u8], options: &str| mount(36, 35, point, options, "fuse.cffs");
+    let are_mapped = |list: &[u8]| Mounts::read(list).map(|mounts| mounts.are_mapped);
+    let (plain, mapped) = (of_volume(b"/m", "rw"), of_volume(b"/m", "rw,relatime,idmapped"));
+    let root = mount(35, 1, b"/", "rw,relatime", "ext4");
+    let with_root = |mounts: &[&[u8]]| [&root[..], &mounts.concat()].concat();
+    assert!(matches!(are_mapped(&with_root(&[&plain])), Ok(false)));
+    assert!(are_mapped(&plain).is_err(), "a list of a process after chroot(2)");
+    assert!(matches!(are_mapped(&with_root(&[&mapped])), Ok(true)));
+    let not_text = [of_volume(b"/\xff", "rw"), of_volume(b"/\xff", "rw,idmapped")];
+    assert!(matches!(are_mapped(&with_root(&[&not_text[1]])), Ok(true)));
+    assert!(matches!(are_mapped(&with_root(&[&plain, &not_text[0], &mapped])), Ok(true)));
     let rest = MOUNTS_BYTES_MAX as usize - root.len();
-    let fits = [root, vec![b'x'; rest]].concat();
-    assert!(matches!(has_mapped_mount(&fits[..]), Ok(false)));
-    assert!(has_mapped_mount(&[fits, mapped].concat()[..]).is_err());
+    let fits = with_root(&[&vec![b'x'; rest]]);
+    assert!(matches!(are_mapped(&fits), Ok(false)));
+    assert!(are_mapped(&[fits, mapped].concat()).is_err());
     // Reading a directory fails.
-    assert!(has_mapped_mount(File::open("/").expect("opened")).is_err());
+    assert!(Mounts::read(File::open("/").expect("opened")).is_err());
+}
+
+#[test]
+fn a_mount_on_a_directory_of_a_volume_is_found() {
+    let root = mount(35, 35, b"/", "rw", "ext4");
+    let volume = mount(36, 35, b"/m", "rw", "fuse.cffs");
+    let are_covered = |others: &[Vec<u8>]| {
+        let list = [root.clone(), others.concat()].concat();
+        Mounts::read(&list[..]).expect("read").are_covered
+    };
+    let other = mount(38, 35, b"/other", "rw", "fuse.cffs");
+    assert!(!are_covered(&[volume.clone(), other]), "next to it");
+    let below = mount(37, 36, b"/m/a", "rw", "tmpfs");
+    assert!(are_covered(&[volume.clone(), below.clone()]));
+    assert!(are_covered(&[below, volume.clone()]), "after mount --move");
+    let bound = mount(37, 36, b"/m/a", "ro", "fuse.cffs");
+    assert!(are_covered(&[volume, bound]), "a bind mount of a part");
+    let (on_root, in_root) =
+        (mount(35, 1, b"/", "rw", "fuseblk.cffs"), mount(36, 35, b"/proc", "rw", "proc"));
+    let list = [on_root, in_root].concat();
+    assert!(Mounts::read(&list[..]).expect("read").are_covered, "the root directory is a volume");
 }
