@@ -291,6 +291,13 @@ impl Target {
     /// Opens the files of an image or of a volume in a store; attaches to a directory of a mounted volume.
     pub fn open(path: &Path) -> anyhow::Result<Target> {
         if mounts::holding(path)?.is_some() {
+            if let Some(point) = mounts::below(path)? {
+                bail!(
+                    "something is mounted on {}, and the volume's server would write below it; name a \
+                     directory without mounts",
+                    point.display()
+                );
+            }
             let root = Node::attach(path).with_context(|| path.display().to_string())?;
             return Ok(Target { root, files: None });
         }

@@ -17,7 +17,7 @@ mod server;
 mod tests;
 mod walk;
 
-pub use points::at_or_below;
+pub use points::{at_or_below, below};
 pub use server::{answers, directory_served_by, served_by, set_service};
 use walk::walk;
 

@@ -23,7 +23,9 @@ use crate::{progress, size};
 /// contents of SOURCE are copied into TARGET, which is created if it does not exist; other files there stay.
 ///
 /// In a mounted volume, the server makes the files, with the rights of the caller. Owners are copied by root
-/// alone. The mount shows the files when the command returns, and they may be only in memory.
+/// alone. It makes no devices, sets no attributes of `trusted.`, and leaves out those of `security.` except
+/// capabilities. The mount shows the files when the command returns, and they may be only in memory. A
+/// directory in which something is mounted is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -85,13 +85,14 @@ fn check_exports(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the server end the removals that `cffs rm` has started. The kernel does not see them.
+/// Makes the server end the sessions of attached programs. The kernel does not see their changes.
 fn end_changes(directory: &Path) -> anyhow::Result<()> {
     match getxattr(directory, attached::END, &mut [0; 0]) {
         // A server of an earlier version does not know the attribute, and attaches no programs.
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         Err(Errno::BUSY) => {
-            bail!("{}: cffs rm, a clone or a regrouping is changing it", directory.display())
+            let directory = directory.display();
+            bail!("{directory}: an attached program, a clone or a regrouping is changing it")
         }
         Err(error) => Err(error).with_context(|| directory.display().to_string()),
     }

@@ -42,13 +42,35 @@ impl Mount {
 /// A mount point, of any file system, at a name in a directory or below it. A mount point below a bind mount
 /// of the same tree is one as well. The path of the directory is absolute and without symbolic links.
 pub fn at_or_below(directory: &Path, name: &OsStr) -> anyhow::Result<Option<PathBuf>> {
-    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    let found = statx(CWD, directory, AtFlags::empty(), StatxFlags::MNT_ID)?;
-    Ok(find(&table, &directory.join(name), found.stx_mnt_id))
+    let (table, holding) = table(directory)?;
+    Ok(find(&table, &directory.join(name), holding, at_or_in))
 }
 
-/// Likewise, for a path through the mount with this number.
-fn find(table: &[u8], path: &Path, holding: u64) -> Option<PathBuf> {
+/// Likewise, below a directory: a mount on the directory itself does not count.
+pub fn below(directory: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let directory = directory.canonicalize()?;
+    let (table, holding) = table(&directory)?;
+    Ok(find(&table, &directory, holding, |point, top| point != top && at_or_in(point, top)))
+}
+
+/// The list of mounts, and the number of the one that a directory is in.
+fn table(directory: &Path) -> anyhow::Result<(Vec<u8>, u64)> {
+    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    let found = statx(CWD, directory, AtFlags::empty(), StatxFlags::MNT_ID)?;
+    Ok((table, found.stx_mnt_id))
+}
+
+fn at_or_in(point: &Path, top: &Path) -> bool {
+    point.starts_with(top)
+}
+
+/// A mount point of which `is_in` says that it is in a path, which leads through the mount with this number.
+fn find(
+    table: &[u8],
+    path: &Path,
+    holding: u64,
+    is_in: fn(&Path, &Path) -> bool,
+) -> Option<PathBuf> {
     let mounts: Vec<_> = table.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect();
     let with_id = |id| mounts.iter().find(|mount| mount.id == id);
     let place = with_id(holding).and_then(|mount| Some((&mount.device, mount.place(path)?)));
@@ -57,8 +79,8 @@ fn find(table: &[u8], path: &Path, holding: u64) -> Option<PathBuf> {
             return false;
         };
         parent.device == **device
-            && parent.place(&mount.point).is_some_and(|point| point.starts_with(place))
+            && parent.place(&mount.point).is_some_and(|point| is_in(&point, place))
     };
-    let is_in = |mount: &&Mount| mount.point.starts_with(path) || is_in_place(mount);
-    mounts.iter().find(is_in).map(|mount| mount.point.clone())
+    let found = mounts.iter().find(|mount| is_in(&mount.point, path) || is_in_place(mount));
+    found.map(|mount| mount.point.clone())
 }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cffs::files::{CopyOptions, Node, Observer, import_into};
 use cffs::wire::{ATTRIBUTE, Call, Invitation};
 use rustix::fs::{FileType, Mode, XattrFlags, getxattr, lgetxattr, llistxattr, mknodat, setxattr};
 use rustix::mount::{MountFlags, mount_remount};
@@ -62,6 +65,10 @@ fn fill(tree: &Path) {
         \x10\0\x06\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
     attribute(&tree.join("4"), "system.posix_acl_access", acl);
     mode(&tree.join("many/below"), 0o2770);
+    fs::create_dir(tree.join("closed")).expect("made");
+    fs::write(tree.join("closed/file"), "of an owner who may not add another one")
+        .expect("written");
+    mode(&tree.join("closed"), 0o555);
 }
 
 /// All that shows of the files below a directory, except for the times of changes.
@@ -170,6 +177,156 @@ fn a_tree_is_extracted_as_by_tar() {
     scratch.assert_clean();
 }
 
+/// The files of root with set-id bits. Others may be made or removed meanwhile.
+fn programs_of_root(top: &Path) -> Vec<PathBuf> {
+    let (mut found, mut pending) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(path) = pending.pop() {
+        let Ok(data) = fs::symlink_metadata(&path) else { continue };
+        if data.is_dir() {
+            let names = fs::read_dir(&path).into_iter().flatten().flatten();
+            pending.extend(names.map(|entry| entry.path()));
+        } else if data.uid() == 0 && data.mode() & 0o6000 != 0 {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Ends a copy in the middle of its first file.
+#[derive(Default)]
+struct Impatient(AtomicUsize);
+
+impl Observer for Impatient {
+    fn is_cancelled(&self) -> bool {
+        // Asked before the directory, before the file, and before each megabyte of it.
+        self.0.fetch_add(1, Ordering::Relaxed) >= 4
+    }
+}
+
+/// Regression: the file was root's, with the set-id bits and contents of another user.
+#[test]
+fn a_file_that_is_copied_in_part_gives_no_rights() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("program"), vec![1; 3 << 20]).expect("written");
+    chown(source.join("program"), Some(OWNER), Some(OWNER)).expect("given away");
+    fs::set_permissions(source.join("program"), PermissionsExt::from_mode(0o6755)).expect("set");
+    scratch.mount("");
+    let dir = scratch.mountpoint();
+    let root = Node::attach(&dir).expect("attached");
+    let options = CopyOptions { threads: NonZeroUsize::new(1), ..CopyOptions::default() };
+    let summary = import_into(&root, &source, b"/", &options, &Impatient::default());
+    assert_eq!(summary.expect("the copy has begun").failures, 1);
+    let left = fs::metadata(dir.join("program")).expect("a part is there");
+    assert!((1..3 << 20).contains(&left.size()), "{}", left.size());
+    assert_eq!((left.uid(), left.mode() & 0o7777), (0, 0o700));
+    drop(root);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// A tar(1) archive of the files in a directory.
+fn archive_of(source: &Path, words: &[&str]) -> Vec<u8> {
+    let mut tar = Command::new("tar");
+    let made = tar.args(["-c", "--format=pax", "-b", "1", "-C"]).arg(source).args(words).output();
+    made.expect("it starts").stdout
+}
+
+#[test]
+fn the_files_before_the_error_of_an_archive_are_there() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    let names: Vec<String> = (10..21).map(|number| number.to_string()).collect();
+    for name in &names {
+        fs::write(source.join(name), vec![1; 1000]).expect("written");
+    }
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut archive = archive_of(&source, &words);
+    // The last file, and the end of the archive.
+    archive.truncate(archive.len() - 1024 - 700);
+    fs::write(scratch.path().join("cut"), archive).expect("written");
+    scratch.mount("");
+    let dir = scratch.mountpoint();
+    let cut = File::open(scratch.path().join("cut")).expect("opened");
+    fail(1, scratch.cffs(["tar", "-x"]).arg(&dir).stdin(cut));
+    for name in &names[..10] {
+        assert_eq!(fs::read(dir.join(name)).expect("there").len(), 1000, "{name}");
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_restart_ends_an_extraction_with_one_message() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    for number in 1000..2000 {
+        fs::write(source.join(number.to_string()), vec![1; 1000]).expect("written");
+    }
+    let archive = archive_of(&source, &["--sort=name", "."]);
+    scratch.mount("");
+    let dir = scratch.mountpoint();
+    let mut tar = scratch.cffs(["tar", "-x"]);
+    tar.arg(&dir).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut tar = tar.spawn().expect("it starts");
+    let mut input = tar.stdin.take().expect("piped");
+    let (begin, rest) = archive.split_at(archive.len() / 2);
+    input.write_all(begin).expect("read");
+    wait_for(|| dir.join("1300").exists());
+    succeed(scratch.cffs(["restart"]).arg(&dir));
+    let _ = input.write_all(rest);
+    drop(input);
+    let ended = tar.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("its server restarted"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_user_extracts_an_archive_without_the_attributes_of_the_system() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("file"), "contents").expect("written");
+    for name in ["user.a", "trusted.b", "security.c"] {
+        setxattr(source.join("file"), name, b"value", XattrFlags::empty()).expect("set");
+    }
+    let archive = archive_of(&source, &["--xattrs", "--xattrs-include=*", "file"]);
+    fs::write(scratch.path().join("archive"), archive).expect("written");
+    scratch.mount("allow_other");
+    drop(scratch.cffs_by_nobody([]));
+    let into = scratch.mountpoint().join("of user");
+    fs::create_dir(&into).expect("made");
+    chown(&into, Some(OWNER), None).expect("given away");
+    let mut tar = Command::new("setpriv");
+    tar.args(["--reuid=1000", "--regid=1000", "--clear-groups"]).arg(scratch.path().join("cffs"));
+    tar.args(["tar", "-x"]).arg(&into);
+    succeed(tar.stdin(File::open(scratch.path().join("archive")).expect("opened")));
+    let shown = shown(&into);
+    assert!(shown[Path::new("file")].contains("user.a="), "{shown:?}");
+    assert!(!shown[Path::new("file")].contains("trusted."), "{shown:?}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 #[test]
 fn a_program_that_is_killed_in_any_call_leaves_nothing_behind() {
     if !is_root_with_mounts() {
@@ -186,6 +343,7 @@ fn a_program_that_is_killed_in_any_call_leaves_nothing_behind() {
         thread::sleep(Duration::from_millis(2 * turn * turn));
         import.kill().expect("killed");
         import.wait().expect("ended");
+        assert_eq!(programs_of_root(&dir), Vec::<PathBuf>::new());
         // The server may still make some files that it has received.
         let copy = dir.join("copy");
         let remove = || scratch.cffs(["rm", "-rq"]).arg(&copy).output().expect("it starts");

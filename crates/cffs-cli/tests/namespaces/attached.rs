@@ -54,6 +54,17 @@ fn a_removal_that_is_impossible_is_refused() {
         bound.display()
     ));
     assert!(said.contains("something is mounted on"), "{said}");
+    let import = "$2 import $1 $1/../source";
+    fs::create_dir(scratch.path().join("source")).expect("made");
+    let said = script(&format!("mount -t tmpfs none $1/tree && {import} tree"));
+    assert!(said.contains("something is mounted on"), "{said}");
+    let said =
+        script("mount --bind -o ro $1/tree/below $1/tree/below && $2 import $1/tree $1/../source");
+    assert!(said.contains("something is mounted on"), "{said}");
+    // The server does not know where the mount is.
+    fs::create_dir(dir.join("other")).expect("made");
+    let said = script("mount -t tmpfs none $1/tree/below && $2 import $1/other $1/../source");
+    assert!(said.contains("something is mounted in a volume"), "{said}");
     let said = script("unshare -n $2 rm -r $1/tree");
     assert!(said.contains("network namespace"), "{said}");
     let said = script("setpriv --no-new-privs $2 rm -r $1/tree");

@@ -20,7 +20,8 @@ use crate::output::{note, printable};
 mod tests;
 
 const COPY_BYTES: usize = 1 << 20;
-/// The mode of a directory whose entry is damaged: it may have been private.
+/// The mode of a directory until its attributes are set, and afterwards if its entry is damaged: it may have
+/// been private.
 const DAMAGED: u32 = 0o700;
 /// The number of files that are begun before the first of them are waited for.
 const BEGUN_MAX: usize = 256;
@@ -58,10 +59,11 @@ pub fn archive(
     };
     // If background writes fail, so do the changes here, which return the error.
     root.with_background(BACKGROUND_INTERVAL, || {
-        let read = extract.all(input).and_then(|()| extract.finish());
+        let read = extract.all(input);
+        let made = extract.finish();
         // Creating entries changes the times of directories, so these are set last.
-        extract.finish_directories();
-        read
+        let set = extract.finish_directories();
+        read.and(made).and(set)
     })?;
     Ok(extract.failures)
 }
@@ -107,18 +109,20 @@ impl Extract<'_> {
         Ok(())
     }
 
-    /// Waits for the files that were begun.
+    /// Waits for all files that were begun. Returns the first error after which no other file can be made.
     fn finish(&mut self) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
         for (making, path) in std::mem::take(&mut self.begun) {
             match self.way.top().finish(&making).map_err(anyhow::Error::from) {
-                Ok(()) => {}
                 Err(error) if is_final(&error) => {
-                    return Err(error.context(printable(&path)));
+                    let shown = || printable(&path);
+                    outcome = outcome.and(Err(error).with_context(shown));
                 }
                 Err(error) => self.failed(&path, &error),
+                Ok(()) => {}
             }
         }
-        Ok(())
+        outcome
     }
 
     fn failed(&mut self, path: &[u8], error: &anyhow::Error) {
@@ -173,7 +177,9 @@ impl Extract<'_> {
     ) -> anyhow::Result<Option<Making>> {
         let dir = self.way.end();
         let permissions = attributes.changes.permissions.unwrap_or(0o600);
-        let new = dir.new_file(kind, permissions & 0o777)?;
+        // Attached, it belongs to this program until its attributes are set.
+        let until_then = if dir.is_attached() { 0o700 } else { 0o777 };
+        let new = dir.new_file(kind, permissions & until_then)?;
         let buffer = &mut self.buffer;
         let mut filled = 0;
         if kind == NewKind::Regular && map.is_none() {
@@ -198,8 +204,11 @@ impl Extract<'_> {
     ) -> anyhow::Result<()> {
         self.way.lead(above)?;
         let permissions = match &attributes {
-            Ok(attributes) => attributes.changes.permissions.unwrap_or(DAMAGED) & 0o777,
-            Err(_) => DAMAGED,
+            // Attached, this program must be able to make files in it.
+            Ok(attributes) if !self.way.top().is_attached() => {
+                attributes.changes.permissions.unwrap_or(DAMAGED) & 0o777
+            }
+            _ => DAMAGED,
         };
         let dir = self.way.end();
         let made = match dir.make(name, &dir.new_file(NewKind::Directory, permissions)?) {
@@ -241,7 +250,7 @@ impl Extract<'_> {
         let rights = rights::of_entry(entry)?;
         if options.xattrs {
             xattrs = tar_wire::pax::xattrs(&entry.records)?;
-            xattrs.retain(|(name, _)| options.owner || name != b"security.capability");
+            xattrs.retain(|(name, _)| self.way.top().copies_xattr(name, options.owner));
             rights.put(&mut xattrs);
             for unknown in rights.unknown() {
                 let error = anyhow!(
@@ -265,13 +274,19 @@ impl Extract<'_> {
         Ok(Attributes { changes, xattrs, has_acls: options.xattrs })
     }
 
-    fn finish_directories(&mut self) {
+    /// Sets the attributes of directories, unless no change can succeed.
+    fn finish_directories(&mut self) -> anyhow::Result<()> {
         while let Some((node, attributes)) = self.directories.pop() {
-            if let Err(error) = set(&node, &attributes) {
-                note!("cffs: a directory's attributes: {error:#}");
-                self.failures += 1;
+            match set(&node, &attributes).context("a directory's attributes") {
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => {
+                    note!("cffs: {error:#}");
+                    self.failures += 1;
+                }
+                Ok(()) => {}
             }
         }
+        Ok(())
     }
 }
 
@@ -359,7 +374,5 @@ struct Input(io::Error);
 
 /// Whether no later entry can succeed.
 fn is_final(error: &anyhow::Error) -> bool {
-    let of_volume = error.downcast_ref::<Error>();
-    error.is::<Input>()
-        || matches!(of_volume, Some(Error::NoSpace | Error::ReadOnly | Error::Latched(_)))
+    error.is::<Input>() || error.downcast_ref::<Error>().is_some_and(Error::is_final)
 }
