@@ -281,7 +281,12 @@ impl<'a> Program<'a> {
             }
             checks::complete(self.user, &attr, &mut changes);
             if wanted.permissions.is_some() {
-                // The new mode is set after the owner, as by chown(2) and then chmod(2).
+                // The new mode is set after the owner, as by chown(2) and then chmod(2), which needs the
+                // rights of the new owner.
+                let given = Attr { uid: changes.uid.unwrap_or(attr.uid), ..attr };
+                if !self.user.owns(&given) {
+                    return Err(Error::NotPermitted);
+                }
                 changes.clear_privileges = None;
             }
             let is_unchanged =
@@ -356,7 +361,7 @@ impl<'a> Program<'a> {
             let attr = self.volume.attr(ino)?;
             xattrs::check_change(self.volume, self.user, (&attr, is_own), name)?;
             let mut checked = owner_and_mode(&attr);
-            if name == access::ACL && self.loses_set_group_id(&attr) {
+            if name == access::ACL && value.is_some() && self.loses_set_group_id(&attr) {
                 // Before the ACL, so that the file never has both.
                 let permissions = Some(attr.permissions & !SET_GROUP_ID);
                 let changes = SetAttr { permissions, ..SetAttr::default() };

@@ -57,14 +57,16 @@ impl Request<'_> {
             guard.is_none_or(|ctime| ctime == translate::time(now.ctime))
         };
         let caller = file.user.caller(Some(&in_sync));
-        match volume.set_attr(&caller, file.ino(), &changes) {
-            Err(Error::Unmet) => return Err(Status::NotSync),
-            set => set.map_err(translate::status("setattr"))?,
-        };
+        let set = volume.set_attr(&caller, file.ino(), &changes);
+        // The size is set first, and stays if the rest fails.
         file.changed(match changes.size {
             None => Change::Attributes(file.ino()),
             Some(size) => Change::Contents(file.ino(), size.min(file.attr.size), None),
         });
+        match set {
+            Err(Error::Unmet) => return Err(Status::NotSync),
+            set => set.map_err(translate::status("setattr"))?,
+        };
         file.durable(&[file.ino()])
     }
 

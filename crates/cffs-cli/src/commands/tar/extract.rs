@@ -301,21 +301,34 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     Ok(names)
 }
 
-/// Sets all attributes that can be set, and fails with the first error. The owner comes first, since changing
-/// it clears capabilities, and ACLs after the mode, which they determine. An ACL that is not in the archive
-/// is removed: the file inherited it from its directory, or had it before.
+/// Sets all attributes that can be set, and fails with the first error. An ACL that is not in the archive is
+/// removed first: the file inherited it from its directory, or had it before. The owner comes before
+/// capabilities, since changing it clears them. Others get no rights by the mode before the ACLs are set.
 fn set(node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
-    let mut outcome = node.set_attr(&attributes.changes).map_err(Into::into);
+    let mut outcome = anyhow::Ok(());
+    let is_acl = |name: &[u8]| rights::XATTRS.contains(&name);
     if attributes.has_acls {
         let is_set = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name == acl);
         for acl in rights::XATTRS.into_iter().filter(|acl| !is_set(acl)) {
             outcome = outcome.and(node.remove_xattr(acl).map_err(Into::into));
         }
     }
+    let mode = attributes.changes.permissions;
+    let mut first = attributes.changes;
+    if !attributes.xattrs.is_empty() {
+        first.permissions = mode.map(|mode| mode & 0o700);
+    }
+    outcome = outcome.and(node.set_attr(&first).map_err(Into::into));
+    let mut has_its_acls = true;
     for (name, value) in &attributes.xattrs {
         let set = node.set_xattr(name, value);
+        has_its_acls &= set.is_ok() || !is_acl(name);
         let set = set.with_context(|| printable(name));
         outcome = outcome.and(set);
+    }
+    if first.permissions != mode && has_its_acls {
+        let last = SetAttr { permissions: mode, ..SetAttr::default() };
+        outcome = outcome.and(node.set_attr(&last).map_err(Into::into));
     }
     outcome
 }
