@@ -70,7 +70,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
         let _ = builder.with_writer(SystemLog(socket)).finish().with(recent()).try_init();
         return;
     }
-    let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
+    let Some(path) = self::file(file) else {
         if is_said {
             note!(
                 "cffs: no log is written: no system log listens, and neither XDG_STATE_HOME, HOME nor \
@@ -90,6 +90,14 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
             path.display()
         ),
         Err(_) => {}
+    }
+}
+
+/// The file of the log: the named one, or one of our own if there is no system log.
+pub fn file(named: Option<&Path>) -> Option<PathBuf> {
+    match named {
+        Some(named) => Some(named.to_owned()),
+        None => system_log().map_or_else(own_file, |_| None),
     }
 }
 

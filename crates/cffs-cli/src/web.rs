@@ -87,6 +87,11 @@ impl WebOptions {
         Ok(Bound(Some(server)))
     }
 
+    /// The files that the page needs.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        [&self.web_token, &self.web_cert].into_iter().flatten().cloned()
+    }
+
     /// The same for a program that replaced another one. A takeover must not fail because of the page, and
     /// tokens that were printed earlier are no longer known.
     pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {

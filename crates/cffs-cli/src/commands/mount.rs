@@ -32,7 +32,7 @@ use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Devices, Inherited};
 use crate::web::WebOptions;
-use crate::{image, mounts, privileges, service_manager, udev};
+use crate::{image, log, mounts, privileges, service_manager, udev, working_directory};
 
 mod store;
 
@@ -254,8 +254,27 @@ impl Mount {
             let advice = "unmount it, and cffs fsck checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let fuse_options = fuse_options(&source, Some(device), journal, watch, options);
+        let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
+        if let Some(hidden) = self.hidden(&source, options) {
+            fuse_options.program = Err(format!(
+                "{} lies below the mount point, where the next program could not open it; unmount and mount",
+                hidden.display()
+            ));
+        }
         self.mount_volume(&volume, fuse_options)
+    }
+
+    /// A path below the mount point that a program that replaces this one has to open: it would wait for
+    /// itself. Before the volume is mounted.
+    fn hidden(&self, source: &Path, options: &MountOptions) -> Option<PathBuf> {
+        let directory = self.directory.canonicalize().ok()?;
+        let log = log::file(options.logfile.as_deref());
+        let mut paths = self.web.files().chain(log).chain([source.to_owned()]);
+        paths.find(|path| {
+            let Ok(path) = working_directory::absolute_argument(path) else { return false };
+            let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+            parent.is_some_and(|parent| parent.starts_with(&directory))
+        })
     }
 
     /// Mounts the volume, and listens for NFS clients if that was requested.
@@ -313,7 +332,7 @@ impl Mount {
     ) -> anyhow::Result<(Server, Option<Arc<nfs::Running>>)> {
         let source = &fuse_options.source;
         let device = fuse_options.device.as_ref().context("no device to hand over")?;
-        let program = fuse_options.program.as_ref().context("no program to become")?;
+        let program = fuse_options.program.as_ref().map_err(|why| anyhow!("{why}"))?;
         let error = match &handover {
             Ok(nfs) => {
                 let journal = fuse_options.journal.as_deref();
@@ -446,8 +465,13 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
-        // A volume in a store has no device that a successor could take over.
-        program: device.as_ref().and_then(|_| std::env::current_exe().ok()),
+        program: match &device {
+            Some(_) => std::env::current_exe().map_err(|error| error.to_string()),
+            None => Err(String::from(
+                "the volume lies in an object store, where no other program can take it over; unmount and \
+                 mount",
+            )),
+        },
         device,
         journal,
         block_device: options.block_device,

@@ -208,6 +208,23 @@ fn an_unmount_at_the_time_of_a_restart_waits_for_the_new_server() {
     }
 }
 
+/// Regression: the next program opened its log through the mount that it was to serve, and waited for itself.
+#[test]
+fn a_mount_over_its_own_log_is_not_restarted_and_served_as_before() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let log = format!("fuseblk=no,logfile={}", scratch.mountpoint().join("log").display());
+    let mut mount = scratch.cffs(["mount", "-o", &log]);
+    succeed(mount.arg(scratch.image()).arg(scratch.mountpoint()));
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("log lies below the mount point"), "{said}");
+    fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 /// Regression: such a path could not be handed over.
 #[test]
 fn an_image_whose_path_is_not_utf_8_is_restarted() {

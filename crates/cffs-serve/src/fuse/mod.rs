@@ -117,8 +117,8 @@ pub struct Options {
     pub regroup_after: Option<Duration>,
     /// The size of the volume's cache in bytes, as statistics show it.
     pub cache_bytes: u64,
-    /// The program that can replace this one while the volume is mounted.
-    pub program: Option<PathBuf>,
+    /// The program that can replace this one while the volume is mounted, or why none can.
+    pub program: Result<PathBuf, String>,
     /// The kernel's caches, which another front end of the volume invalidates.
     pub caches: KernelCaches,
     /// The lifetime of names and attributes in the kernel.

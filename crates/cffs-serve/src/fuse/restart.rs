@@ -185,8 +185,8 @@ impl RingEntry {
 
 /// Starts the replacement of a server.
 pub(super) struct Restarter {
-    /// The next program; `None` if this one cannot be replaced.
-    pub(super) program: Option<PathBuf>,
+    /// The next program, or why this one cannot be replaced.
+    pub(super) program: Result<PathBuf, String>,
     pub(super) suspender: Suspender,
     /// The mount's directory.
     pub(super) directory: PathBuf,
@@ -209,9 +209,7 @@ pub(super) struct WentOn {
 impl Restart for Restarter {
     /// Suspends the session, if the following steps are expected to succeed.
     fn begin(&self, volume: &Volume) -> Result<(), String> {
-        let program = self.program.as_ref().ok_or(
-            "the volume lies in an object store, where no other program can take it over; unmount and mount",
-        )?;
+        let program = self.program.as_ref().map_err(String::clone)?;
         if let Some(obstacle) = self.suspender.obstacle() {
             return Err(format!(
                 "requests that arrive by io_uring cannot be handed over: {obstacle}; unmount and mount, or \

@@ -79,7 +79,7 @@ impl Mount {
                 Transport::Rings => TransportChoice::Uring,
             },
             watch: Arc::default(),
-            program: None,
+            program: Err(String::new()),
             caches: Default::default(),
             ttl: cffs_serve::fuse::TTL_ALONE,
             follow: None,

@@ -87,7 +87,7 @@ fn options() -> fuse::Options {
         block_device: false,
         regroup_after: None,
         cache_bytes: 0,
-        program: None,
+        program: Err(String::new()),
         caches: fuse::KernelCaches::default(),
         ttl: fuse::TTL_ALONE,
         follow: None,
