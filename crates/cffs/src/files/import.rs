@@ -168,6 +168,8 @@ impl Import<'_> {
         if let Some(dir) = Entry::dir_itself(source).map_err(of_source)? {
             self.root.make_dir_all(target).map_err(of_target)?;
             let target = self.root.at(target).map_err(of_target)?;
+            // The root needs no lookup, but the volume may be closed.
+            target.attr().map_err(of_target)?;
             let path = source.to_owned();
             return Ok(Some(Task { source: Source::Open(dir), path, target }));
         }
