@@ -255,7 +255,7 @@ impl Mount {
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
         let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
-        if let Some(hidden) = self.hidden(&source, options) {
+        if let Some(hidden) = self.hidden(options) {
             fuse_options.program = Err(format!(
                 "{} lies below the mount point, where the next program could not open it; unmount and mount",
                 hidden.display()
@@ -265,11 +265,11 @@ impl Mount {
     }
 
     /// A path below the mount point that a program that replaces this one has to open: it would wait for
-    /// itself. Before the volume is mounted.
-    fn hidden(&self, source: &Path, options: &MountOptions) -> Option<PathBuf> {
+    /// itself. The image and the journal are handed over open. Before the volume is mounted.
+    fn hidden(&self, options: &MountOptions) -> Option<PathBuf> {
         let directory = self.directory.canonicalize().ok()?;
         let log = log::file(options.logfile.as_deref());
-        let mut paths = self.web.files().chain(log).chain([source.to_owned()]);
+        let mut paths = self.web.files().chain(log);
         paths.find(|path| {
             let Ok(path) = working_directory::absolute_argument(path) else { return false };
             let parent = path.parent().and_then(|parent| parent.canonicalize().ok());

@@ -222,6 +222,15 @@ fn a_mount_over_its_own_log_is_not_restarted_and_served_as_before() {
     assert!(said.contains("log lies below the mount point"), "{said}");
     fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
     scratch.umount();
+    // The image itself is handed over open.
+    let hidden = scratch.mountpoint().join("image");
+    fs::rename(scratch.image(), &hidden).expect("renamed");
+    let mut mount = scratch.cffs(["mount", "-o", &format!("fuseblk=no,{}", scratch.log_option())]);
+    succeed(mount.arg(&hidden).arg(scratch.mountpoint()));
+    restart(&scratch);
+    assert_eq!(fs::read(scratch.mountpoint().join("file")).expect("read"), b"contents");
+    scratch.umount();
+    fs::rename(&hidden, scratch.image()).expect("renamed back");
     scratch.assert_clean();
 }
 
