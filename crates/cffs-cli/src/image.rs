@@ -19,6 +19,7 @@ use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
 use cffs_serve::served::control;
+use rustix::thread::CapabilitySet;
 
 use crate::journal_device;
 use crate::mounts::{self, Mounted};
@@ -316,9 +317,11 @@ impl Target {
     }
 }
 
-/// Whether this process may give files to other users.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Whether this process may give files to other users, and set their modes then: root usually may, but not in
+/// a container without these capabilities.
+pub fn may_give_files_away() -> bool {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+    rustix::thread::capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
 pub fn read_only() -> OpenOptions {

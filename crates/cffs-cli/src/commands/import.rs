@@ -80,7 +80,7 @@ impl Import {
         let opened = Target::open(&self.image)?;
         let watcher = Watcher::new("importing", self.how.is_silent());
         let mut options = self.how.options();
-        options.owner &= !opened.is_mounted() || image::is_root();
+        options.owner &= !opened.is_mounted() || image::may_give_files_away();
         let (source, target) = (&self.source, self.target.as_bytes());
         let copied = files::import_into(&opened.root, source, target, &options, &watcher);
         watcher.finish();

@@ -5,7 +5,7 @@ use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime, XattrMode};
-use cffs::vfs::{Caller, Condition, Volume, copy_xattrs};
+use cffs::vfs::{Caller, Condition, Volume, check_acl, copy_xattrs};
 use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
 
 use super::handles::{Handles, Held};
@@ -361,8 +361,11 @@ impl<'a> Program<'a> {
             let attr = self.volume.attr(ino)?;
             xattrs::check_change(self.volume, self.user, (&attr, is_own), name)?;
             let mut checked = owner_and_mode(&attr);
-            if name == access::ACL && value.is_some() && self.loses_set_group_id(&attr) {
-                // Before the ACL, so that the file never has both.
+            if let Some(value) = value.filter(|_| name == access::ACL)
+                && self.loses_set_group_id(&attr)
+            {
+                check_acl(value)?;
+                // Before the ACL, so that the file never has both. Without space for it, the bit is gone.
                 let permissions = Some(attr.permissions & !SET_GROUP_ID);
                 let changes = SetAttr { permissions, ..SetAttr::default() };
                 let is_unchanged =

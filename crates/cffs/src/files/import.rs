@@ -356,7 +356,7 @@ impl Import<'_> {
             return Ok(None);
         }
         let node = dir.replace(name, new)?;
-        first_names.insert(identity, dir.lookup(name)?);
+        first_names.insert(identity, node.try_clone()?);
         Ok(Some(node))
     }
 

@@ -71,7 +71,7 @@ impl Node {
         Ok(Node::remote((root, attr)))
     }
 
-    fn remote((remote, attr): (Remote, Attr)) -> Node {
+    pub(super) fn remote((remote, attr): (Remote, Attr)) -> Node {
         let Attr { ino, file_type, .. } = attr;
         Node { place: Place::Server(Arc::new(remote)), ino, file_type }
     }

@@ -55,6 +55,15 @@ fn decode(bytes: &[u8]) -> Result<Vec<Ace>> {
     Ok(entries)
 }
 
+/// Fails if a value is not an ACL that a file can have.
+///
+/// # Errors
+///
+/// [`Error::Invalid`].
+pub fn check_acl(value: &[u8]) -> Result<()> {
+    decode(value).map(drop)
+}
+
 fn encode(entries: &[Ace]) -> Vec<u8> {
     let mut bytes = VERSION.to_le_bytes().to_vec();
     for ace in entries {

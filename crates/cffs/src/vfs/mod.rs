@@ -60,6 +60,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub use crate::epoch::{EpochWriter, Trimmed};
+pub use acl::check_acl;
 pub use admin::Admin;
 pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;

@@ -78,8 +78,9 @@ pub enum Request {
         permissions: u32,
         result: Handle,
     },
-    /// Makes a file, in place of another one of the name. If that fails, no file has the name. It is not
-    /// answered.
+    /// Makes a file, in place of another one of the name. If that fails, no file has the name, with two
+    /// exceptions: a file whose directory refuses the new one stays, and so does a new file that another
+    /// program has changed meanwhile. It is not answered.
     Put(Put),
     /// Writes contents of the shared memory to a regular file.
     Write {

@@ -63,9 +63,17 @@ pub fn archive(
         let made = extract.finish();
         // Creating entries changes the times of directories, so these are set last.
         let set = extract.finish_directories();
-        read.and(made).and(set)
+        first_error([read, made, set])
     })?;
     Ok(extract.failures)
+}
+
+/// Returns the first error, and reports those with another cause.
+fn first_error(steps: [anyhow::Result<()>; 3]) -> anyhow::Result<()> {
+    let mut errors: Vec<anyhow::Error> = steps.into_iter().filter_map(Result::err).collect();
+    errors.dedup_by_key(|error| error.root_cause().to_string());
+    errors.drain(errors.len().min(1)..).for_each(|error| note!("cffs: {error:#}"));
+    errors.pop().map_or(Ok(()), Err)
 }
 
 struct Extract<'a> {

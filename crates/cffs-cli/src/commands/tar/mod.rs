@@ -101,7 +101,7 @@ impl Tar {
             bail!("an archive is not read from a terminal: use a file or a pipe");
         }
         let opened = Target::open(&self.image)?;
-        let is_user = opened.is_mounted() && !image::is_root();
+        let is_user = opened.is_mounted() && !image::may_give_files_away();
         let options = extract::Options {
             owner: !self.no_owner && !is_user,
             xattrs: !self.no_xattrs,

@@ -339,8 +339,13 @@ fn an_acl_and_contents_take_set_id_bits() {
     let entries = [(1u8, 7u8), (4, 5), (0x20, 5)];
     let entries = entries.map(|(tag, mode)| [&[tag, 0, mode, 0][..], &undefined].concat());
     let value = [b"\x02\0\0\0".to_vec(), entries.concat()].concat();
-    let acl = Request::SetXattr { node: FILE, name: b"system.posix_acl_access".into(), value };
-    assert_eq!(program.ask(&acl), Reply::Done);
+    let acl =
+        |value| Request::SetXattr { node: FILE, name: b"system.posix_acl_access".into(), value };
+    // Regression: the bit was gone.
+    let error = program.fails(&acl(value[1..].to_vec())).to_string();
+    assert!(error.contains("not a POSIX ACL"), "{error}");
+    assert_eq!(volume.attr(ino).expect("there").permissions, 0o2770);
+    assert_eq!(program.ask(&acl(value)), Reply::Done);
     assert_eq!(volume.attr(ino).expect("there").permissions, 0o755);
     let changes = SetAttr { permissions: Some(0o6755), ..SetAttr::default() };
     volume.set_attr(ME, ino, &changes).expect("set");

@@ -234,8 +234,7 @@ impl Connection {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.exchange(PollFlags::IN | PollFlags::OUT)?,
                 Err(errno) => {
-                    // Calls that were answered before have been made.
-                    while self.receive().is_ok_and(|more| more) {}
+                    self.receive_all();
                     return Err(self.end(&errno.into()));
                 }
             }
@@ -288,6 +287,11 @@ impl Connection {
         Ok(true)
     }
 
+    /// Takes in all answers that have arrived, before the session ends: those calls have been made.
+    fn receive_all(&mut self) {
+        while self.receive().is_ok_and(|more| more) {}
+    }
+
     /// Asks again at the mount, so that the server makes changes, if the last time is some time ago.
     fn renew(&mut self) -> Result<()> {
         if self.settled >= self.last_change || self.door.asked().elapsed() < LEASE / 3 {
@@ -297,10 +301,14 @@ impl Connection {
             // The server is ending the session, which the next call learns from the connection.
             Ok(()) | Err(AttachError::Busy) => Ok(()),
             Err(AttachError::ReadOnly) => {
+                self.receive_all();
                 self.broken = Some(Broken::ReadOnly);
                 Err(Error::ReadOnly)
             }
-            Err(error) => Err(self.end(&io::Error::other(error))),
+            Err(error) => {
+                self.receive_all();
+                Err(self.end(&io::Error::other(error)))
+            }
         }
     }
 
@@ -309,8 +317,8 @@ impl Connection {
         let is_closed =
             matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
         let why = if is_closed { AttachError::Closing.to_string() } else { error.to_string() };
-        self.broken = Some(Broken::Ended(why.clone()));
-        Error::Detached(why)
+        // The first error is the cause of the others.
+        (&*self.broken.get_or_insert(Broken::Ended(why))).into()
     }
 }
 

@@ -78,10 +78,10 @@ impl Door {
         Ok(door)
     }
 
-    /// The directory, without asking.
+    /// The directory, as if this program had asked.
     #[cfg(test)]
-    pub fn unasked(directory: OwnedFd) -> Door {
-        Door { directory, number: 1, asked: Instant::now() }
+    pub fn asked_at(directory: OwnedFd, asked: Instant) -> Door {
+        Door { directory, number: 1, asked }
     }
 
     /// Asks, or asks again: the kernel passes this on as long as the mount is writable.

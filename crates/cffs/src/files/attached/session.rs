@@ -57,6 +57,13 @@ impl Session {
         Ok(Arc::new(Session { connection, root, next, owner }))
     }
 
+    /// A session over this connection, which needs no mount.
+    #[cfg(test)]
+    pub(super) fn over(connection: Connection, root: Attr) -> Arc<Session> {
+        let (connection, next) = (Mutex::new(connection), AtomicU32::new(1));
+        Arc::new(Session { connection, root, next, owner: (0, 0) })
+    }
+
     /// The directory of the session, and its attributes when the session began.
     pub fn root(self: &Arc<Self>) -> (Remote, Attr) {
         (Remote { session: Arc::clone(self), handle: Handle::ROOT }, self.root)

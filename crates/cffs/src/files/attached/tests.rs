@@ -1,15 +1,28 @@
 //! Tests of what needs no server.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use super::connection::Connection;
 use super::door::Door;
 use super::ring::Ring;
+use super::session::Session;
+use crate::clock::SystemClock;
+use crate::device::MemoryDevice;
 use crate::error::Error;
+use crate::files::{CopyOptions, Node, import_file};
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
 use crate::vfs::errno;
-use crate::wire::{Answer, Fault, Handle, Request};
+use crate::vfs::types::Attr;
+use crate::wire::{
+    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, REQUEST_BYTES_MAX, Reply, Request,
+};
+use crate::{mkfs, open};
 
 #[test]
 fn a_range_of_the_ring_is_taken_again_after_its_call() {
@@ -27,31 +40,97 @@ fn a_range_of_the_ring_is_taken_again_after_its_call() {
     assert_eq!(ring.take(50, 6), Some(30));
 }
 
-/// A connection with a server that has sent these answers, and has gone.
-fn answered_by(answers: &[Answer]) -> Connection {
+/// A connection with a server that has sent these answers, and has gone. The program has asked at this time.
+fn answered_by(answers: &[Answer], asked: Instant) -> Connection {
     let (stream, mut server) = UnixStream::pair().expect("made");
     for answer in answers {
         server.write_all(&answer.encode()).expect("sent");
     }
     stream.set_nonblocking(true).expect("set");
-    let door = Door::unasked(File::open("/").expect("opened").into());
+    let door = Door::asked_at(File::open("/").expect("opened").into(), asked);
     Connection::new(door, stream).expect("made")
 }
 
 /// Regression: files that the server had made were reported as failed.
 #[test]
 fn calls_that_were_settled_before_the_end_have_been_made() {
+    // Sending fails in the first case; in the second, asking again, since "/" is no mount of a volume.
+    for asked in [Some(Instant::now()), Instant::now().checked_sub(LEASE)] {
+        are_settled(asked.expect("the machine has run for longer"));
+    }
+}
+
+fn are_settled(asked: Instant) {
     let fault = Fault::from(&Error::TooManyLinks);
     let answers = [Answer::PutFailed { call: 2, fault }, Answer::Settled { calls: 2 }];
-    let mut connection = answered_by(&answers);
+    let mut connection = answered_by(&answers, asked);
     for call in 1..=3 {
-        let begun = connection.begin(&Request::Forget { node: Handle(1) });
+        let begun = connection.begin(&removal());
         assert_eq!(begun.expect("noted"), call);
     }
     assert!(matches!(connection.finish(3), Err(Error::Detached(_))));
     connection.finish(1).expect("it was made");
     assert!(matches!(connection.finish(2), Err(Error::TooManyLinks)), "its own error");
     assert!(matches!(connection.finish(3), Err(Error::Detached(_))), "it may not have been made");
-    let error = connection.begin(&Request::Forget { node: Handle(1) }).expect_err("it has ended");
+    let error = connection.begin(&removal()).expect_err("it has ended");
     assert!(error.is_final() && errno(&error) > 0, "{error}");
+}
+
+/// Carries out no request, but answers each as if it had. Returns the requests.
+fn pretend(mut stream: UnixStream, attr: Attr) -> Vec<Request> {
+    let (mut requests, mut head) = (Vec::new(), [0; HEADER_BYTES]);
+    while stream.read_exact(&mut head).is_ok() {
+        let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
+        let mut body = vec![0; len];
+        stream.read_exact(&mut body).expect("received");
+        let request = Request::decode(kind, &body).expect("a request");
+        let reply = match request {
+            Request::Forget { .. } => None,
+            Request::Make { .. } | Request::Lookup { .. } => Some(Reply::Attr(attr)),
+            _ => Some(Reply::Done),
+        };
+        requests.push(request);
+        let settled = Answer::Settled { calls: requests.len() as u64 };
+        for answer in reply.map(Answer::Reply).into_iter().chain([settled]) {
+            // The program does not wait for what it has forgotten.
+            let _ = stream.write_all(&answer.encode());
+        }
+    }
+    requests
+}
+
+/// Regression: the name was looked up again, so each such file took two handles, and another program could
+/// put another file there meanwhile.
+#[test]
+fn a_file_with_several_names_takes_one_handle() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&device, &Default::default()).expect("made");
+    let volume = open(device, Arc::new(SystemClock), Default::default()).expect("opened");
+    let root = volume.attr(InodeNo::ROOT).expect("read");
+    let file = Attr { file_type: FileType::Regular, ..root };
+
+    let scratch = tempfile::tempdir().expect("made");
+    let source = scratch.path().join("file");
+    fs::write(&source, "contents").expect("written");
+    fs::hard_link(&source, scratch.path().join("other name")).expect("linked");
+
+    let (stream, server) = UnixStream::pair().expect("made");
+    stream.set_nonblocking(true).expect("set");
+    let server = thread::spawn(move || pretend(server, file));
+    let door = Door::asked_at(File::open("/").expect("opened").into(), Instant::now());
+    let session = Session::over(Connection::new(door, stream).expect("made"), root);
+    let options = CopyOptions { xattrs: false, ..CopyOptions::default() };
+    let dir = Node::remote(session.root());
+    let summary = import_file(&source, &dir, b"copy", &options, &()).expect("copied");
+    assert_eq!((summary.files, summary.failures), (1, 0));
+    drop((dir, session));
+    let requests = server.join().expect("it ended");
+    let gives_handle =
+        |request: &&Request| matches!(request, Request::Make { .. } | Request::Lookup { .. });
+    assert_eq!(requests.iter().filter(gives_handle).count(), 1, "{requests:?}");
+}
+
+/// A request that changes the volume, for which the program must have asked.
+fn removal() -> Request {
+    Request::Unlink { dir: Handle::ROOT, name: b"f".to_vec() }
 }
