@@ -3,7 +3,7 @@
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::format::{FILE_BYTES_MAX, LINKS_MAX};
-use cffs::vfs::types::Attr;
+use cffs::vfs::types::{Attr, SetAttr};
 use nfs_wire::nfs::reply::{self, FsInfo, Written};
 use nfs_wire::nfs::{Access, SetAttributes, Stability, Status, Time};
 use nfs_wire::xdr::Writer;
@@ -38,8 +38,9 @@ impl Request<'_> {
             Err(status) => return reply::changed(w, Err(status), &Default::default()),
         };
         let outcome = self.set_attr_of(&file, changes, guard);
-        // Setting the size is a separate change.
-        let own = 1 + u64::from(changes.size.is_some());
+        // Setting the size is a separate change, and with a guard a separate call.
+        let sets_size = u64::from(changes.size.is_some());
+        let own = 1 + sets_size * (1 + u64::from(guard.is_some()));
         reply::changed(w, outcome, &file.wcc_of(if outcome.is_ok() { own } else { 0 }));
     }
 
@@ -56,8 +57,18 @@ impl Request<'_> {
         let in_sync = |now: &Attr, _: Option<&Attr>| {
             guard.is_none_or(|ctime| ctime == translate::time(now.ctime))
         };
-        let caller = file.user.caller(Some(&in_sync));
-        let set = volume.set_attr(&caller, file.ino(), &changes);
+        let guarded = file.user.caller(Some(&in_sync));
+        let set = match (changes.size, guard) {
+            // The size changes the time that the guard names, so the rest is set without the guard.
+            (Some(_), Some(_)) => {
+                let size = SetAttr { size: changes.size, ..SetAttr::default() };
+                let rest = SetAttr { size: None, ..changes };
+                volume
+                    .set_attr(&guarded, file.ino(), &size)
+                    .and_then(|_| volume.set_attr(&file.user.caller(None), file.ino(), &rest))
+            }
+            _ => volume.set_attr(&guarded, file.ino(), &changes),
+        };
         // The size is set first, and stays if the rest fails.
         file.changed(match changes.size {
             None => Change::Attributes(file.ino()),

@@ -5,7 +5,6 @@
 
 use super::Attr;
 use crate::error::{Error, Result};
-use crate::format::Layout;
 use crate::inode::VnodeState;
 
 /// The process on whose behalf a volume is changed, as the front end knows it.
@@ -31,7 +30,8 @@ pub struct Caller<'a> {
 /// old name and then about the file that it replaces.
 ///
 /// It is asked with the files locked, so it holds in the moment of the change. It must not call the volume,
-/// and may be asked more than once.
+/// and may be asked more than once. The attributes that it gets are those of the moment, except that
+/// `allocated_bytes` is 0: a write would otherwise take time for each changed page of the file.
 pub type Condition<'a> = dyn Fn(&Attr, Option<&Attr>) -> bool + 'a;
 
 /// The groups of a caller.
@@ -62,22 +62,15 @@ impl Caller<'_> {
     }
 
     /// Fails if the condition does not hold for a file and the directory in which its names change.
-    pub(super) fn check(
-        &self,
-        layout: &Layout,
-        file: &VnodeState,
-        dir: Option<&VnodeState>,
-    ) -> Result<()> {
+    pub(super) fn check(&self, file: &VnodeState, dir: Option<&VnodeState>) -> Result<()> {
         let Some(condition) = self.condition else { return Ok(()) };
-        let dir = dir.map(|dir| Attr::of(layout, dir));
-        if condition(&Attr::of(layout, file), dir.as_ref()) { Ok(()) } else { Err(Error::Unmet) }
+        let dir = dir.map(Attr::without_allocation);
+        let holds = condition(&Attr::without_allocation(file), dir.as_ref());
+        if holds { Ok(()) } else { Err(Error::Unmet) }
     }
 
     /// The condition under which a file loses a name in a directory, or gets one.
-    pub(super) fn may_take(
-        &self,
-        layout: &Layout,
-    ) -> impl Fn(&VnodeState, &VnodeState) -> Result<()> {
-        |dir, file| self.check(layout, file, Some(dir))
+    pub(super) fn may_take(&self) -> impl Fn(&VnodeState, &VnodeState) -> Result<()> {
+        |dir, file| self.check(file, Some(dir))
     }
 }

@@ -350,11 +350,12 @@ impl Volume {
         changes.uid.into_iter().chain(changes.gid).try_for_each(check_id)?;
         self.protections.check_set_attr(&*self.writer.vnode(ino)?, changes)?;
         // Setting the size is a separate change, which comes first.
+        let sets_more = SetAttr { size: None, ..*changes } != SetAttr::default();
         let sized = changes.size.map(|size| self.truncate(caller, ino, size)).transpose()?;
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
             // The condition held for the size. That change may violate it, but another one must not.
-            if sized != Some(file.inode.change) {
-                caller.check(&inodes.layout, file, None)?;
+            if sized != Some(file.inode.change) && (sized.is_none() || sets_more) {
+                caller.check(file, None)?;
             }
             if changes.clear_privileges.is_some() {
                 xattr::remove(inodes, file, CAPABILITY)?;
@@ -389,7 +390,7 @@ impl Volume {
             return Ok(change);
         }
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
-            caller.check(&inodes.layout, file, None)?;
+            caller.check(file, None)?;
             xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
             inodes.writer().set_size(file, size)?;
@@ -512,7 +513,7 @@ impl Volume {
         // A change that finds no space frees some. Attributes that are too large need none.
         xattr::look_at(self.inodes(), &vnode, |known| xattr::check_new(known, name, value, mode))??;
         self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
-            caller.check(&inodes.layout, file, None)?;
+            caller.check(file, None)?;
             xattr::set(inodes, file, name, value, mode)
         })
     }
@@ -538,7 +539,7 @@ impl Volume {
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_unprotected(&vnode)?;
         let removed = self.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
-            caller.check(&inodes.layout, file, None)?;
+            caller.check(file, None)?;
             xattr::remove(inodes, file, name)
         })?;
         // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
@@ -559,7 +560,7 @@ fn truncate_inline(
     let before = Cell::new(0);
     let may = |file: &VnodeState| {
         before.set(file.inode.change);
-        caller.check(&volume.inodes().layout, file, None)
+        caller.check(file, None)
     };
     loop {
         let container = {

@@ -129,7 +129,7 @@ impl Volume {
         self.protections.check_new_name(&parent)?;
         let making = Making { names: &self.names, caller, new };
         making.check()?;
-        let may_add = |dir: &VnodeState| caller.check(&self.inodes().layout, dir, None);
+        let may_add = |dir: &VnodeState| caller.check(dir, None);
         let vnode = self.change(|names| {
             names.inodes.alloc.check_room(self.reserve.spender(caller))?;
             let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
@@ -203,7 +203,7 @@ impl Volume {
         self.protections.check_new_name(&parent)?;
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_unprotected(&vnode)?;
-        let may_give = caller.may_take(&self.inodes().layout);
+        let may_give = caller.may_take();
         // Within the change, since the next one may take the name again.
         self.change_alone(|names| {
             names.link(&vnode, &parent, name, &may_give)?;
@@ -242,7 +242,7 @@ impl Volume {
         self.calls.removes.count();
         let parent = self.writer.vnode(dir)?;
         self.protections.check_old_name(&self.names, &parent, name)?;
-        let may_take = caller.may_take(&self.inodes().layout);
+        let may_take = caller.may_take();
         let unlink =
             |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, &may_take)?));
         self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
@@ -260,7 +260,7 @@ impl Volume {
         self.calls.removes.count();
         let parent = self.writer.vnode(dir)?;
         self.protections.check_old_name(&self.names, &parent, name)?;
-        let may_take = caller.may_take(&self.inodes().layout);
+        let may_take = caller.may_take();
         let remove =
             |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, &may_take)?));
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))

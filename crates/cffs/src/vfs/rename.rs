@@ -26,7 +26,7 @@ impl Renaming<'_> {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
-        let may_take = self.caller.may_take(&self.volume.inodes().layout);
+        let may_take = self.caller.may_take();
         let (moved, unused) = self.volume.change_alone(|names| {
             let renamed = Rename::new(names, &self.names, &may_take).run(no_replace)?;
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
@@ -53,7 +53,7 @@ impl Renaming<'_> {
     /// when the device has them there, the names are swapped.
     fn exchange(&self) -> Result<bool> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
-        let may_take = self.caller.may_take(&self.volume.inodes().layout);
+        let may_take = self.caller.may_take();
         for _ in 0..EXCHANGE_TRIES {
             let moved = self.volume.change_alone(|names| {
                 Rename::new(names, &self.names, &may_take).prepare_exchange()

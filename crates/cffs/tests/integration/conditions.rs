@@ -104,9 +104,10 @@ fn without_its_condition_a_change_is_not_made() {
     for (what, kind, names, change) in CHANGES {
         let (volume, ino) = with_file(what, kind);
         let (file, root) = (volume.attr(ino).unwrap(), volume.attr(ROOT).unwrap());
+        let expected = Attr { allocated_bytes: 0, ..file };
         let is_other = |attr: &Attr, dir: Option<&Attr>| {
             assert_eq!(dir.is_some(), names != Stay, "{what}");
-            *attr != file
+            *attr != expected
         };
         let caller = Caller { condition: Some(&is_other), ..Caller::ROOT };
         assert!(matches!(change(&volume, ino, &caller), Err(Error::Unmet)), "{what}");
@@ -115,7 +116,7 @@ fn without_its_condition_a_change_is_not_made() {
             assert_eq!(volume.attr(ROOT).unwrap(), root, "{what}");
         }
         assert_eq!(volume.lookup(ROOT, b"name").unwrap().ino, ino, "{what}");
-        let is_same = |attr: &Attr, _: Option<&Attr>| *attr == file;
+        let is_same = |attr: &Attr, _: Option<&Attr>| *attr == expected;
         let caller = Caller { condition: Some(&is_same), ..Caller::ROOT };
         change(&volume, ino, &caller).unwrap();
         let now = volume.lookup(ROOT, b"name").ok();
@@ -189,6 +190,53 @@ fn a_mode_is_not_set_after_the_owner_has_changed() {
         let now = volume.attr(ino).unwrap();
         assert_eq!((now.uid, now.permissions), (8, 0o600), "turn {turn}");
     }
+}
+
+/// Regression: a call that set the size alone could fail with the size set.
+#[test]
+fn a_size_alone_is_set_or_its_condition_did_not_hold() {
+    for turn in 0..40 {
+        let (volume, ino) = with_file("a size", NewKind::Regular);
+        let bytes = 10 + turn % 2 * 100_000;
+        let wanted = SetAttr { size: Some(bytes), ..SetAttr::default() };
+        let asked = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                while asked.load(Ordering::Acquire) == 0 {
+                    thread::yield_now();
+                }
+                volume.set_attr(&Caller::ROOT, ino, &owner(8)).unwrap();
+            });
+            let is_not_given = |file: &Attr, _: Option<&Attr>| {
+                asked.fetch_add(1, Ordering::Release);
+                // As in the test above.
+                thread::sleep(Duration::from_millis(5));
+                file.uid != 8
+            };
+            let caller = Caller { condition: Some(&is_not_given), ..Caller::ROOT };
+            let set = volume.set_attr(&caller, ino, &wanted);
+            other.join().unwrap();
+            let size = volume.attr(ino).unwrap().size;
+            match set {
+                Ok(_) => assert_eq!(size, bytes),
+                Err(Error::Unmet) => assert_eq!(size, 0),
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+}
+
+/// Regression: a write with a condition took a look at each changed page of the file.
+#[test]
+fn a_condition_does_not_count_what_a_file_occupies() {
+    let (volume, ino) = with_file("contents in blocks", NewKind::Regular);
+    for page in 0..100 {
+        volume.write(&Caller::ROOT, ino, page * 4096, &[1; 4096]).unwrap();
+    }
+    assert!(volume.attr(ino).unwrap().allocated_bytes >= 100 * 4096);
+    let is_cheap = |file: &Attr, _: Option<&Attr>| file.allocated_bytes == 0;
+    let caller = Caller { condition: Some(&is_cheap), ..Caller::ROOT };
+    assert_eq!(volume.write(&caller, ino, 0, b"contents").unwrap(), 8);
 }
 
 /// A change of the size may violate the condition that it was made under, which is no reason not to make the
