@@ -93,9 +93,20 @@ impl Location {
 
     fn parse_volume(text: &str) -> Result<Location, Error> {
         let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-            let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
-            return Err(wrong(&shown, "a URL has no credentials; they come from the environment"));
+        // Any of these may be a secret, which a message must not show.
+        let shown = || format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong(
+                &shown(),
+                "a URL has no credentials; they come from the environment",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            let shown = if url.scheme() == "file" { text.to_owned() } else { shown() };
+            return Err(wrong(
+                &shown,
+                "a URL ends with the path; write a ? or # of the path as %3F or %23",
+            ));
         }
         match url.scheme() {
             "file" => Self::local(text, &url),

@@ -348,6 +348,12 @@ fn an_invalid_url_is_refused_with_advice() {
         ("s3://key:secret@bucket/x", "a URL has no credentials"),
         ("file:///no/such/directory/volume", "directory /no/such/directory does not exist"),
         ("file://host/x", "write file:///directory"),
+        (
+            "file:///tmp/u?x#y",
+            "file:///tmp/u?x#y: a URL ends with the path; write a ? or # of the path",
+        ),
+        ("s3://bucket/x?secret", "s3://bucket: a URL ends with the path"),
+        ("s3://bucket/x#secret", "s3://bucket: a URL ends with the path"),
     ] {
         let error = Location::parse(url).map(|_| ()).expect_err("no store").to_string();
         assert!(error.contains(part), "{error}");
