@@ -36,6 +36,8 @@ pub struct Mounted {
     pub options: Vec<String>,
     /// Whether the volume is read-only on all mounts.
     pub is_read_only: bool,
+    /// The user that mounted it, if the kernel shows that.
+    pub user: Option<u32>,
 }
 
 /// The file system types of C-FFS mounts: with and without a block device.
@@ -296,13 +298,16 @@ fn parse_line(line: &[u8]) -> Option<Mounted> {
         return None;
     }
     let shown_source = PathBuf::from(unescape(rest.next()?));
+    let of_volume = list(rest.next()?);
+    let user = of_volume.iter().find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(Mounted {
         source: shown_source.clone(),
         shown_source,
         directory: directory.into(),
         device: (major.parse().ok()?, minor.parse().ok()?),
         options,
-        is_read_only: list(rest.next()?).iter().any(|option| option == "ro"),
+        is_read_only: of_volume.iter().any(|option| option == "ro"),
+        user,
     })
 }
 

@@ -78,27 +78,33 @@ impl Tree {
         Ok(items.collect::<io::Result<_>>()?)
     }
 
-    /// Visits everything at and below a directory, each directory before its entries.
+    /// Visits everything at and below a directory, each directory before its entries. A directory that cannot
+    /// be read is an error, which is visited as well, and the walk goes on behind it.
     pub fn walk(
         &self,
         path: &[u8],
-        visit: &mut dyn FnMut(&[u8], &Attr) -> anyhow::Result<()>,
+        mut visit: impl FnMut(anyhow::Result<(&[u8], &Attr)>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         if let Tree::Image(files) = self {
             for entry in files.walk(path)? {
-                let WalkEntry { path, attr, .. } = entry?;
-                visit(&path, &attr)?;
+                match entry {
+                    Ok(WalkEntry { path, attr, .. }) => visit(Ok((&path, &attr)))?,
+                    Err(error) => visit(Err(error).with_context(|| printable(path)))?,
+                }
             }
             return Ok(());
         }
         let mut pending = VecDeque::from([(path.to_vec(), self.stat_itself(path)?)]);
         while let Some((path, attr)) = pending.pop_front() {
-            visit(&path, &attr)?;
-            if attr.file_type == FileType::Directory {
-                let items = self.read_dir(&path).with_context(|| printable(&path))?;
-                for DirItem { name, attr } in items.into_iter().rev() {
+            visit(Ok((&path, &attr)))?;
+            if attr.file_type != FileType::Directory {
+                continue;
+            }
+            match self.read_dir(&path).with_context(|| printable(&path)) {
+                Ok(items) => items.into_iter().rev().for_each(|DirItem { name, attr }| {
                     pending.push_front((join(&path, &name), attr));
-                }
+                }),
+                Err(error) => visit(Err(error))?,
             }
         }
         Ok(())

@@ -13,14 +13,14 @@ use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::output::{self, name_for, printable};
+use crate::output::{self, name_for, note, printable};
 use crate::tree::{Tree, join};
 
 /// List names in a volume, without mounting it
 ///
 /// Names are listed in the order of their creation, which is their order on the device. On a terminal,
-/// control characters and bytes that are not UTF-8 are escaped, as in messages; other output has the bytes of
-/// the names.
+/// control characters, bytes that are not UTF-8, and backslashes are escaped, as in messages; other output
+/// has the bytes of the names. A directory that cannot be read is reported, and the others are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -56,21 +56,41 @@ impl Ls {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let tree = Tree::open(&self.image)?;
         let mut out = output::stdout();
+        let mut failed = Failed::default();
         for path in &self.paths {
-            self.list(&tree, path.as_bytes(), &mut out)
-                .with_context(|| printable(path.as_bytes()))?;
+            let path = path.as_bytes();
+            match self.list(&tree, path, &mut out, &mut failed).with_context(|| printable(path)) {
+                Ok(()) => {}
+                Err(error) => {
+                    // Fails again if standard output is the cause.
+                    out.flush()?;
+                    failed.add(error);
+                }
+            }
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        failed.0.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
-    fn list(&self, tree: &Tree, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+    fn list(
+        &self,
+        tree: &Tree,
+        path: &[u8],
+        out: &mut impl Write,
+        failed: &mut Failed,
+    ) -> anyhow::Result<()> {
         let attr = tree.stat_itself(path)?;
         if attr.file_type != FileType::Directory || self.directory {
             return self.line(tree, path, path, &attr, out);
         }
         if self.recursive {
-            return tree.walk(path, &mut |path, attr| self.line(tree, path, path, attr, out));
+            return tree.walk(path, |found| match found {
+                Ok((path, attr)) => self.line(tree, path, path, attr, out),
+                Err(error) => {
+                    failed.add(error);
+                    Ok(())
+                }
+            });
         }
         for item in tree.read_dir(path)? {
             let full = join(path, &item.name);
@@ -119,6 +139,18 @@ impl Ls {
         }
         out.write_all(b"\n")?;
         Ok(())
+    }
+}
+
+/// The last failure. The others have been reported, and the listing went on.
+#[derive(Default)]
+struct Failed(Option<anyhow::Error>);
+
+impl Failed {
+    fn add(&mut self, error: anyhow::Error) {
+        if let Some(earlier) = self.0.replace(error) {
+            note!("cffs ls: {earlier:#}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `cffs umount`: unmounts, and returns when the image is complete: fully written, marked clean and closed.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -202,7 +203,10 @@ pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     };
     match unmounted {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => by_helper(directory, lazy),
+        Err(Errno::PERM) => {
+            may_unmount(directory)?;
+            by_helper(directory, lazy)
+        }
         // Another program has unmounted it.
         Err(Errno::INVAL) => bail!("no C-FFS volume is mounted on {}", directory.display()),
         Err(errno) => Err(errno).with_context(|| directory.display().to_string()),
@@ -225,6 +229,33 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
         "{directory} is busy: {named} has files open or a working directory there; use cffs umount -l \
          to detach it anyway"
     )
+}
+
+/// Fails if another user has mounted a directory, which fusermount3 does not unmount.
+fn may_unmount(directory: &Path) -> anyhow::Result<()> {
+    let on_it = |mounted: &Mounted| mounted.directory == directory;
+    let owner = mounts::all()?.into_iter().rfind(on_it).and_then(|mounted| mounted.user);
+    let directory = directory.display();
+    match owner {
+        Some(0) if !rustix::process::getuid().is_root() => {
+            bail!("root has mounted {directory}; only root may unmount it")
+        }
+        Some(uid) if uid != rustix::process::getuid().as_raw() => {
+            let name = user_name(uid).unwrap_or_else(|| format!("user {uid}"));
+            bail!("{name} has mounted {directory}; only {name} and root may unmount it")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a user in /etc/passwd.
+fn user_name(uid: u32) -> Option<String> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
 }
 
 /// Unmounts for an ordinary user, with a set-user-id program.

@@ -26,6 +26,7 @@ mod listings;
 mod mount;
 mod names;
 mod object_store;
+mod other_users;
 mod outages;
 mod piping;
 mod publishing;

@@ -14,6 +14,7 @@ fn mounted(options: &str) -> Mounted {
         device: (7, 0),
         options: options.split(',').map(String::from).collect(),
         is_read_only: false,
+        user: None,
     }
 }
 

@@ -13,6 +13,7 @@ fn mounted(directory: PathBuf, device: u32) -> Mounted {
         device: (0, device),
         options: Vec::new(),
         is_read_only: false,
+        user: None,
     }
 }
 
