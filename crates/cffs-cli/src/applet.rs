@@ -5,6 +5,7 @@
 //! `cffs` command.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use clap::{CommandFactory, Parser};
 use crate::cli::{Cli, Command};
 use crate::commands::mount_helper::MountHelper;
 use crate::exit::{self, Kind};
+use crate::output::{note, printable};
 
 /// Runs the command given by the arguments. Prints failures under the program's name.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -34,8 +36,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             let (name, kind) = (command.name(), command.kind());
             command.run().unwrap_or_else(|error| exit::report(&called_as, name, kind, &error))
         }
-        Err(usage) => {
-            let printed = usage.print();
+        Err(mut usage) => {
+            let printed = print(&mut usage, &arguments);
             let kind = Kind::of_arguments(&called_as, arguments.get(1).map(OsString::as_os_str));
             match printed {
                 // If standard error is closed, nothing can be reported.
@@ -56,6 +58,28 @@ fn parse<const N: usize>(
 ) -> Result<Command, clap::Error> {
     let arguments = head.into_iter().map(OsString::from).chain(rest);
     Cli::try_parse_from(arguments).map(|cli| cli.command).map_err(without_hidden)
+}
+
+/// Prints a usage error, or the help. Arguments with control characters are escaped, without colors.
+fn print(usage: &mut clap::Error, arguments: &[OsString]) -> io::Result<()> {
+    let has_controls =
+        |argument: &OsString| argument.to_string_lossy().contains(|c: char| c.is_control());
+    if !usage.use_stderr() || !arguments.iter().any(has_controls) {
+        return usage.print();
+    }
+    let escaped = |text: &String| printable(text.as_bytes());
+    let context = usage.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, ContextValue::String(escaped(text)))),
+        ContextValue::Strings(all) => {
+            Some((kind, ContextValue::Strings(all.iter().map(escaped).collect())))
+        }
+        _ => None,
+    });
+    for (kind, value) in context.collect::<Vec<_>>() {
+        usage.insert(kind, value);
+    }
+    note!("{}", usage.render().to_string().trim_end());
+    Ok(())
 }
 
 /// Removes suggestions of commands that are only for programs from a usage error.

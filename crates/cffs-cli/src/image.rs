@@ -190,9 +190,12 @@ fn mount_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
 /// Says where the volume is mounted, and how to unmount it, if that is in another mount namespace.
 fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
     let (process, mounted) = mount_elsewhere(user)?;
+    // A user can enter a mount namespace only together with the user namespace that it belongs to.
+    let is_root = rustix::process::geteuid().is_root();
+    let enter = if is_root { "nsenter -m" } else { "nsenter -U --preserve-credentials -m" };
     Some(format!(
         "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
-         first: nsenter -m -t {pid} cffs umount {directory}",
+         first: {enter} -t {pid} cffs umount {directory}",
         path = path.display(),
         directory = mounted.inside(process.pid).display(),
         pid = process.pid,

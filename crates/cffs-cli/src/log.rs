@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
-use cffs::printable;
 use cffs_web::RecentLog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -26,7 +25,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::output::note;
+use crate::output::{note, on_one_line};
 
 use self::limit::{Admission, Limit};
 
@@ -191,7 +190,7 @@ where
         let mut fields = String::new();
         context.format_fields(Writer::new(&mut fields), event)?;
         // A name in a field must not begin another line.
-        writeln!(out, "{}", printable(fields.as_bytes()))
+        writeln!(out, "{}", on_one_line(fields))
     }
 }
 

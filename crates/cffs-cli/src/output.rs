@@ -81,8 +81,16 @@ fn for_stdout(text: String) -> String {
 
 /// Escapes control characters, which could move the cursor of a terminal, except for newlines and tabs.
 fn without_controls(text: String) -> String {
-    let is_escaped = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !text.contains(is_escaped) {
+    escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+/// Escapes all control characters of a message, so that it is one line.
+pub fn on_one_line(message: String) -> String {
+    escaped(message, char::is_control)
+}
+
+fn escaped(text: String, is_escaped: impl Fn(char) -> bool) -> String {
+    if !text.contains(&is_escaped) {
         return text;
     }
     let mut shown = String::with_capacity(text.len());

@@ -40,6 +40,16 @@ pub struct Bound(Option<Server>);
 impl WebOptions {
     /// Listens, if a page was requested, and prints the address.
     pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
+        self.bind_and(source, dir, |address| note!("{address}"))
+    }
+
+    /// Listens, if a page was requested, and reports the address.
+    fn bind_and(
+        &self,
+        source: &Path,
+        dir: Option<&Path>,
+        report: impl FnOnce(String),
+    ) -> anyhow::Result<Bound> {
         let Some(address) = self.web else { return Ok(Bound(None)) };
         let web_token = self.web_token.as_deref().map(absolute_argument).transpose()?;
         let web_cert = self.web_cert.as_deref().map(absolute_argument).transpose()?;
@@ -76,14 +86,13 @@ impl WebOptions {
         });
         let server = server.context("serving the page")?;
         let url = format!("{}://{}/", server.scheme(), server.address()?);
-        match &self.web_token {
-            Some(file) => note!("cffs: the page is {url}; its tokens are in {}", file.display()),
-            None => note!(
+        report(match &self.web_token {
+            Some(file) => format!("cffs: the page is {url}; its tokens are in {}", file.display()),
+            None => format!(
                 "cffs: the page is {url}#{}\ncffs: view only: {url}#{}",
-                tokens.run,
-                tokens.look
+                tokens.run, tokens.look
             ),
-        }
+        });
         Ok(Bound(Some(server)))
     }
 
@@ -99,7 +108,9 @@ impl WebOptions {
             tracing::warn!("the page has ended: with --web-token it would continue");
             return Bound(None);
         }
-        self.bind(source, dir).unwrap_or_else(|error| {
+        // Standard error of this program is in the log, as errors.
+        let bound = self.bind_and(source, dir, |address| tracing::info!("{address}"));
+        bound.unwrap_or_else(|error| {
             tracing::error!(error = %format!("{error:#}"), "the page has ended");
             Bound(None)
         })

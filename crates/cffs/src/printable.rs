@@ -1,16 +1,18 @@
 //! Names in messages.
 
 /// A name, path or label for a message. Control characters, which could move the cursor of a terminal or
-/// forge lines of a log, and bytes that are not UTF-8 are escaped; other text is unchanged.
+/// forge lines of a log, bytes that are not UTF-8, and backslashes are escaped, so different names look
+/// different; other text is unchanged.
 ///
 /// ```
 /// assert_eq!(cffs::printable(b"na\xc3\xafve\n\x1b[2J\xff"), r"naïve\n\u{1b}[2J\xff");
+/// assert_eq!(cffs::printable(br"a\n"), r"a\\n");
 /// ```
 pub fn printable(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+            if c.is_control() || c == '\\' { text.extend(c.escape_default()) } else { text.push(c) }
         }
         text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }

@@ -208,10 +208,11 @@ impl Mount {
             false => nfs?.map(|nfs| start_companion(&server, nfs)).transpose()?,
         };
         let page = page.start(server.served())?;
-        if let Some(why) = server.why_no_block_device() {
+        // The caller of the first program has been told.
+        if let Some(why) = server.why_no_block_device().filter(|_| !is_successor) {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
-        if self.verbose {
+        if self.verbose && !is_successor {
             note!("cffs mount: requests arrive by {}", server.transport());
         }
         let mut report = (!in_background || !is_successor).then_some(in_background);

@@ -1,10 +1,10 @@
 //! `cffs sync`: makes everything on a mounted or served volume durable.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use cffs_serve::served::control;
+use anyhow::{Context, bail};
+use cffs_serve::served::control::{self, AskError};
 use clap::Args;
 
 use crate::names;
@@ -27,8 +27,20 @@ impl Sync {
     /// Returns when all is durable.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for path in &self.paths {
-            control::sync(&names::to_ask(path)?).with_context(|| path.display().to_string())?;
+            sync(path).with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn sync(path: &Path) -> anyhow::Result<()> {
+    match control::sync(&names::to_ask(path)?) {
+        Err(AskError::NotDurable(why)) => {
+            // The advice at its end is a command, which takes the volume's name.
+            let mounted = names::mounted(path).ok().flatten();
+            let name = mounted.map_or_else(|| path.to_owned(), |on| on.mounted.source);
+            bail!("{} {}", why, name.display())
+        }
+        synced => Ok(synced?),
     }
 }

@@ -2,6 +2,7 @@
 //! trim` is tested with images and mounts.)
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -143,6 +144,14 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     };
     let said = fail(32, &mut mounting("rw"));
     assert!(said.contains("journal-device=") && said.contains("--without-journal"), "{said}");
+    // Regression: commands without that option said the same.
+    let link = scratch.path().join("image.cffs.journal");
+    let tune = || scratch.cffs(["tune", "-q", "--label", "new"]);
+    let said = fail(1, tune().arg(scratch.image()));
+    assert!(said.contains("IMAGE.journal, which may be a symbolic link to it"), "{said}");
+    symlink(&journal, &link).expect("linked");
+    succeed(tune().arg(scratch.image()));
+    fs::remove_file(&link).expect("removed");
     succeed(&mut mounting(&format!("journal-device={}", journal.display())));
     let mut file = fs::File::create(scratch.mountpoint().join("file")).expect("created");
     std::io::Write::write_all(&mut file, &[7; 4096]).expect("written");

@@ -21,7 +21,7 @@ use rustix::fs::{FileType, Mode, XattrFlags, getxattr, lgetxattr, llistxattr, mk
 use rustix::mount::{MountFlags, mount_remount};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::harness::{Scratch, can_mount, fail, succeed, wait_for};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, wait_for};
 
 const OWNER: u32 = 1000;
 
@@ -323,6 +323,38 @@ fn a_user_extracts_an_archive_without_the_attributes_of_the_system() {
     let shown = shown(&into);
     assert!(shown[Path::new("file")].contains("user.a="), "{shown:?}");
     assert!(!shown[Path::new("file")].contains("trusted."), "{shown:?}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: each file was made, could not be given away, and was removed again.
+#[test]
+fn root_that_may_not_give_files_away_keeps_them() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("file"), "contents").expect("written");
+    chown(source.join("file"), Some(OWNER), Some(OWNER)).expect("given away");
+    let archive = archive_of(&source, &["file"]);
+    fs::write(scratch.path().join("archive"), archive).expect("written");
+    scratch.mount("");
+    let dir = scratch.mountpoint();
+    let without_chown = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-chown", "--inh-caps=-chown"]).arg(CFFS).args(arguments);
+        command
+    };
+    succeed(without_chown(&["import", "-q"]).arg(&dir).arg(&source).arg("/imported"));
+    fs::create_dir(dir.join("extracted")).expect("made");
+    let archive = File::open(scratch.path().join("archive")).expect("opened");
+    succeed(without_chown(&["tar", "-x"]).arg(dir.join("extracted")).stdin(archive));
+    for made in ["imported/file", "extracted/file"] {
+        assert_eq!(fs::read(dir.join(made)).expect("there"), b"contents", "{made}");
+        assert_eq!(fs::metadata(dir.join(made)).expect("there").uid(), 0, "{made}");
+    }
     scratch.umount();
     scratch.assert_clean();
 }

@@ -59,6 +59,20 @@ fn messages_escape_names() {
     assert_escaped(scratch.cffs(["tar", "-x"]).arg(&image).arg("/conflict").stdin(input));
 }
 
+/// Regression: errors of usage contained the arguments as they are.
+#[test]
+fn errors_of_usage_escape_arguments() {
+    let scratch = Scratch::new();
+    for arguments in [&["ls"][..], &["trace"], &["mkfs", "--size"], &[]] {
+        let mut command = scratch.cffs([]);
+        let output = command.args(arguments).arg("a\x1b[2J\x07b").output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && !said.is_empty(), "{arguments:?}: {said}");
+        assert!(!said.contains(['\x1b', '\x07']), "{arguments:?}: {said:?}");
+        assert!(said.contains(r"a\u{1b}[2J\u{7}b"), "{arguments:?}: {said:?}");
+    }
+}
+
 /// Regression: a listing on a terminal contained the names as they are.
 #[test]
 fn a_listing_escapes_names_on_a_terminal_only() {
@@ -74,6 +88,24 @@ fn a_listing_escapes_names_on_a_terminal_only() {
     listing.arg(&image);
     let Some(Output { stdout, .. }) = on_a_terminal(&listing) else { return };
     assert_eq!(String::from_utf8_lossy(&stdout).trim_end(), SHOWN);
+}
+
+/// Regression: a backslash and an n were shown as a newline is.
+#[test]
+fn different_names_look_different_on_a_terminal() {
+    let scratch = Scratch::with_image();
+    let (image, source) = (scratch.image(), scratch.path().join("source"));
+    fs::create_dir(&source).expect("made");
+    for name in ["a\n", r"a\n", r"a\\n"] {
+        fs::write(source.join(name), b"contents").expect("written");
+    }
+    succeed(scratch.cffs(["import", "-q"]).arg(&image).arg(&source));
+    let mut listing = scratch.cffs(["ls"]);
+    listing.arg(&image);
+    let Some(Output { stdout, .. }) = on_a_terminal(&listing) else { return };
+    let mut shown: Vec<&str> = str::from_utf8(&stdout).expect("text").split_whitespace().collect();
+    shown.sort_unstable();
+    assert_eq!(shown, [r"a\\\\n", r"a\\n", r"a\n"]);
 }
 
 /// Runs a command on a terminal of its own, by script(1).

@@ -196,6 +196,8 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     let error = file.sync_all().expect_err("nothing is acknowledged");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     drop(file);
+    let said = fail(1, &mut run(&["sync", at]));
+    assert!(said.trim_end().ends_with(&format!("cffs mount {url}")), "{said}");
     // Regression: it said that the device had failed, and to run fsck, which would have claimed the volume.
     let said = fail(1, scratch.cffs(["umount"]).arg(&directory).env("LC_ALL", "C"));
     assert!(said.contains("another program took the volume over"), "{said}");

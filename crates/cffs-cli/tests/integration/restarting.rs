@@ -459,6 +459,9 @@ fn the_page_goes_on_with_its_tokens_and_shows_the_new_server() {
     assert_ne!(started(&page), before, "the old server's figures are shown");
     assert_eq!(page.ask("POST /api/v1/actions/label", "{\"label\":\"after\"}").0, 202);
     assert_eq!(info(&scratch)["superblock"]["label"], "after", "it runs another volume");
+    // Regression: the address was in the log as an error.
+    let log = fs::read_to_string(scratch.path().join("log")).expect("there");
+    assert!(log.contains("the page is http") && !log.contains("ERROR"), "{log}");
     scratch.umount();
     scratch.assert_clean();
 }

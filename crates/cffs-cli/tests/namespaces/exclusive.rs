@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -130,6 +130,44 @@ fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_imag
         assert!(container.wait().expect("ended").success());
         scratch.assert_clean();
     }
+}
+
+/// Regression: the advice was one for root, and a user who followed it was refused.
+#[test]
+fn a_user_can_follow_the_advice_to_unmount_in_another_namespace() {
+    let _turn = take_turns();
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    drop(scratch.cffs_by_nobody([]));
+    for path in [scratch.image(), scratch.mountpoint()] {
+        chown(path, Some(1000), Some(1000)).expect("given away");
+    }
+    let by_user = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]).args(words);
+        command.env("PATH", format!("{}:/usr/bin:/bin", scratch.path().display()));
+        command
+    };
+    let script = "cffs mount -o logfile=/dev/null \"$1\" \"$2\" && echo && read line";
+    let mut container = by_user(&["unshare", "-Urm", "sh", "-c", script, "sh"]);
+    container.arg(scratch.image()).arg(scratch.mountpoint());
+    let mut container =
+        container.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+    let mut line = [0];
+    let ready = container.stdout.take().map(|mut out| out.read_exact(&mut line));
+    if ready.expect("a pipe").is_err() {
+        eprintln!("not run: users may not mount in a user namespace");
+        let _ = container.wait();
+        return;
+    }
+    let said = fail(1, by_user(&["cffs", "umount"]).arg(scratch.image()));
+    let (_, advice) = said.trim_end().split_once("unmount it there first: ").expect(&said);
+    succeed(&mut by_user(&["sh", "-c", advice]));
+    scratch.assert_clean();
+    drop(container.stdin.take());
+    let _ = container.wait();
 }
 
 #[test]

@@ -156,12 +156,16 @@ pub fn medium(
     }
 }
 
+/// How a command is told where the journal is.
+const NAME_IT: &str = "name the right device: mount and serve take -o journal-device=DEVICE, fsck takes \
+    --journal-device DEVICE, and every command finds IMAGE.journal, which may be a symbolic link to it";
+
 /// An error with the reason and the remedy.
 fn refuse<T>(why: String) -> Result<T> {
     Err(Error::Unsupported(format!(
-        "{why}; name the right device with journal-device=DEVICE. If that is lost: a volume that was left \
-         clean can be mounted with -o journal=none, any other loses the changes that only the journal has, \
-         with cffs fsck -y --without-journal; cffs tune --journal none takes the journal away"
+        "{why}; {NAME_IT}. If that is lost: a volume that was left clean can be mounted with -o \
+         journal=none, any other loses the changes that only the journal has, with cffs fsck -y \
+         --without-journal; cffs tune --journal none takes the journal away"
     )))
 }
 
@@ -176,8 +180,8 @@ pub fn stake(doubt: &Corruption) -> String {
 /// The error for a volume in use whose journal is lost in whole or in part.
 pub fn lost(doubt: &Corruption) -> Error {
     Error::Unsupported(format!(
-        "{}. Restore the journal, if you can, or name the right device with journal-device=DEVICE. To give \
-         up those changes and repair the rest, run cffs fsck -y --without-journal",
+        "{}. Restore the journal, if you can, or {NAME_IT}. To give up those changes and repair the rest, \
+         run cffs fsck -y --without-journal",
         stake(doubt)
     ))
 }
