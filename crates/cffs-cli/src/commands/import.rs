@@ -22,10 +22,11 @@ use crate::{progress, size};
 /// Copies owners, modes, times, extended attributes and ACLs, hard links and holes, with several threads. The
 /// contents of SOURCE are copied into TARGET, which is created if it does not exist; other files there stay.
 ///
-/// In a mounted volume, the server makes the files, with the rights of the caller. Owners are copied by root
-/// alone. It makes no devices, sets no attributes of `trusted.`, and leaves out those of `security.` except
-/// capabilities. The mount shows the files when the command returns, and they may be only in memory. A
-/// directory in which something is mounted is refused.
+/// In a mounted volume, the server makes the files, with the rights of the caller. Owners are copied only if
+/// the caller has CAP_CHOWN and CAP_FOWNER, as root usually has. The server makes no devices, sets no
+/// attributes of `trusted.`, and leaves out those of `security.` except capabilities. The mount shows the
+/// files when the command returns, and they may be only in memory. A directory in which something is mounted
+/// is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

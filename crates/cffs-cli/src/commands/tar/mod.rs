@@ -29,8 +29,8 @@ mod way;
 ///
 /// With --extract, IMAGE can be a directory of a mounted volume. The server then makes the files, with the
 /// rights of the caller. As with tar(1), other users than root own what they extract, and their umask
-/// applies. It makes no devices, sets no attributes of `trusted.`, and leaves out those of `security.` except
-/// capabilities.
+/// applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no devices, sets no
+/// attributes of `trusted.`, and leaves out those of `security.` except capabilities.
 ///
 /// With --extract, everything in the archive is extracted below PATH, which is created if it does not exist;
 /// holes of sparse files stay holes. The archive may have the format v7, ustar, pax or GNU. Names that lead
