@@ -2,6 +2,10 @@
 
 use std::sync::Barrier;
 
+use cffs::units::InodeNo;
+use cffs::vfs::Caller;
+use cffs::vfs::types::SetAttr;
+
 use super::*;
 
 const ALL: &str = "/:insecure,no_root_squash";
@@ -163,6 +167,46 @@ fn one_of_the_clients_with_one_guard_passes() {
             setting.into_iter().map(|set| set.join().expect("ended")).collect()
         });
         assert_eq!(passed.iter().filter(|passed| **passed).count(), 1, "round {round}");
+    }
+}
+
+/// Regression: another change between the size and the mode made the guard fail, after the size was set.
+#[test]
+fn a_guard_that_fails_leaves_the_size() {
+    let served = Served::new(&[ALL]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let file = create(&mut client, &root, "f", 0o644);
+    let ino = served.volume.lookup(InodeNo::ROOT, b"f").expect("there").ino;
+    for round in 0..1000 {
+        let before = attributes(&mut client, &file);
+        let size = 100_000 + round;
+        let (size_too, mode) = (Nfs3Option::Some(size), Nfs3Option::Some(0o600));
+        let new_attributes = sattr3 { mode, size: size_too, ..sattr3::default() };
+        let guard = Nfs3Option::Some(before.ctime);
+        let set = SETATTR3args { object: file.clone(), new_attributes, guard };
+        let is_over = AtomicBool::new(false);
+        let is_set = thread::scope(|scope| {
+            // Changes the file as soon as the size has changed.
+            scope.spawn(|| {
+                while served.volume.attr(ino).expect("there").size != size {
+                    if is_over.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+                let between = SetAttr { permissions: Some(0o640), ..SetAttr::default() };
+                served.volume.set_attr(&Caller::ROOT, ino, &between).expect("set");
+            });
+            let answer = now(client.setattr(&set));
+            is_over.store(true, Ordering::Release);
+            match answer.expect("an answer") {
+                Nfs3Result::Ok(_) => true,
+                Nfs3Result::Err((nfsstat3::NFS3ERR_NOT_SYNC, _)) => false,
+                Nfs3Result::Err(failure) => panic!("{failure:?}"),
+            }
+        });
+        let expected = if is_set { size } else { before.size };
+        assert_eq!(attributes(&mut client, &file).size, expected, "round {round}");
     }
 }
 
