@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxAttributes, StatxFlags};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -548,6 +548,13 @@ fn chattr_protects_files_of_a_mount() {
         denied(fs::remove_file(&log));
         denied(fs::File::options().write(true).open(&log).and_then(|file| file.set_len(0)));
         assert_eq!(fs::read(&log).expect("read"), b"line\nanother\n");
+        let reserve = |file: &fs::File, flags| Ok(rustix::fs::fallocate(file, flags, 0, 1 << 20)?);
+        let keep_size = FallocateFlags::KEEP_SIZE;
+        reserve(&appended, keep_size).expect("reserved");
+        denied(reserve(&appended, keep_size | FallocateFlags::PUNCH_HOLE));
+        denied(reserve(&appended, FallocateFlags::ZERO_RANGE));
+        denied(reserve(&open, keep_size));
+        denied(reserve(&open, FallocateFlags::empty()));
 
         // Users other than root can neither set nor clear them.
         fs::write(dir.join("mine"), b"").expect("written");

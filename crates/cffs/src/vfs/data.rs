@@ -252,7 +252,7 @@ impl Volume {
     /// `EINVAL` for an empty range; `EISDIR` and `EINVAL` as of [`write`](Volume::write); `EFBIG`
     /// if the range ends above the largest size of a file; `ENOSPC` if not all of it finds space,
     /// and then none of it is reserved, though the range to be zeroed is; `EPERM` if the file is
-    /// immutable or append-only; those of [changes](super#errors).
+    /// immutable, or append-only unless the call reserves; those of [changes](super#errors).
     pub fn allocate(
         &self,
         caller: &Caller<'_>,
@@ -263,7 +263,7 @@ impl Volume {
     ) -> Result<()> {
         let _op = self.writer.enter(OpKind::Write, ino);
         let vnode = self.writer.vnode(ino)?;
-        self.protections.check_unprotected(&vnode)?;
+        self.protections.check_allocate(&vnode, mode)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }

@@ -5,7 +5,7 @@
 //!
 //! | | immutable | append-only |
 //! | --- | --- | --- |
-//! | contents | do not change | grow at their end |
+//! | contents | do not change | grow at their end; space is reserved anywhere |
 //! | attributes | do not change | do not change, but both times can be set to now |
 //! | its names | none comes, goes or changes | the same |
 //! | names in it (of a directory) | none comes or goes | come, and do not go |
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::write::Start;
-use super::{SetAttr, SetTime};
+use super::{AllocateMode, SetAttr, SetTime};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeFlags;
 use crate::inode::Vnode;
@@ -69,6 +69,15 @@ impl Protections {
         self.check_append(vnode, || match start {
             Start::At(offset) => offset >= vnode.state.read().inode.size,
             Start::End => true,
+        })
+    }
+
+    /// Fails if a range may not be changed in this way. Reserving changes no contents that are there: on
+    /// Linux, it is permitted anywhere in an append-only file.
+    pub(super) fn check_allocate(&self, vnode: &Vnode, mode: AllocateMode) -> Result<()> {
+        self.check_append(vnode, || match mode {
+            AllocateMode::Reserve | AllocateMode::ReserveKeepSize => true,
+            AllocateMode::PunchHole | AllocateMode::ZeroRange { .. } => false,
         })
     }
 

@@ -40,8 +40,15 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
 /// All changes of a file except appending, and of its names, are refused.
 fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
     refused(volume.write(&Caller::ROOT, ino, 1, b"x"), "overwriting");
-    refused(volume.allocate(&Caller::ROOT, ino, 0, 10, AllocateMode::PunchHole), "a hole");
-    refused(volume.allocate(&Caller::ROOT, ino, 0, 10_000, AllocateMode::Reserve), "space");
+    let end = volume.attr(ino).expect("known").size;
+    for mode in [
+        AllocateMode::PunchHole,
+        AllocateMode::ZeroRange { keep_size: true },
+        AllocateMode::ZeroRange { keep_size: false },
+    ] {
+        refused(volume.allocate(&Caller::ROOT, ino, 0, 10, mode), "zeros in it");
+        refused(volume.allocate(&Caller::ROOT, ino, end, 10, mode), "zeros after it");
+    }
     for changes in [
         SetAttr { permissions: Some(0o600), ..SetAttr::default() },
         SetAttr { uid: Some(7), ..SetAttr::default() },
@@ -99,6 +106,9 @@ fn protected_files_stay_as_they_are() {
             let end = before.size;
             if protection == IMMUTABLE {
                 refused(volume.write(&Caller::ROOT, ino, end, b"more"), "appending");
+                for mode in [AllocateMode::Reserve, AllocateMode::ReserveKeepSize] {
+                    refused(volume.allocate(&Caller::ROOT, ino, end, 9000, mode), "space");
+                }
                 assert_eq!(volume.attr(ino).expect("attr"), before);
             } else {
                 assert_eq!(volume.write(&Caller::ROOT, ino, end, b"more").expect("appended"), 4);
@@ -109,6 +119,31 @@ fn protected_files_stay_as_they_are() {
         volume.write(&Caller::ROOT, ino, 0, b"changed").expect("written");
         volume.unlink(&Caller::ROOT, ROOT, name).expect("removed");
         volume.release(ino, 1);
+    }
+    volume.close().expect("closed");
+    assert_sound(&*device);
+}
+
+/// Regression: fallocate(2) without flags and with `FALLOC_FL_KEEP_SIZE` was refused. Linux permits both.
+#[test]
+fn space_is_reserved_in_an_append_only_file() {
+    let device = made(32 << 20);
+    let volume = open(&device);
+    for (name, size) in [(&b"tiny"[..], 100), (b"large", 300_000)] {
+        let ino = volume.make(&Caller::ROOT, ROOT, name, &FILE).expect("made").ino;
+        volume.write(&Caller::ROOT, ino, 0, &vec![5; size]).expect("written");
+        volume.set_flags(ino, APPEND_ONLY).expect("protected");
+        let reserve = |from, len, mode| {
+            volume.allocate(&Caller::ROOT, ino, from, len, mode).expect("reserved");
+            volume.attr(ino).expect("known").size
+        };
+        let end = size as u64;
+        assert_eq!(reserve(end, 1 << 20, AllocateMode::ReserveKeepSize), end);
+        assert_eq!(reserve(0, 50, AllocateMode::Reserve), end);
+        assert_eq!(reserve(10, end, AllocateMode::Reserve), end + 10);
+        let mut contents = vec![1; size + 10];
+        volume.read(ino, 0, &mut contents).expect("read");
+        assert_eq!(contents, [vec![5; size], vec![0; 10]].concat());
     }
     volume.close().expect("closed");
     assert_sound(&*device);
