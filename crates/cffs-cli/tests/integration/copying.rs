@@ -1,9 +1,18 @@
 //! Exit codes and messages of copying commands: if data was lost, the exit code is never 0.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use crate::harness::{Scratch, fail, succeed, umount_8};
+use cffs::clock::SystemClock;
+use cffs::units::InodeNo;
+use cffs::vfs::{OpenOptions, XattrMode, set_own_xattr};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
+use rustix::io::Errno;
+
+use crate::harness::{Scratch, can_mount, fail, succeed, umount_8};
 
 fn with_tree() -> Scratch {
     let scratch = Scratch::with_image();
@@ -174,7 +183,7 @@ fn a_tree_deeper_than_any_path_is_copied_and_searched() {
     succeed(tar.arg(scratch.image()).arg("/again").stdin(fs::File::open(&file).expect("there")));
     let again = succeed(scratch.cffs(["ls", "-R"]).arg(scratch.image()).arg("/again"));
     assert!(again.lines().any(|line| line == format!("/again{leaf}")));
-    if crate::harness::can_mount() {
+    if can_mount() {
         let number = succeed(scratch.cffs(["ls", "-d", "--json"]).arg(scratch.image()).arg(&leaf));
         let number: serde_json::Value = serde_json::from_str(&number).expect("it is JSON");
         let number = number["ino"].to_string();
@@ -187,4 +196,84 @@ fn a_tree_deeper_than_any_path_is_copied_and_searched() {
     for top in [tree, back] {
         succeed(Command::new("rm").arg("-rf").arg(top));
     }
+}
+
+/// The key of NFS handles, with which a client could forge them.
+const KEY: &str = "trusted.cffs.nfs.key";
+
+/// Makes a volume with a key of NFS handles, as `cffs serve` does.
+fn set_key(image: &Path) {
+    let device = cffs::device::FileDevice::open(image, Default::default()).expect("opened");
+    let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), OpenOptions::default());
+    let volume = volume.expect("opened");
+    let key = KEY.as_bytes();
+    set_own_xattr(&volume, InodeNo::ROOT, key, &[7; 16], XattrMode::Any).expect("set");
+    volume.close().expect("closed");
+}
+
+/// Whether the root directory of a volume has the key.
+fn has_key(scratch: &Scratch, volume: impl AsRef<OsStr>) -> bool {
+    let root = scratch.cffs(["inspect", "--json"]).arg(volume).args(["path", "/"]).output();
+    let root = String::from_utf8_lossy(&root.expect("it starts").stdout).into_owned();
+    assert!(root.contains("\"xattrs\""), "{root}");
+    root.contains(KEY)
+}
+
+/// Regression: archives, exports and published versions had the key of NFS handles, and volumes that were
+/// filled from them took it over.
+#[test]
+fn no_copy_has_the_key_of_nfs_handles() {
+    let scratch = with_tree();
+    let (image, copy) = (scratch.image(), scratch.path().join("copy.cffs"));
+    set_key(&image);
+    assert!(has_key(&scratch, &image));
+    let archive = scratch.cffs(["tar"]).arg(&image).output().expect("it starts").stdout;
+    assert!(archive.len() > 2_000_000);
+    assert!(!archive.windows(KEY.len()).any(|bytes| bytes == KEY.as_bytes()));
+    let url = format!("file://{}/store@1", scratch.path().display());
+    succeed(scratch.cffs(["publish", "-q"]).arg(&image).arg(&url));
+    assert!(!has_key(&scratch, &url));
+    let out = scratch.path().join("out");
+    succeed(scratch.cffs(["export", "-q"]).arg(&image).arg("/").arg(&out));
+    assert!(lgetxattr(&out, KEY, &mut [0; 16]).is_err());
+
+    // An archive and a tree that have the attribute.
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "64M"]).arg(&copy));
+    let option = format!("--pax-option=SCHILY.xattr.{KEY}:=0123456789abcdef");
+    let with_key = scratch.path().join("archive");
+    let mut tar = Command::new("tar");
+    tar.args(["-c", "--format=pax", &option, "-f"]).arg(&with_key).arg("-C").arg(&out).arg(".");
+    succeed(&mut tar);
+    let mut extract = scratch.cffs(["tar", "-x"]);
+    succeed(extract.arg(&copy).arg("/").stdin(File::open(&with_key).expect("there")));
+    assert!(!has_key(&scratch, &copy));
+    if lsetxattr(&out, KEY, &[7; 16], XattrFlags::empty()).is_ok() {
+        succeed(scratch.cffs(["import", "-q"]).arg(&copy).arg(&out));
+        succeed(scratch.cffs(["publish", "-q"]).arg(&out).arg(url.replace("@1", "@2")));
+        assert!(!has_key(&scratch, &copy) && !has_key(&scratch, url.replace("@1", "@2")));
+    }
+}
+
+/// Root could read the key of NFS handles on a mount, and so copied it with a tree.
+#[test]
+fn a_mount_does_not_show_the_key_of_nfs_handles() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    set_key(&scratch.image());
+    scratch.mount("rw");
+    let root = scratch.mountpoint();
+    let mut names = [0; 4096];
+    let len = llistxattr(&root, &mut names).expect("listed");
+    assert!(!String::from_utf8_lossy(&names[..len]).contains("cffs"));
+    assert_eq!(lgetxattr(&root, KEY, &mut [0; 16]), Err(Errno::NODATA));
+    if rustix::process::geteuid().is_root() {
+        let set = lsetxattr(&root, KEY, &[8; 16], XattrFlags::empty());
+        assert_eq!(set, Err(Errno::OPNOTSUPP));
+        lremovexattr(&root, KEY).expect("removed, which ends all handles");
+        assert_eq!(lremovexattr(&root, KEY), Err(Errno::NODATA));
+    }
+    scratch.umount();
+    assert_eq!(has_key(&scratch, scratch.image()), !rustix::process::geteuid().is_root());
 }

@@ -8,15 +8,15 @@
 //! code is the SipHash-2-4-128 of the preceding bytes and of the volume's UUID, under a key that only the
 //! server has: so no client can forge a handle of a file outside its export.
 //!
-//! The key is in an attribute of the root directory that only root can read, and that no protocol shows:
-//! handles stay valid after a restart of the server, and for a copy of the image.
+//! The key is in an attribute of the root directory that no program can list, read or set, and that copies of
+//! files do not have: handles stay valid after a restart of the server, and for a copy of the image.
 
 use std::hash::Hasher;
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, XattrMode};
-use cffs::vfs::{Caller, Volume};
+use cffs::vfs::{Volume, own_xattr, set_own_xattr};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ impl Handles {
     /// Errors of reading and writing the attribute, and of the system's random numbers.
     pub fn of(volume: &Volume) -> Result<Handles> {
         let uuid = volume.writer().superblock().uuid;
-        match volume.xattr(InodeNo::ROOT, KEY_ATTRIBUTE) {
+        match own_xattr(volume, InodeNo::ROOT, KEY_ATTRIBUTE) {
             Ok(key) => {
                 let key = key.try_into().map_err(|_| {
                     Error::Invalid(
@@ -69,8 +69,7 @@ impl Handles {
         }
         let mut key = [0; KEY_BYTES];
         random(&mut key)?;
-        match volume.set_xattr(&Caller::ROOT, InodeNo::ROOT, KEY_ATTRIBUTE, &key, XattrMode::Create)
-        {
+        match set_own_xattr(volume, InodeNo::ROOT, KEY_ATTRIBUTE, &key, XattrMode::Create) {
             Ok(()) => volume.sync_file(InodeNo::ROOT, false)?,
             Err(Error::ReadOnly) => {
                 tracing::warn!("the volume has no key for NFS handles: they end with this server");

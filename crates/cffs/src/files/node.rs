@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr, XattrMode};
-use crate::vfs::xattr::follows_source;
+use crate::vfs::xattr::{follows_source, is_own};
 use crate::vfs::{Caller, Volume, copy_xattrs};
 
 /// A whole file, except for its name, as [`Node::put`] makes it.
@@ -417,12 +417,14 @@ impl Node {
         matches!(self.place, Place::Server(_))
     }
 
-    /// Whether a copy of a file gets an extended attribute of it. A copy without the `owner` gets no
-    /// capabilities, which give rights to callers that run it, as set-id bits do. The server of a mounted
-    /// volume sets none of `security.` but the capabilities, as others label the files of one machine, and
-    /// none of `trusted.`; the latter fail for a caller that wants the owner, and hence all.
+    /// Whether a copy of a file gets an extended attribute of it. No copy has those of the file system. One
+    /// without the `owner` gets no capabilities, which give rights to callers that run it, as set-id bits do.
+    /// The server of a mounted volume sets none of `security.` but the capabilities, as others label the
+    /// files of one machine, and none of `trusted.`; the latter fail for a caller that wants the owner, and
+    /// hence all.
     pub fn copies_xattr(&self, name: &[u8], owner: bool) -> bool {
         match name {
+            name if is_own(name) => false,
             name if is_privilege(name) => owner,
             _ if !self.is_attached() => true,
             name if name.starts_with(b"trusted.") => owner,

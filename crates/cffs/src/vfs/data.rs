@@ -5,6 +5,7 @@ use std::cell::Cell;
 use super::copy::{Copying, Place};
 use super::ids::check_id;
 use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
+use super::xattr::is_own;
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
     attributes, xattr,
@@ -13,7 +14,6 @@ use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
-use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 use crate::format::{FILE_BYTES_MAX, Superblock};
 use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
 use crate::trace::OpKind;
@@ -467,14 +467,13 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENODATA` if the file does not have it and it is not an ACL; those of [reading](super#errors).
+    /// `ENODATA` if the file does not have it and it is not an ACL, and for an attribute of the file system;
+    /// those of [reading](super#errors).
     pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
-        let _op = self.writer.enter(OpKind::Xattr, ino);
-        xattr::look_at(self.inodes(), &self.writer.vnode(ino)?, |known| known.get(name).cloned())?
-            .ok_or(Error::NoAttribute)
+        if is_own(name) { Err(Error::NoAttribute) } else { xattr::value_of(self, ino, name) }
     }
 
-    /// The names of a file's attributes, in their order.
+    /// The names of a file's attributes, in their order, without those of the file system.
     ///
     /// # Errors
     ///
@@ -482,7 +481,7 @@ impl Volume {
     pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
         let _op = self.writer.enter(OpKind::Xattr, ino);
         xattr::look_at(self.inodes(), &self.writer.vnode(ino)?, |known| {
-            known.names().cloned().collect()
+            known.names().filter(|name| !is_own(name)).cloned().collect()
         })
     }
 
@@ -490,11 +489,12 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of `system.`;
-    /// `ERANGE` for a name longer than 255 bytes and for a value that is too long; `EEXIST` and `ENODATA` as
-    /// `mode` demands; `EINVAL` for a value that is not an ACL; `ENOSPC` if the file's attributes, or their
-    /// names, would take too much together; `EPERM` if the file is immutable or append-only, or for a default
-    /// ACL on anything but a directory; those of [changes](super#errors).
+    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of `system.`,
+    /// and for an attribute of the file system; `ERANGE` for a name longer than 255 bytes and for a value
+    /// that is too long; `EEXIST` and `ENODATA` as `mode` demands; `EINVAL` for a value that is not an ACL;
+    /// `ENOSPC` if the file's attributes, or their names, would take too much together; `EPERM` if the file
+    /// is immutable or append-only, or for a default ACL on anything but a directory; those of
+    /// [changes](super#errors).
     pub fn set_xattr(
         &self,
         caller: &Caller<'_>,
@@ -503,19 +503,10 @@ impl Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let _op = self.writer.enter(OpKind::Xattr, ino);
-        xattr::check_name(name)?;
-        let vnode = self.writer.vnode(ino)?;
-        self.protections.check_unprotected(&vnode)?;
-        if value.len() > XATTR_VALUE_BYTES_MAX {
-            return Err(Error::Range);
+        if is_own(name) {
+            return Err(Error::NotSupported);
         }
-        // A change that finds no space frees some. Attributes that are too large need none.
-        xattr::look_at(self.inodes(), &vnode, |known| xattr::check_new(known, name, value, mode))??;
-        self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
-            caller.check(file, None)?;
-            xattr::set(inodes, file, name, value, mode)
-        })
+        xattr::set_value(self, caller, ino, name, value, mode)
     }
 
     /// Removes an attribute, for root.

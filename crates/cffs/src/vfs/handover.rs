@@ -10,6 +10,7 @@
 //! An inode without a name exists in memory alone, hence the names. If no successor comes, they stay:
 //! the next handover removes them, and so may any user with the permission to.
 
+use super::xattr::{own_xattr, set_own_xattr};
 use super::{Caller, NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
 use crate::error::{Error, Result};
 use crate::trace::OpKind;
@@ -92,7 +93,7 @@ fn make_directory(volume: &Volume) -> Result<InodeNo> {
     let made = match volume.lookup(InodeNo::ROOT, DIRECTORY) {
         Ok(found) => {
             volume.release(found.ino, 1);
-            if volume.xattr(found.ino, MARK).is_err() {
+            if own_xattr(volume, found.ino, MARK).is_err() {
                 return Err(Error::Exists);
             }
             empty(volume, found.ino)?;
@@ -118,7 +119,7 @@ fn make_directory(volume: &Volume) -> Result<InodeNo> {
         Err(error) => return Err(error),
     };
     volume.release(made.ino, 1);
-    volume.set_xattr(&Caller::ROOT, made.ino, MARK, b"1", XattrMode::Create)?;
+    set_own_xattr(volume, made.ino, MARK, b"1", XattrMode::Create)?;
     Ok(made.ino)
 }
 

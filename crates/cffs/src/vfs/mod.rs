@@ -68,7 +68,7 @@ pub use handover::Handover;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
-pub use xattr::copy_xattrs;
+pub use xattr::{copy_xattrs, own_xattr, set_own_xattr};
 
 pub use crate::admin::{ClusterPlace, Piece, Placement, ScrubProgress, SetVolume};
 use crate::admin::{Regrouper, Walk};

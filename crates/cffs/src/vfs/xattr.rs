@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Caller, Volume, XattrMode, acl};
 use crate::error::{Error, Result};
-use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX};
+use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard, keys};
+use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
@@ -19,6 +20,71 @@ const XATTR_NAME_BYTES_MAX: usize = 255;
 /// the two ACLs always have room, since chmod(1) and `cp -p` set an ACL as well.
 const XATTR_NAMES_BYTES_MAX: usize =
     (64 << 10) - (acl::ACCESS.len() + 1) - (acl::DEFAULT.len() + 1);
+
+/// The beginning of the names of attributes that belong to the file system, such as the key of NFS handles.
+/// They are not listed, read or set like others, and no copy and no archive has them. They can be removed.
+const OWN: &[u8] = b"trusted.cffs.";
+
+/// The value of an attribute of the file system, whose name begins with `trusted.cffs.`.
+///
+/// # Errors
+///
+/// Those of [`xattr`](Volume::xattr).
+pub fn own_xattr(volume: &Volume, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+    debug_assert!(is_own(name), "not an attribute of the file system");
+    value_of(volume, ino, name)
+}
+
+/// Sets an attribute of the file system, whose name begins with `trusted.cffs.`.
+///
+/// # Errors
+///
+/// Those of [`set_xattr`](Volume::set_xattr).
+pub fn set_own_xattr(
+    volume: &Volume,
+    ino: InodeNo,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<()> {
+    debug_assert!(is_own(name), "not an attribute of the file system");
+    set_value(volume, &Caller::ROOT, ino, name, value, mode)
+}
+
+/// The value of any attribute.
+pub(super) fn value_of(volume: &Volume, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+    let _op = volume.writer.enter(OpKind::Xattr, ino);
+    look_at(volume.inodes(), &volume.writer.vnode(ino)?, |known| known.get(name).cloned())?
+        .ok_or(Error::NoAttribute)
+}
+
+/// Sets any attribute.
+pub(super) fn set_value(
+    volume: &Volume,
+    caller: &Caller<'_>,
+    ino: InodeNo,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<()> {
+    let _op = volume.writer.enter(OpKind::Xattr, ino);
+    check_name(name)?;
+    let vnode = volume.writer.vnode(ino)?;
+    volume.protections.check_unprotected(&vnode)?;
+    if value.len() > XATTR_VALUE_BYTES_MAX {
+        return Err(Error::Range);
+    }
+    // A change that finds no space frees some. Attributes that are too large need none.
+    look_at(volume.inodes(), &vnode, |known| check_new(known, name, value, mode))??;
+    volume.change_vnode(volume.reserve.spender(caller), &vnode, |inodes, file| {
+        caller.check(file, None)?;
+        set(inodes, file, name, value, mode)
+    })
+}
+
+pub(crate) fn is_own(name: &[u8]) -> bool {
+    name.starts_with(OWN)
+}
 
 pub(super) fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
@@ -101,7 +167,7 @@ pub(super) fn remove(inodes: &InodeCache, file: &mut VnodeGuard<'_>, name: &[u8]
 /// Gives a copy the attributes of its source: sets them, and removes the ACLs and the attributes of
 /// `user.` that the source does not have, such as an ACL that the copy inherited from its directory.
 /// A placement key stays, as do attributes of `security.` and `trusted.`, which other programs of the
-/// machine set.
+/// machine set. Attributes of the file system are not copied.
 ///
 /// # Errors
 ///
@@ -120,7 +186,7 @@ pub fn copy_xattrs(
     let set = |(name, value): &(Vec<u8>, Vec<u8>)| {
         volume.set_xattr(caller, ino, name, value, XattrMode::Any)
     };
-    source.iter().try_for_each(set)
+    source.iter().filter(|(name, _)| !is_own(name)).try_for_each(set)
 }
 
 /// The bytes of all attributes with this one, if it may be set, that many are allowed, and their names can be
