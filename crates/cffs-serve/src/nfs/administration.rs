@@ -58,13 +58,15 @@ impl Exports for Administration {
     }
 
     fn describe(&self) -> Value {
-        let directories = self.service.exported().directories();
+        let exported = self.service.exported();
+        let (directories, is_read_only) =
+            (exported.directories(), exported.volume.admin().is_read_only());
         let exports = directories.iter().map(|directory| {
             let export = &directory.export;
             json!({
                 "path": export.path,
                 "export": export.to_string(),
-                "read_only": export.read_only,
+                "read_only": export.read_only || is_read_only,
                 "clients": export.clients(),
             })
         });

@@ -72,9 +72,11 @@ impl File<'_> {
         if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }
 
-    /// Fails on a read-only export.
+    /// Fails on a read-only export, and on a volume that was opened for reading only.
     pub fn check_writable(&self) -> Result<(), Status> {
-        if self.directory.export.read_only { Err(Status::RoFs) } else { Ok(()) }
+        let is_read_only =
+            self.directory.export.read_only || self.exported.volume.admin().is_read_only();
+        if is_read_only { Err(Status::RoFs) } else { Ok(()) }
     }
 
     /// Fails if the caller may not change the names of this directory.

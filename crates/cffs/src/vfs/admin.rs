@@ -18,6 +18,11 @@ pub struct Admin<'a> {
 }
 
 impl Admin<'_> {
+    /// Whether the volume was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.writer.options.read_only
+    }
+
     /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
     /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
     ///

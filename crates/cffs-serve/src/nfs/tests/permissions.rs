@@ -205,6 +205,22 @@ fn nothing_can_be_changed_through_a_read_only_export() {
     assert_eq!(ok(now(client.access(&access))).access, ACCESS3_READ | ACCESS3_LOOKUP);
 }
 
+/// Regression: on a volume that was mounted read-only, ACCESS granted changes, which then failed.
+#[test]
+fn a_volume_that_is_open_for_reading_only_grants_no_changes() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    cffs::mkfs::make(&*device, &Default::default()).expect("made");
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
+    let served = Served::of(Arc::new(volume), &["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let make = MKDIR3args { where_: at(&root, "d"), attributes: sattr3::default() };
+    assert_eq!(failure(now(client.mkdir(&make))), nfsstat3::NFS3ERR_ROFS);
+    let access = ACCESS3args { object: root, access: 0x1f };
+    assert_eq!(ok(now(client.access(&access))).access, ACCESS3_READ | ACCESS3_LOOKUP);
+}
+
 #[test]
 fn no_client_leaves_an_export() {
     let whole = Served::new(&["/:insecure,no_root_squash"]);
