@@ -21,6 +21,7 @@ use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
 use cffs_serve::served::control;
 use rustix::thread::CapabilitySet;
 
+use crate::hidden_server::{self, HiddenServer};
 use crate::journal_device;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
@@ -71,6 +72,10 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     match FileDevice::open_waiting(path, access, QUIET) {
         Err(OpenError::InUse { .. }) => {}
         outcome => return Ok(outcome?),
+    }
+    // A server that is closing the volume has ended by now, unless it has much to write.
+    if let Some(server) = hidden_server(path, &user) {
+        bail!("{server}");
     }
     note!("cffs: {} is {user}; waiting for it", path.display());
     match FileDevice::open_waiting(path, access, PATIENCE) {
@@ -190,9 +195,10 @@ fn mount_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
 /// Says where the volume is mounted, and how to unmount it, if that is in another mount namespace.
 fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
     let (process, mounted) = mount_elsewhere(user)?;
-    // A user can enter a mount namespace only together with the user namespace that it belongs to.
+    // The command needs the /proc of its process namespace. A user can enter a mount namespace only together
+    // with the user namespace that it belongs to.
     let is_root = rustix::process::geteuid().is_root();
-    let enter = if is_root { "nsenter -m" } else { "nsenter -U --preserve-credentials -m" };
+    let enter = if is_root { "nsenter -m -p" } else { "nsenter -U --preserve-credentials -m" };
     Some(format!(
         "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
          first: {enter} -t {pid} cffs umount {directory}",
@@ -212,6 +218,11 @@ fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
     mounts.into_iter().find(serves)
 }
 
+/// The server that has an image open, if the system does not show it to this user.
+fn hidden_server(path: &Path, user: &User) -> Option<HiddenServer> {
+    matches!(user, User::Writer(None)).then(|| hidden_server::find(path)).flatten()
+}
+
 /// The program that has an image or a device open, if that excludes others.
 fn user_of(path: &Path) -> Option<User> {
     match FileDevice::open(path, Access::ReadOnly) {
@@ -221,13 +232,25 @@ fn user_of(path: &Path) -> Option<User> {
 }
 
 /// A path for queries to the volume on an image, if it is mounted in another mount namespace.
-pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
-    Some(mount_elsewhere(&user_of(path)?)?.1.directory)
+///
+/// # Errors
+///
+/// It has a server of another user, which answers no queries of this one.
+pub fn directory_elsewhere(path: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let Some(user) = user_of(path) else { return Ok(None) };
+    match hidden_server(path, &user) {
+        Some(server) => bail!("{server}"),
+        None => Ok(mount_elsewhere(&user).map(|(_, mounted)| mounted.directory)),
+    }
 }
 
-/// Fails if the volume on an image is mounted in another mount namespace; the error says where.
+/// Fails if the volume on an image is mounted in another mount namespace, or has a server of another user;
+/// the error says where.
 pub fn not_mounted_elsewhere(path: &Path) -> anyhow::Result<()> {
-    let elsewhere = user_of(path).and_then(|user| mounted_elsewhere(path, &user));
+    let Some(user) = user_of(path) else { return Ok(()) };
+    let elsewhere = mounted_elsewhere(path, &user);
+    let elsewhere =
+        elsewhere.or_else(|| hidden_server(path, &user).map(|server| server.to_string()));
     elsewhere.map_or(Ok(()), |where_mounted| Err(anyhow!(where_mounted)))
 }
 

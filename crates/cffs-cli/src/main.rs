@@ -16,6 +16,7 @@ mod crash_report;
 mod ending;
 mod exit;
 mod following;
+mod hidden_server;
 mod image;
 mod journal_device;
 mod log;

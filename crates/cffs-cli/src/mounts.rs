@@ -104,12 +104,17 @@ pub fn on(directory: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(walk(directory, &all()?, &answers)?.root_of().cloned())
 }
 
-/// The mount of a volume, given any name of its device: an image or a link to it, a block device, a loop
-/// device for the image, or a URL. The URL of a bucket names a volume only together with the bucket's
-/// service, which is queried from the server of a mount of that URL. Prefers a writable mount, then the
-/// latest one.
+/// The mount of a volume, given any name of its device as for [`all_of_source`]. Prefers a writable mount,
+/// then the latest one.
 pub fn of_source(source: &Path) -> Option<Mounted> {
-    let all = all().ok()?;
+    all_of_source(source).into_iter().max_by_key(|mounted| !mounted.is_read_only)
+}
+
+/// The mounts of a volume, given any name of its device: an image or a link to it, a block device, a loop
+/// device for the image, or a URL. The URL of a bucket names a volume only together with the bucket's
+/// service, which is queried from the server of a mount of that URL.
+pub fn all_of_source(source: &Path) -> Vec<Mounted> {
+    let all = all().unwrap_or_default();
     if let Some(url) = Location::url_of(source) {
         let bucket = (!url.starts_with("file://")).then(|| Location::parse(&url));
         let is_it = |mounted: &&Mounted| {
@@ -119,9 +124,9 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
                     bucket.as_ref().is_ok_and(|bucket| server::is_of_service(mounted, bucket))
                 })
         };
-        return preferred(all.iter().filter(is_it));
+        return all.iter().filter(is_it).cloned().collect();
     }
-    let named = walk(source, &all, &answers).ok()?;
+    let Ok(named) = walk(source, &all, &answers) else { return Vec::new() };
     let wanted = things(source, &|path| passable(path).is_ok());
     // An image below a mount that the name does not pass through is another one, and that mount's server is
     // not queried about it.
@@ -135,12 +140,16 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
         let mut shown = shown.into_iter().flat_map(|path| things(path, &may_look));
         shown.any(|thing| wanted.contains(&thing))
     };
-    preferred(all.iter().filter(is_it))
+    all.iter().filter(is_it).cloned().collect()
 }
 
-/// Of several mounts of a volume, the latest writable one, or else the latest.
-fn preferred<'a>(mounts: impl Iterator<Item = &'a Mounted>) -> Option<Mounted> {
-    mounts.max_by_key(|mounted| !mounted.is_read_only).cloned()
+/// Fails for several mounts of the volume with this name, and names them.
+pub fn check_one(name: &Path, mounts: &[Mounted]) -> anyhow::Result<()> {
+    if mounts.len() <= 1 {
+        return Ok(());
+    }
+    let places: Vec<_> = mounts.iter().map(|it| it.directory.display().to_string()).collect();
+    bail!("{} is mounted on {}; name one of them", name.display(), places.join(" and on "))
 }
 
 /// The mount that contains a directory. A file on it may be the image of another volume.

@@ -57,5 +57,31 @@ pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
         return Ok(mounted.path);
     }
     let device = udev::device_of_tag(name)?;
-    Ok(image::directory_elsewhere(&device).unwrap_or(device))
+    Ok(image::directory_elsewhere(&device)?.unwrap_or(device))
+}
+
+/// The same, if the volume has one server.
+///
+/// # Errors
+///
+/// Errors of [`to_ask`]; the volume is mounted several times, for reading, each time with a server.
+pub fn to_ask_the_only_one(name: &Path) -> anyhow::Result<PathBuf> {
+    let device = udev::device_of_tag(name)?;
+    let mut mounts = mounts::all_of_source(&device);
+    mounts.dedup_by_key(|mounted| mounted.device);
+    mounts::check_one(name, &mounts)?;
+    to_ask(name)
+}
+
+/// A path on each mount of the volume with this name: the one of [`mounted`] first.
+///
+/// # Errors
+///
+/// Errors of [`mounted`].
+pub fn all_mounted(name: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(OnMount { path, mounted: first }) = mounted(name)? else { return Ok(Vec::new()) };
+    let others = mounts::all_of_source(&udev::device_of_tag(name)?);
+    let others = others.into_iter().filter(|other| *other != first);
+    let others = others.filter(|other| mounts::answers(other).is_ok());
+    Ok([path].into_iter().chain(others.map(|other| other.directory)).collect())
 }

@@ -32,13 +32,19 @@ pub enum Tree {
 impl Tree {
     /// The files of the volume with this name.
     pub fn open(name: &Path) -> anyhow::Result<Tree> {
-        let Some(mounted) = names::mounted(name)? else {
-            return Ok(Tree::Image(image::open_files(name, image::read_only())?));
-        };
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = open(&mounted.path, flags, Mode::empty())
-            .with_context(|| mounted.path.display().to_string())?;
-        Ok(Tree::Mount(root))
+        let mut refused = None;
+        for path in names::all_mounted(name)? {
+            match open(&path, flags, Mode::empty()) {
+                Ok(root) => return Ok(Tree::Mount(root)),
+                // Each mount of several readers has its own user.
+                Err(error) => refused = refused.or(Some((path, error))),
+            }
+        }
+        match refused {
+            Some((path, error)) => Err(error).with_context(|| path.display().to_string()),
+            None => Ok(Tree::Image(image::open_files(name, image::read_only())?)),
+        }
     }
 
     /// The attributes of the file at a path; of the link itself if that is a symbolic link.

@@ -75,7 +75,7 @@ impl Info {
         if let Ok(answer) = control::ask_server_of(&self.path, Question::Info) {
             return Ok(answer);
         }
-        if let Some(directory) = image::directory_elsewhere(&self.path)
+        if let Some(directory) = image::directory_elsewhere(&self.path)?
             && let Ok(answer) = control::ask(&directory, Question::Info)
         {
             return Ok(answer);

@@ -33,7 +33,8 @@ impl Restart {
     /// Returns when the new program serves.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for path in &self.paths {
-            control::restart(&names::to_ask(path)?).with_context(|| path.display().to_string())?;
+            let asked = names::to_ask_the_only_one(path)?;
+            control::restart(&asked).with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
     }

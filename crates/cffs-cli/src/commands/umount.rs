@@ -90,7 +90,9 @@ impl Umount {
         if let Some(mounted) = mounts::on(&self.target)? {
             return Ok(mounted);
         }
-        if let Some(mounted) = mounts::of_source(&self.target) {
+        let mut mounts = mounts::all_of_source(&self.target);
+        mounts::check_one(&self.target, &mounts)?;
+        if let Some(mounted) = mounts.pop() {
             return Ok(mounted);
         }
         image::not_mounted_elsewhere(&self.target)?;

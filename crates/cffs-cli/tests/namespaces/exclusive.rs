@@ -89,6 +89,67 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
     assert_eq!(names, "f\n");
 }
 
+/// Regression: the owner of an image that root had mounted in another mount namespace was told to wait, for a
+/// minute, for "another cffs command or mount", or that the volume is not mounted.
+#[test]
+fn the_owner_of_an_image_learns_that_another_user_has_mounted_it_elsewhere() {
+    let _turn = take_turns();
+    if !can_mount() || !is_root() {
+        return;
+    }
+    for pid_namespace in [&[][..], &["-p", "-f", "--mount-proc"]] {
+        let scratch = Scratch::with_image();
+        let script =
+            "\"$0\" mount -o \"$1\" \"$2\" \"$3\" && echo && read line; \"$0\" umount \"$3\"";
+        let mut container = Command::new("unshare");
+        container.args(["-m", "--propagation", "private"]).args(pid_namespace);
+        container.args(["sh", "-c", script, CFFS]).arg(scratch.log_option());
+        container.arg(scratch.image()).arg(scratch.mountpoint());
+        let mut container =
+            container.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+        let mut line = [0];
+        let ready = container.stdout.take().map(|mut out| out.read_exact(&mut line));
+        ready.expect("a pipe").expect("it is mounted");
+        std::os::unix::fs::chown(scratch.image(), Some(65534), None).expect("given away");
+
+        let (begun, mut advice) = (Instant::now(), String::new());
+        for command in ["info", "ls", "stats", "sync", "restart", "umount"] {
+            let said = fail(1, scratch.cffs_by_nobody([command]).arg(scratch.image()));
+            assert!(said.contains("by user 0") && said.contains("mount namespace"), "{said}");
+            let remedy = said.split_once("nsenter").expect("advice").1.trim();
+            advice = format!("nsenter {remedy}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waits");
+        // The advice works for root.
+        let advice = advice.replace("cffs umount", &format!("{CFFS} umount"));
+        succeed(Command::new("sh").arg("-c").arg(&advice));
+        succeed(scratch.cffs_by_nobody(["info"]).arg(scratch.image()));
+        drop(container.stdin.take());
+        // It has nothing to unmount.
+        container.wait().expect("ended");
+        scratch.assert_clean();
+    }
+}
+
+/// The same for a server without a mount.
+#[test]
+fn the_owner_of_an_image_learns_that_another_user_serves_it() {
+    let _turn = take_turns();
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let mut serve = scratch.cffs(["serve", "--nfs", "127.0.0.1:0", "-o", &scratch.log_option()]);
+    succeed(serve.arg(scratch.image()));
+    std::os::unix::fs::chown(scratch.image(), Some(65534), None).expect("given away");
+    for command in ["info", "stats", "umount"] {
+        let said = fail(1, scratch.cffs_by_nobody([command]).arg(scratch.image()));
+        assert!(said.contains("served by user 0") && said.contains("--stop"), "{said}");
+    }
+    succeed(scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+    scratch.assert_clean();
+}
+
 // Regression: cffs info for an image that was mounted in a container waited for a minute, and failed.
 #[test]
 fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_image() {
@@ -118,10 +179,10 @@ fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_imag
         assert!(mount_type.starts_with("fuse;"), "{mount_type}");
         let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
         let there = format!("mounted on {} in its", scratch.mountpoint().display());
-        assert!(said.contains(&there) && said.contains("nsenter -m -t"), "{said}");
+        assert!(said.contains(&there) && said.contains("nsenter -m -p -t"), "{said}");
         assert!(!said.contains("waiting"), "{said}");
         let said = fail(1, scratch.cffs(["umount"]).arg(scratch.image()));
-        assert!(said.contains(&there) && said.contains("nsenter -m -t"), "{said}");
+        assert!(said.contains(&there) && said.contains("nsenter -m -p -t"), "{said}");
         for command in ["stats", "sync", "restart", "stats"] {
             succeed(scratch.cffs([command]).arg(scratch.image()));
         }
