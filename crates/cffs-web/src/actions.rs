@@ -104,6 +104,26 @@ impl Action {
         })
     }
 
+    /// Whether a mount that is read-only refuses the action, as the kernel refuses its command there.
+    fn needs_writable_mount(&self) -> bool {
+        match self {
+            Action::Sync
+            | Action::StopScrub
+            | Action::StopRegroup
+            | Action::KeepSnapshot(_)
+            | Action::RemoveSnapshot(_) => false,
+            Action::Scrub { .. }
+            | Action::Fsck { .. }
+            | Action::Regroup { .. }
+            | Action::Trim
+            | Action::Label(_)
+            | Action::Errors(_)
+            | Action::Reserve { .. }
+            | Action::AddExport(_)
+            | Action::RemoveExport(_) => true,
+        }
+    }
+
     /// The equivalent command. Some commands do not work on an image that is being served.
     pub fn command(&self, target: &Target) -> String {
         let command = self.command_alone(target);
@@ -237,6 +257,9 @@ impl Actions {
 
     /// Begins an action, in a thread if it waits for the device.
     pub fn start(self: &Arc<Self>, served: &Arc<Served>, action: &Action) -> Result<(), Refusal> {
+        if action.needs_writable_mount() {
+            served.check_mount().map_err(|error| conflict(&error))?;
+        }
         match action {
             Action::Sync => {
                 self.sync.begin(0)?;
@@ -248,7 +271,7 @@ impl Actions {
                 self.trim.begin(total_bytes)?;
                 let (actions, served) = (Arc::clone(self), Arc::clone(served));
                 in_thread(move || {
-                    let trim = || actions.trim_all(&served.volume(), total_bytes);
+                    let trim = || actions.trim_all(&served, total_bytes);
                     actions.trim.complete(&actions.log, trim);
                 });
             }
@@ -323,11 +346,11 @@ impl Actions {
         change(exports).map_err(bad)
     }
 
-    fn trim_all(&self, volume: &Volume, total_bytes: u64) -> Result<(), String> {
-        let mut from = 0;
+    fn trim_all(&self, served: &Served, total_bytes: u64) -> Result<(), String> {
+        let (volume, mut from) = (served.volume(), 0);
         while from < total_bytes {
             let to = from.saturating_add(TRIM_STEP_BYTES).min(total_bytes);
-            let trimmed = volume.admin().trim(from..to, 0).map_err(|error| error.to_string())?;
+            let trimmed = served.trim(&volume, from..to, 0).map_err(|error| error.to_string())?;
             let mut status = self.trim.0.lock();
             status.done_bytes = to;
             status.trimmed_bytes += trimmed.bytes;

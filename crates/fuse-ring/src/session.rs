@@ -255,6 +255,12 @@ impl<H: Handler> Session<H> {
         &self.mounted.path
     }
 
+    /// The device number of the file system. `None` if the kernel does not show it for the descriptor of
+    /// `/dev/fuse`, as before Linux 6.16.
+    pub fn device_number(&self) -> Option<(u32, u32)> {
+        self.device.number()
+    }
+
     /// The file system.
     pub fn handler(&self) -> &H {
         &self.dispatcher.handler

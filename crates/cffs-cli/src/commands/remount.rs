@@ -47,7 +47,7 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     else {
         return change(flags | MountFlags::BIND);
     };
-    if !read_only && control::identity(&mounted.directory)?.read_only {
+    if !read_only && control::identity(&mounted.directory)?.opened_read_only {
         bail!(
             "{} was mounted read-only and its server cannot write; unmount it and mount it again",
             directory.display()

@@ -291,6 +291,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         pid: std::process::id(),
         uid: rustix::process::geteuid().as_raw(),
         read_only: options.open.read_only,
+        opened_read_only: options.open.read_only,
         fixed_options: options.kept(),
         cache_bytes: options.open.cache_bytes,
         transport: match address {

@@ -9,16 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use cffs_object::Location;
+use cffs_serve::fuse::device_number;
 use cffs_serve::served::control;
 use cffs_serve::stopped;
 
 use super::Mounted;
-
-#[cfg(test)]
-mod tests;
-
-/// In the kernel's device numbers, the minor number has this many bits.
-const MINOR_BITS: u32 = 20;
 
 /// Fails if the server of a mount is stopped, since a query would block until it continues.
 pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
@@ -62,7 +57,7 @@ pub fn served_by(process: u32) -> Vec<(u32, u32)> {
     let to_kernel =
         open.filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
     let devices = to_kernel.filter_map(|file| {
-        device(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
+        device_number(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
     });
     devices.collect()
 }
@@ -72,11 +67,4 @@ pub fn directory_served_by(process: u32, known: &Path) -> Option<PathBuf> {
     let served = served_by(process);
     let mounted = super::all().ok()?.into_iter().filter(|it| served.contains(&it.device));
     mounted.map(|it| it.directory).max_by_key(|directory| directory == known)
-}
-
-/// The device number of the mount that a descriptor serves.
-fn device(fdinfo: &str) -> Option<(u32, u32)> {
-    let connection = fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
-    let number: u32 = connection.trim().parse().ok()?;
-    Some((number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)))
 }

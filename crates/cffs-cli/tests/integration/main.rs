@@ -30,6 +30,7 @@ mod other_users;
 mod outages;
 mod piping;
 mod publishing;
+mod read_only;
 mod regroup;
 mod regroup_used;
 mod restarting;

@@ -1,7 +1,7 @@
 //! A mounted volume has many names: all commands accept each of them.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -268,6 +268,93 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     for scratch in [&inner, &stuck, &other] {
         scratch.umount();
     }
+}
+
+/// A mount point of another user than root, who may read the image.
+fn for_nobody(scratch: &Scratch) -> PathBuf {
+    let directory = scratch.path().join("nobody");
+    fs::create_dir(&directory).expect("made");
+    chown(&directory, Some(65534), Some(65534)).expect("given away");
+    fs::set_permissions(scratch.image(), PermissionsExt::from_mode(0o644)).expect("set");
+    directory
+}
+
+fn mount_by_nobody(scratch: &Scratch, options: &str, directory: &Path) {
+    let log = format!("logfile={}", directory.with_extension("log").display());
+    fs::write(directory.with_extension("log"), "").expect("made");
+    chown(directory.with_extension("log"), Some(65534), None).expect("given away");
+    let mut mount = scratch.cffs_by_nobody(["mount", "-o", options, "-o", &log]);
+    succeed(mount.arg(scratch.image()).arg(directory));
+}
+
+fn can_mount_as_nobody() -> bool {
+    let has_helper = Command::new("fusermount3").arg("-V").output().is_ok();
+    can_mount() && has_helper && rustix::process::geteuid().is_root()
+}
+
+/// Regression: with several mounts for reading, the name of the image stood for one of them: umount and
+/// restart acted on it, and reading failed if the caller may not use that one.
+#[test]
+fn the_name_of_an_image_with_several_mounts_is_enough_only_for_reading() {
+    if !can_mount_as_nobody() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).expect("made");
+    fs::write(tree.join("f"), "contents").expect("written");
+    succeed(&mut run(
+        &scratch,
+        &["import", "-q", "NAME", &tree.to_string_lossy()],
+        &scratch.image(),
+    ));
+    let (second, third) = (scratch.path().join("second"), for_nobody(&scratch));
+    fs::create_dir(&second).expect("made");
+    scratch.mount("ro");
+    let mount =
+        ["mount", "-o", "ro", "-o", &scratch.log_option(), "NAME", &second.to_string_lossy()];
+    succeed(&mut run(&scratch, &mount, &scratch.image()));
+    mount_by_nobody(&scratch, "ro", &third);
+
+    let image = scratch.image();
+    let mounts = [scratch.mountpoint(), second, third];
+    for command in ["umount", "restart"] {
+        let said = fail(1, &mut run(&scratch, &[command, "NAME"], &image));
+        assert!(said.contains("name one of them"), "{said}");
+        for mount in &mounts {
+            assert!(said.contains(&*mount.to_string_lossy()), "{command}: {said}");
+        }
+    }
+    for mount in &mounts {
+        succeed(&mut run(&scratch, &["restart", "NAME"], mount));
+    }
+    assert_eq!(succeed(&mut run(&scratch, &["ls", "NAME", "/"], &image)), "f\n");
+    assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/f"], &image)), "contents");
+    for mount in &mounts[..2] {
+        succeed(&mut run(&scratch, &["umount", "NAME"], mount));
+    }
+    // Root may unmount the mount of another user, and not read it.
+    let said = fail(1, &mut run(&scratch, &["ls", "NAME", "/"], &image));
+    assert!(said.contains("Permission denied"), "{said}");
+    succeed(&mut run(&scratch, &["umount", "NAME"], &image));
+}
+
+/// Regression: trimming failed for root, who cannot open files on a mount of another user.
+#[test]
+fn root_administers_a_mount_that_it_cannot_read() {
+    if !can_mount_as_nobody() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let directory = for_nobody(&scratch);
+    chown(scratch.image(), Some(65534), None).expect("given away");
+    mount_by_nobody(&scratch, "rw", &directory);
+    assert!(fs::read_dir(&directory).is_err());
+    for arguments in COMMANDS.iter().filter(|command| !command.contains(&"layout")) {
+        succeed(&mut run(&scratch, arguments, &directory));
+    }
+    succeed(&mut run(&scratch, &["umount", "NAME"], &directory));
+    scratch.assert_clean();
 }
 
 /// Commands do not wait for a stopped server without a mount either.

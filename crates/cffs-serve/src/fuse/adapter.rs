@@ -520,6 +520,9 @@ impl Handler for Adapter {
         if name == attached::END.as_bytes() {
             return self.end_changes(uid()).map(|()| 0).map_err(errno("control"));
         }
+        if let Some(least) = Control::trim_asked_by(name) {
+            return filled(self.control.trim_all(&self.volume(), least, uid()), buf);
+        }
         if let Some(number) = attached::asked_by(name) {
             return filled(self.sessions.answer(number, uid()), buf);
         }
@@ -579,7 +582,7 @@ impl Handler for Adapter {
         ioctl: &Ioctl<'_>,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, cx, buf)?;
+        let len = ioctl::carry_out(&self.volume(), &self.control, ino(node), ioctl, cx, buf)?;
         if ioctl::changes_attributes(ioctl.command) {
             self.attributes_changed(node);
         }

@@ -8,8 +8,8 @@ use fuse_ring::Errno;
 use fuse_ring::protocol::{Context, Ioctl, UNKNOWN_ID};
 
 use super::credentials;
+use crate::served::control::Control;
 use crate::served::fstrim::FstrimRange;
-use crate::served::identity::is_owner;
 
 #[cfg(test)]
 mod tests;
@@ -46,13 +46,13 @@ pub(super) fn statx_attributes(flags: InodeFlags) -> u64 {
 /// Carries out an ioctl, and returns how many bytes of the buffer it filled.
 pub(super) fn carry_out(
     volume: &Volume,
+    control: &Control,
     ino: InodeNo,
     ioctl: &Ioctl<'_>,
     cx: &Context<'_>,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
     match ioctl.command {
-        FstrimRange::COMMAND if !is_owner(credentials::uid(cx)) => Err(Errno::PERM),
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
             let superblock = volume.writer().superblock();
@@ -60,9 +60,9 @@ pub(super) fn carry_out(
                 return Err(Errno::INVAL);
             }
             let end = range.start.saturating_add(range.len);
-            let trimmed = volume.admin().trim(range.start..end, range.least).map_err(errno)?;
-            tracing::info!(bytes = trimmed.bytes, requests = trimmed.requests, "trimmed");
-            answer(buf, &FstrimRange { len: trimmed.bytes, ..range }.to_bytes())
+            let uid = credentials::uid(cx);
+            let trimmed = control.trim(volume, range.start..end, range.least, uid);
+            answer(buf, &FstrimRange { len: trimmed.map_err(errno)?, ..range }.to_bytes())
         }
         GET_FLAGS => {
             let flags = volume.attr(ino).map_err(errno)?.flags;

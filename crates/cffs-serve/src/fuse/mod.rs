@@ -45,6 +45,7 @@ mod follow;
 mod interest;
 mod ioctl;
 mod loop_device;
+mod mount_state;
 mod panic_guard;
 mod privileges;
 mod requests;
@@ -61,8 +62,9 @@ use closing::Closing;
 pub use device::WatchedDevice;
 use follow::Following;
 pub use follow::{Follow, Newer};
-pub use fuse_ring::{TransportChoice, make_requests, switch_rings_on};
+pub use fuse_ring::{TransportChoice, device_number, make_requests, switch_rings_on};
 use loop_device::LoopDevice;
+use mount_state::MountState;
 use requests::Requests;
 pub use requests::current_request;
 use restart::{Restarter, Suspended};
@@ -248,6 +250,12 @@ impl Parts {
             closing: Arc::clone(&self.closing),
             went_on: Arc::default(),
         }));
+        if !options.read_only {
+            let mount = MountState::of(session.device_number(), session.path());
+            let _ = self.served.mount_is_read_only.set(Box::new(move || mount.is_read_only()));
+        } else {
+            let _ = self.served.mount_is_read_only.set(Box::new(|| true));
+        }
         let requests = self.requests;
         let _ = self.served.requests.set(Box::new(move || requests.describe()));
         let _ = self.served.identity.set(Identity {
@@ -256,6 +264,7 @@ impl Parts {
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,
+            opened_read_only: options.read_only,
             fixed_options: options.fixed.clone(),
             cache_bytes: options.cache_bytes,
             transport,

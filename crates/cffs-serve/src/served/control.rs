@@ -22,10 +22,12 @@
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches the records, ends the recording |
 //! | `system.cffs.export` | read: the NFS exports and their clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
+//! | `system.cffs.trim.LEAST` | read: discards free space in runs of at least this many bytes, and returns how much |
 //! | `system.cffs.grow` | set to a size in bytes, to `+` and an increase, or to `device` |
 //! | `system.cffs.tune` | set to the changes |
 //! | `system.cffs.refusals` | read: why requests were refused, since the kernel passes on only an error number |
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cffs::error::{Error, Result};
@@ -47,6 +49,7 @@ mod refusals;
 mod reporting;
 mod request;
 
+use client::TRIM;
 pub(super) use client::call_server;
 pub use client::{
     AskError, CloneAtServer, ask, ask_server_of, check_status, identity, identity_of_server,
@@ -163,6 +166,11 @@ impl Control {
         Control { served, restarter, reports, growing, refusals }
     }
 
+    /// The shortest run of free space that a reader of this attribute wants to be discarded.
+    pub fn trim_asked_by(name: &[u8]) -> Option<u64> {
+        std::str::from_utf8(name.strip_prefix(TRIM.as_bytes())?).ok()?.parse().ok()
+    }
+
     /// The query with this attribute name.
     pub fn question(name: &[u8]) -> Option<Question> {
         Question::ALL.into_iter().find(|question| question.name().as_bytes() == name)
@@ -179,7 +187,7 @@ impl Control {
         let value = match question {
             Question::Info => {
                 let nfs_failure = self.served.nfs_failure.get().cloned();
-                let identity = self.served.identity().map(|identity| identity.shown_to(uid));
+                let identity = self.served.identity_now().map(|identity| identity.shown_to(uid));
                 let identity = identity.map(|identity| Identity { nfs_failure, ..identity });
                 let identity = identity.map(|identity| match self.restarter.get() {
                     Some(restarter) => restarter.show(identity),
@@ -221,11 +229,22 @@ impl Control {
     /// who mounted the volume.
     pub fn check_unchanged(&self, uid: u32) -> Result<()> {
         check_owner(uid)?;
-        self.served.end_idle_regroup();
-        match self.served.change_under_way() {
-            Some(job) => Err(Error::InUse(format!("{job} is under way"))),
-            None => Ok(()),
-        }
+        self.served.check_unchanged()
+    }
+
+    /// The answer about free space that was discarded in runs of at least `least` bytes.
+    pub fn trim_all(&self, volume: &Volume, least: u64, uid: u32) -> Result<Vec<u8>> {
+        let trimmed = self.trim(volume, 0..u64::MAX, least, uid)?;
+        Ok(trimmed.to_string().into_bytes())
+    }
+
+    /// Discards the free space in a range of the volume, in runs of at least `least` bytes, and returns how
+    /// much. Only for root and the user who mounted the volume.
+    pub fn trim(&self, volume: &Volume, range: Range<u64>, least: u64, uid: u32) -> Result<u64> {
+        check_owner(uid)?;
+        let trimmed = self.served.trim(volume, range, least)?;
+        tracing::info!(bytes = trimmed.bytes, requests = trimmed.requests, "trimmed");
+        Ok(trimmed.bytes)
     }
 
     /// Carries out a request of any user about a clone of a tree, with the rights of that user. If the clone

@@ -22,8 +22,11 @@ pub struct Identity {
     pub pid: u32,
     /// The user that the server runs as.
     pub uid: u32,
-    /// Whether it was mounted read-only.
+    /// Whether changes are refused: the volume was opened for reading only, or its mount is read-only now.
     pub read_only: bool,
+    /// Whether the volume was opened for reading only, so that no remount makes it writable.
+    #[serde(default)]
+    pub opened_read_only: bool,
     /// The mount options that stay fixed while the server runs, by name; for users other than the owner only
     /// `atime`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -4,14 +4,15 @@
 //! same counters and jobs. A front end ([`fuse`](crate::fuse), [`nfs`](crate::nfs)) uses this module; this
 //! module uses no front end.
 
-use std::sync::mpsc::Receiver;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cffs::error::{Error, Result};
 use cffs::format::superblock::Incompat;
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::vfs::{Trimmed, Volume};
 use serde_json::{Map, Value};
 
 use crate::access::User;
@@ -51,6 +52,8 @@ pub struct Served {
     volume: Current,
     /// Set when serving begins.
     pub(crate) identity: OnceLock<Identity>,
+    /// Set for a mount: whether the kernel refuses changes through it at present.
+    pub(crate) mount_is_read_only: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     /// Set if NFS clients are served.
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
     /// Set if NFS clients are no longer served since a restart.
@@ -76,6 +79,7 @@ impl Served {
         Served {
             volume,
             identity: OnceLock::new(),
+            mount_is_read_only: OnceLock::new(),
             exports: OnceLock::new(),
             nfs_failure: OnceLock::new(),
             store: OnceLock::new(),
@@ -110,6 +114,32 @@ impl Served {
         self.identity.get()
     }
 
+    /// The server as it is now, with all paths.
+    pub(crate) fn identity_now(&self) -> Option<Identity> {
+        let identity = self.identity.get()?.clone();
+        Some(Identity { read_only: self.is_read_only(), ..identity })
+    }
+
+    /// Whether changes are refused at present: the volume was opened for reading only, or the mount was
+    /// remounted read-only.
+    pub fn is_read_only(&self) -> bool {
+        match self.mount_is_read_only.get() {
+            Some(is_read_only) => is_read_only(),
+            None => self.identity.get().is_some_and(|server| server.read_only),
+        }
+    }
+
+    /// Fails on a mount that is read-only at present. The kernel passes on no requests of commands there, so
+    /// nothing else begins work or changes the volume either.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`].
+    pub fn check_mount(&self) -> Result<()> {
+        let is_read_only = self.mount_is_read_only.get().is_some_and(|is_read_only| is_read_only());
+        if is_read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
     /// The NFS exports, if NFS clients are served.
     pub fn exports(&self) -> Option<&dyn Exports> {
         self.exports.get().map(|exports| &**exports)
@@ -141,7 +171,7 @@ impl Served {
 
     /// The description of the volume and its server for all users: without paths of the host.
     pub fn info(&self) -> Value {
-        let identity = self.identity().map(Identity::without_paths);
+        let identity = self.identity_now().map(|server| server.without_paths());
         describe::mounted(&self.volume(), &identity)
     }
 
@@ -164,13 +194,14 @@ impl Served {
         *self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
-    /// Keeps the program from being replaced until the result is dropped. The job has to be shown as running
-    /// by then.
+    /// Keeps the program from being replaced, and the mount from becoming read-only, until the result is
+    /// dropped. The job has to be shown as running by then.
     fn start_job(&self) -> Result<MutexGuard<'_, bool>> {
         let is_forbidden = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_forbidden {
             return Err(Error::InUse(String::from("the server is being restarted; try again")));
         }
+        self.check_mount()?;
         Ok(is_forbidden)
     }
 
@@ -179,7 +210,7 @@ impl Served {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while the program is about to be replaced.
+    /// [`Error::InUse`] while the program is about to be replaced; [`Error::ReadOnly`] on a read-only mount.
     pub fn start_scrub(&self, bytes_per_sec: u64) -> Result<()> {
         let _starting = self.start_job()?;
         self.scrubbing.start(&self.volume(), bytes_per_sec);
@@ -199,7 +230,7 @@ impl Served {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while the program is about to be replaced.
+    /// [`Error::InUse`] while the program is about to be replaced; [`Error::ReadOnly`] on a read-only mount.
     pub fn start_check(&self, contents: bool) -> Result<()> {
         let _starting = self.start_job()?;
         self.checking.start(&self.volume(), contents);
@@ -214,7 +245,8 @@ impl Served {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] during another one; [`Error::InUse`] while the program is about to be replaced.
+    /// [`Error::Invalid`] during another one; [`Error::InUse`] while the program is about to be replaced;
+    /// [`Error::ReadOnly`] on a read-only mount.
     pub fn start_regroup(&self, dir: InodeNo, request: RegroupRequest) -> Result<()> {
         let _starting = self.start_job()?;
         self.regrouping.start(&self.volume(), dir, request)
@@ -230,9 +262,24 @@ impl Served {
         self.regrouping.end_idle();
     }
 
-    /// Regroups whenever the volume has been idle for `after`, until the sender of `ended` is dropped.
+    /// Regroups whenever the volume has been idle for `after` and is writable, until the sender of `ended` is
+    /// dropped.
     pub(crate) fn regroup_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
-        self.regrouping.run_when_idle(volume, after, ended);
+        let may_go_on = || {
+            let has_ended = ended.try_recv() == Err(TryRecvError::Disconnected);
+            !has_ended && !self.is_read_only()
+        };
+        self.regrouping.run_when_idle(volume, after, ended, &may_go_on);
+    }
+
+    /// Discards the free space in a range of the volume, in runs of at least `least` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`] on a mount that is read-only; errors of the device.
+    pub fn trim(&self, volume: &Volume, range: Range<u64>, least: u64) -> Result<Trimmed> {
+        self.check_mount()?;
+        volume.admin().trim(range, least)
     }
 
     /// The status of the regrouping.
@@ -245,7 +292,8 @@ impl Served {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the user has not named a source, the clone has already begun, or too many clones
-    /// are under way; [`Error::InUse`] while the program is about to be replaced.
+    /// are under way; [`Error::InUse`] while the program is about to be replaced; [`Error::ReadOnly`] on a
+    /// read-only mount.
     pub(crate) fn carry_out_clone(
         &self,
         ino: InodeNo,
@@ -273,6 +321,17 @@ impl Served {
         let job = is_running(self.scrub().stage).then_some("a scrub");
         let job = job.or_else(|| is_running(self.check().stage).then_some("a check"));
         job.or_else(|| self.change_under_way())
+    }
+
+    /// Fails if a job is under way that changes the volume; ends one that is idle. On a mount that is
+    /// read-only by now, none begins afterwards.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        self.end_idle_regroup();
+        let _starting = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.change_under_way() {
+            Some(job) => Err(Error::InUse(format!("{job} is under way"))),
+            None => Ok(()),
+        }
     }
 
     /// The running job that changes the volume, in words.

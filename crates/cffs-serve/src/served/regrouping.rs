@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -149,30 +149,50 @@ impl Regrouping {
         }
     }
 
-    /// Regroups whenever the volume has been idle for `after`, until the sender of `ended` is dropped.
-    pub fn run_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
+    /// Regroups whenever the volume has been idle for `after`, until the sender of `ended` is dropped. Asks
+    /// `may_go_on` before each step.
+    pub fn run_when_idle(
+        &self,
+        volume: &Volume,
+        after: Duration,
+        ended: &Receiver<()>,
+        may_go_on: &dyn Fn() -> bool,
+    ) {
         let mut idle = IdleRegrouping::new(after);
         while ended.recv_timeout(IDLE_POLL) == Err(RecvTimeoutError::Timeout) {
-            if self.status().stage != Stage::Running && !self.run_idle(volume, &mut idle, ended) {
+            let is_running = self.status().stage == Stage::Running;
+            if !is_running && !self.run_idle(volume, &mut idle, may_go_on) {
                 return;
             }
         }
     }
 
     /// Regroups an idle volume once. Returns false if it failed and would fail again.
-    fn run_idle(&self, volume: &Volume, idle: &mut IdleRegrouping, ended: &Receiver<()>) -> bool {
+    fn run_idle(
+        &self,
+        volume: &Volume,
+        idle: &mut IdleRegrouping,
+        may_go_on: &dyn Fn() -> bool,
+    ) -> bool {
         self.stop.store(false, Ordering::Release);
+        let before = self.status();
         let result = idle.run(volume, &mut |progress| {
             let running = RegroupStatus::new(Stage::Running, progress);
             *self.lock() = RegroupStatus { idle: true, ..running };
-            let has_ended = ended.try_recv() == Err(TryRecvError::Disconnected);
-            match has_ended || self.stop.load(Ordering::Acquire) {
+            // A remount that makes the volume read-only sees that this is running, or this sees the remount.
+            match self.stop.load(Ordering::Acquire) || !may_go_on() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         });
         match result {
-            Ok(None) => true,
+            Ok(None) => {
+                let mut status = self.lock();
+                if status.idle && status.stage == Stage::Running {
+                    *status = before;
+                }
+                true
+            }
             Ok(Some(progress)) => {
                 let files = progress.moved_files;
                 if files > 0 {

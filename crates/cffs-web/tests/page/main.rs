@@ -129,6 +129,7 @@ fn identity() -> Identity {
         pid: std::process::id(),
         uid: 0,
         read_only: false,
+        opened_read_only: false,
         fixed_options: [("atime", "relatime"), ("logfile", "/srv/secret.log")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),

@@ -15,6 +15,17 @@ use rustix::ioctl::{Setter, ioctl, opcode};
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
+/// In the kernel's device numbers, the minor number has this many bits.
+const MINOR_BITS: u32 = 20;
+
+/// The device number of the file system that a descriptor of `/dev/fuse` serves, from its file in
+/// `/proc/PID/fdinfo`.
+pub fn device_number(fdinfo: &str) -> Option<(u32, u32)> {
+    let connection = fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    let number: u32 = connection.trim().parse().ok()?;
+    Some((number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)))
+}
+
 /// The result of waiting for a message.
 pub(crate) enum Received {
     /// A message of this length.
@@ -54,6 +65,12 @@ impl Device {
         Ok(clone)
     }
 
+    /// The device number of the file system that it serves.
+    pub(crate) fn number(&self) -> Option<(u32, u32)> {
+        let shown = format!("/proc/self/fdinfo/{}", self.0.as_raw_fd());
+        device_number(&std::fs::read_to_string(shown).ok()?)
+    }
+
     /// Makes [`receive`](Device::receive) return instead of waiting.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         Ok(fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK)?)
@@ -89,3 +106,6 @@ impl AsFd for Device {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, open,
-    setxattr, statvfs,
+    StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
-use rustix::ioctl;
 
 use super::reporting::Piece;
 use super::{
@@ -16,7 +14,6 @@ use super::{
     refusals,
 };
 use crate::layout::LayoutReport;
-use crate::served::fstrim::FstrimRange;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
 use crate::socket::{self, Message, Reply};
 
@@ -51,21 +48,26 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
     }
 }
 
-/// Discards free space of the volume of `directory`, in runs of at least `least_bytes`, like fstrim(8).
-/// Returns how many bytes the server discarded.
+/// The beginning of the attribute that discards free space.
+pub(super) const TRIM: &str = "system.cffs.trim.";
+
+/// Discards free space of the volume of `directory`, in runs of at least `least_bytes`. Returns how many
+/// bytes the server discarded. An ioctl, as fstrim(8) uses, would fail for root on a mount of another user,
+/// who alone can open files there.
 pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
-    // Another file system would execute the ioctl as well.
-    ask(directory, Question::Info)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = open(directory, flags, Mode::empty()).map_err(AskError::from_errno)?;
-    let mut range = FstrimRange { start: 0, len: u64::MAX, least: least_bytes };
-    // SAFETY: FITRIM reads and writes one `struct fstrim_range`, three u64, through its argument.
-    unsafe {
-        let request =
-            ioctl::Updater::<{ FstrimRange::COMMAND as ioctl::Opcode }, _>::new(&mut range);
-        ioctl::ioctl(&directory, request).map_err(AskError::from_errno)?;
+    // The kernel passes this on from a read-only bind mount, too.
+    if is_read_only(directory) {
+        return Err(AskError::ReadOnly);
     }
-    Ok(range.len)
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let len = getxattr(directory, format!("{TRIM}{least_bytes}"), &mut value)
+        .map_err(AskError::from_errno)?;
+    serde_json::from_slice(&value[..len]).map_err(|_| AskError::NotMounted)
+}
+
+/// Whether a path is on a mount through which the kernel refuses changes.
+fn is_read_only(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Queries the server of the volume of `path`, or of the image at `path`. Does not follow the path's last
@@ -240,8 +242,7 @@ pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
     let asked = setxattr(path, name, value.as_bytes(), XattrFlags::empty());
     asked.map_err(|errno| {
-        let is_read_only = |stat: StatVfs| stat.f_flag.contains(StatVfsMountFlags::RDONLY);
-        if errno == Errno::ROFS && statvfs(path).is_ok_and(is_read_only) {
+        if errno == Errno::ROFS && is_read_only(path) {
             // The kernel did not forward the request.
             return AskError::ReadOnly;
         }

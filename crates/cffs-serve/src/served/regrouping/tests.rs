@@ -60,6 +60,39 @@ fn a_second_regrouping_is_refused_and_says_how_to_end_the_first() {
     files.close().expect("closed");
 }
 
+/// Regression: an idle volume was regrouped on a mount that was remounted read-only.
+#[test]
+fn an_idle_volume_that_is_read_only_stays_as_it_is() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let files = open(&device);
+    files.make_dir("/d").expect("made");
+    files.write("/d/f", &[1; 5000]).expect("written");
+    let regrouping = Regrouping::default();
+    let mut idle = IdleRegrouping::new(Duration::ZERO);
+    let asked = std::cell::Cell::new(0);
+    let mut run = |is_writable: bool| {
+        let may_go_on = || {
+            asked.set(asked.get() + 1);
+            assert_eq!(regrouping.status().stage, Stage::Running, "a remount has to see it");
+            is_writable
+        };
+        assert!(regrouping.run_idle(files.volume(), &mut idle, &may_go_on));
+        (asked.get(), regrouping.status().stage)
+    };
+    // The first call notes that the volume was used.
+    for _ in 0..3 {
+        run(false);
+    }
+    let (asked_before, stage) = run(false);
+    assert!(asked_before >= 3, "asked before anything is moved");
+    assert_eq!(stage, Stage::Never);
+    let (asked_by_now, stage) = run(true);
+    assert!(asked_by_now > asked_before + 1, "asked before each step");
+    assert_eq!(stage, Stage::Done);
+    files.close().expect("closed");
+}
+
 #[test]
 fn it_continues_when_callers_have_had_their_turn() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

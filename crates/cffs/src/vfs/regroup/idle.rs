@@ -43,8 +43,8 @@ impl IdleRegrouping {
     }
 
     /// Regroups the volume if no call arrived for long enough, and something was changed since all of it was
-    /// looked at. For a thread that calls this about once a second. `watch` learns of each step, and can end
-    /// it.
+    /// looked at. For a thread that calls this about once a second. `watch` is called before the first step
+    /// and after each, and can end it.
     ///
     /// # Errors
     ///
@@ -61,6 +61,9 @@ impl IdleRegrouping {
         let found = volume.used.as_ref().map_or(0, Used::found);
         let is_complete = self.complete_at == Some(changes);
         if self.since.elapsed() < self.after || is_complete && found == self.found {
+            return Ok(None);
+        }
+        if watch(&RegroupProgress::default()).is_break() {
             return Ok(None);
         }
         let mut is_over = false;

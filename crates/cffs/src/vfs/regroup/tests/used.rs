@@ -158,7 +158,12 @@ fn an_idle_volume_moves_what_was_read_together_and_then_rests() {
     let mut run = |watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>| {
         idle.run(files.volume(), watch).expect("regrouped")
     };
-    let ended = run(&mut |_| ControlFlow::Break(()));
+    assert_eq!(run(&mut |_| ControlFlow::Break(())), None, "it may not begin");
+    let mut has_begun = false;
+    let ended = run(&mut |_| match std::mem::replace(&mut has_begun, true) {
+        false => ControlFlow::Continue(()),
+        true => ControlFlow::Break(()),
+    });
     assert_eq!(ended.map(|done| done.moved_files), Some(0));
     let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
     let moved = run(go_on).map(|done| done.moved_files);

@@ -1,0 +1,135 @@
+//! Mounts that are read-only, from the beginning or after a remount: commands, the page, and the server
+//! itself agree.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::mount::{MountFlags, mount_remount};
+use serde_json::Value;
+
+use crate::harness::page::Page;
+use crate::harness::{Scratch, can_mount, fail, succeed, wait_for};
+
+/// The commands that the kernel keeps from the server, with their exit codes, and the actions of the page.
+const COMMANDS: [(i32, &[&str]); 6] = [
+    (1, &["trim"]),
+    (1, &["regroup"]),
+    (8, &["scrub"]),
+    (8, &["fsck", "--online"]),
+    (1, &["tune", "--label", "new"]),
+    (1, &["grow"]),
+];
+const ACTIONS: [(&str, &str); 6] = [
+    ("trim", "{}"),
+    ("regroup", "{}"),
+    ("scrub", "{}"),
+    ("fsck", "{}"),
+    ("label", "{\"label\":\"new\"}"),
+    ("export-add", "{\"export\":\"/:rw\"}"),
+];
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&succeed(command)).expect("it is JSON")
+}
+
+fn status(page: &Page) -> Value {
+    let (code, status) = page.ask("GET /api/v1/status", "");
+    assert_eq!(code, 200, "{status}");
+    serde_json::from_str(&status).expect("it is JSON")
+}
+
+fn act(page: &Page, action: &str, body: &str) -> (u16, String) {
+    page.ask(&format!("POST /api/v1/actions/{action}"), body)
+}
+
+/// Fails unless commands and the page refuse all work, and the image stays as it is.
+fn assert_refuses_work(scratch: &Scratch, page: &Page) {
+    let mount = scratch.mountpoint();
+    succeed(scratch.cffs(["sync"]).arg(&mount));
+    let before = fs::read(scratch.image()).expect("read");
+    let info = json(scratch.cffs(["info", "--json"]).arg(&mount));
+    assert_eq!(info["server"]["read_only"], true, "{info}");
+    wait_for(|| status(page)["server"]["read_only"] == true);
+    for (code, command) in COMMANDS {
+        let said = fail(code, scratch.cffs([]).args(command).arg(&mount));
+        assert!(said.contains("read-only"), "{command:?}: {said}");
+    }
+    for (action, body) in ACTIONS {
+        let (code, said) = act(page, action, body);
+        assert!(code == 409 && said.contains("read-only"), "{action}: {code} {said}");
+    }
+    let fstrim = Command::new("fstrim").arg(&mount).output().expect("it starts");
+    assert!(!fstrim.status.success(), "{fstrim:?}");
+    assert_eq!(act(page, "sync", "{}").0, 202);
+    let jobs = status(page)["jobs"].clone();
+    for job in ["trim", "regroup", "scrub", "fsck"] {
+        assert_eq!(jobs[job]["stage"], "never", "{jobs}");
+    }
+    assert!(fs::read(scratch.image()).expect("read") == before, "the image has changed");
+}
+
+fn mount(scratch: &Scratch, page: &Page, options: &str) {
+    let mut command = scratch.cffs(["mount", "-o", options, "-o", &scratch.log_option()]);
+    command.args(page.options()).args(["--nfs", "127.0.0.1:0", "--export", "/:ro"]);
+    succeed(command.arg(scratch.image()).arg(scratch.mountpoint()));
+}
+
+fn fill(directory: &Path) {
+    for number in 0..40 {
+        fs::write(directory.join(number.to_string()), vec![1; 20_000]).expect("written");
+    }
+    for number in (0..40).step_by(2) {
+        fs::remove_file(directory.join(number.to_string())).expect("removed");
+    }
+}
+
+/// Regression: the page of a mount that was remounted read-only showed it as writable, and trimmed and
+/// regrouped it.
+#[test]
+fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_became_read_only() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for transport in ["auto", "dev"] {
+        let scratch = Scratch::with_image();
+        let page = Page::of(&scratch);
+        mount(&scratch, &page, &format!("transport={transport}"));
+        fill(&scratch.mountpoint());
+        scratch.mount("remount,ro");
+        assert_refuses_work(&scratch, &page);
+        // Without the command, which tells the server nothing either.
+        mount_remount(scratch.mountpoint(), MountFlags::empty(), "").expect("writable");
+        mount_remount(scratch.mountpoint(), MountFlags::RDONLY, "").expect("read-only");
+        assert_refuses_work(&scratch, &page);
+        succeed(scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+        assert_refuses_work(&scratch, &page);
+
+        scratch.mount("remount,rw");
+        wait_for(|| status(&page)["server"]["read_only"] == false);
+        succeed(scratch.cffs(["trim"]).arg(scratch.mountpoint()));
+        assert_eq!(act(&page, "trim", "{}").0, 202);
+        assert_eq!(act(&page, "regroup", "{}").0, 202);
+        wait_for(|| {
+            let jobs = status(&page)["jobs"].clone();
+            jobs["trim"]["stage"] == "done" && jobs["regroup"]["stage"] == "done"
+        });
+        fs::write(scratch.mountpoint().join("new"), b"contents").expect("written");
+        scratch.umount();
+        scratch.assert_clean();
+    }
+}
+
+/// Regression: the page of a mount that was read-only from the beginning began scrubs and checks, which the
+/// commands refuse.
+#[test]
+fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_was_made_read_only() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let page = Page::of(&scratch);
+    mount(&scratch, &page, "ro");
+    assert_refuses_work(&scratch, &page);
+    scratch.umount();
+}

@@ -1,0 +1,26 @@
+use super::*;
+
+const LIST: &[u8] = b"25 1 254:0 / / rw,relatime - ext4 /dev/root ro
+96 25 0:41 / /mnt/with\\040space ro,nosuid shared:5 - fuse.cffs /var/a ro_image rw,user_id=0
+97 25 0:42 / /mnt/b rw,relatime - fuse.cffs /var/b ro,user_id=0
+98 25 0:42 /d /mnt/with\\040space rw - fuse.cffs /var/b ro,user_id=0
+99 25 0:4 / /proc rw - proc proc rw
+";
+
+#[test]
+fn the_options_of_the_volume_count_and_not_those_of_one_mount() {
+    let shown = |device: &str| is_shown_read_only(LIST, device.as_bytes());
+    assert_eq!(shown("254:0"), Some(true));
+    assert_eq!(shown("0:41"), Some(false), "only this mount is read-only");
+    assert_eq!(shown("0:42"), Some(true));
+    assert_eq!(shown("0:4"), Some(false));
+    assert_eq!(shown("0:43"), None);
+}
+
+#[test]
+fn the_last_mount_on_a_directory_is_found() {
+    let device = |directory: &str| device_on(LIST, Path::new(directory));
+    assert_eq!(device("/mnt/with space").as_deref(), Some(&b"0:42"[..]));
+    assert_eq!(device("/mnt/b").as_deref(), Some(&b"0:42"[..]));
+    assert_eq!(device("/mnt"), None);
+}
