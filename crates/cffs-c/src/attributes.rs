@@ -4,8 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use cffs::clock::Timestamp;
 use cffs::error::{Error, Result};
-use cffs::vfs::Caller;
-use cffs::vfs::types::{Attr, SetAttr, SetTime, XattrMode};
+use cffs::vfs::types::{Attr, SetAttr, SetTime};
 
 use crate::error::{counted, status};
 use crate::pointers::{bytes, copy_out, opened, place, readable};
@@ -184,7 +183,7 @@ unsafe fn time(time: *const Time) -> Result<Option<SetTime>> {
 unsafe fn change(volume: *const Volume, path: *const c_char, changes: &SetAttr) -> Result<()> {
     // SAFETY: as above.
     let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
-    volume.files.set_attr(path, changes).map(drop)
+    volume.files.set_attr(path, changes)
 }
 
 /// Copies an extended attribute to `value`, a buffer of `count` bytes, and returns its length. With `count` 0
@@ -204,7 +203,7 @@ pub unsafe extern "C" fn cffs_getxattr(
     counted(|| {
         // SAFETY: the caller's promise.
         let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
-        let found = volume.files.volume().xattr(volume.files.node(path)?.ino(), name)?;
+        let found = volume.files.node(path)?.xattr(name)?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&found, value, count) }
     })
@@ -225,7 +224,7 @@ pub unsafe extern "C" fn cffs_listxattr(
     counted(|| {
         // SAFETY: the caller's promise.
         let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
-        let found = volume.files.volume().xattr_names(volume.files.node(path)?.ino())?;
+        let found = volume.files.node(path)?.xattr_names()?;
         let list: Vec<u8> = found.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
         // SAFETY: the caller's promise.
         unsafe { copy_out(&list, names, count) }
@@ -250,8 +249,7 @@ pub unsafe extern "C" fn cffs_setxattr(
         let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
         // SAFETY: the caller's promise.
         let value = unsafe { readable(value, count) }?;
-        let ino = volume.files.node(path)?.ino();
-        volume.files.volume().set_xattr(&Caller::ROOT, ino, name, value, XattrMode::Any)
+        volume.files.node(path)?.set_xattr(name, value)
     })
 }
 
@@ -268,6 +266,6 @@ pub unsafe extern "C" fn cffs_removexattr(
     status(|| {
         // SAFETY: the caller's promise.
         let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
-        volume.files.volume().remove_xattr(volume.files.node(path)?.ino(), name)
+        volume.files.node(path)?.remove_xattr(name)
     })
 }

@@ -232,6 +232,6 @@ pub unsafe extern "C" fn cffs_truncate(
         // SAFETY: the caller's promise.
         let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
         let changes = SetAttr { size: Some(size_bytes), ..SetAttr::default() };
-        volume.files.set_attr(path, &changes).map(drop)
+        volume.files.set_attr(path, &changes)
     })
 }

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn cffs_mkdir(
         let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
         volume.files.make_dir(path)?;
         let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-        volume.files.set_attr(path, &changes).map(drop)
+        volume.files.set_attr(path, &changes)
     })
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cffs::device::FileDevice;
+use cffs::device::{Access, FileDevice};
 use cffs::error::{Error, Result};
 use cffs::files::Files;
 use cffs::mkfs::{self, MkfsOptions};
@@ -14,7 +14,7 @@ use crate::error::status;
 use crate::pointers::{bytes, hand_out, opened, place, take_back};
 
 /// An open volume. Meanwhile another program can open it only for reading, and only if this one opened it for
-/// reading.
+/// reading. One that is attached is open at its server.
 pub struct Volume {
     pub(crate) files: Files,
 }
@@ -112,6 +112,29 @@ pub unsafe extern "C" fn cffs_open(
     })
 }
 
+/// Attaches to a directory of a mounted volume, and sets *volume: the directory is the root of all paths,
+/// and the volume's server carries out the calls without the kernel. The program has the rights of its user,
+/// as through the mount, which shows its changes at once. Threads wait for each other. Access times stay.
+///
+/// Fails with EOPNOTSUPP if the directory is in no mounted volume, or the server refuses the program; then
+/// cffs_error gives the reason. After the volume's server was restarted, and in a child after fork, calls
+/// fail with ENOTCONN. cffs_close ends the session and makes nothing durable; before that, the volume cannot
+/// be unmounted.
+///
+/// # Safety
+/// `directory` is null or a string, `volume` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_attach(directory: *const c_char, volume: *mut *mut Volume) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (directory, volume) = unsafe { (bytes(directory)?, place(volume)?) };
+        let directory = Path::new(OsStr::from_bytes(directory));
+        let files = Files::attach(directory, Access::ReadWrite)?;
+        *volume = hand_out(Volume { files });
+        Ok(())
+    })
+}
+
 impl Options {
     /// The options of a caller that was compiled with this version of the library, or an older or newer one.
     ///
@@ -165,7 +188,7 @@ impl Options {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_sync(volume: *const Volume) -> c_int {
     // SAFETY: the caller's promise.
-    status(|| unsafe { opened(volume) }?.files.volume().sync())
+    status(|| unsafe { opened(volume) }?.files.sync())
 }
 
 /// Gets the sizes of a volume.
@@ -177,7 +200,7 @@ pub unsafe extern "C" fn cffs_statvfs(volume: *const Volume, sizes: *mut Sizes) 
     status(|| {
         // SAFETY: the caller's promise.
         let (volume, sizes) = unsafe { (opened(volume)?, place(sizes)?) };
-        let found = volume.files.volume().stat_fs();
+        let found = volume.files.stat_fs()?;
         let in_bytes = |fragments: u64| fragments * u64::from(found.fragment_bytes);
         *sizes = Sizes {
             bytes: in_bytes(found.fragments),

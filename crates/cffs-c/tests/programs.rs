@@ -73,3 +73,29 @@ fn every_function_accesses_only_valid_memory() {
     valgrind.args(["--errors-for-leak-kinds=definite,indirect", "--undef-value-errors=no"]);
     run(valgrind.arg(program).arg(scratch.path().join("image")));
 }
+
+#[test]
+fn a_mounted_volume_is_used_through_its_server() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let cffs = libraries("cffs-cli").join("cffs");
+    let (image, mountpoint) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    std::fs::create_dir(&mountpoint).expect("made");
+    run(Command::new(&cffs).args(["mkfs", "-q", "--size", "64M"]).arg(&image));
+    let mounted = Command::new(&cffs).arg("mount").args([&image, &mountpoint]).status();
+    if !Path::new("/dev/fuse").exists() || !mounted.expect("started").success() {
+        return;
+    }
+    for program in programs("tests/attached.c", scratch.path()) {
+        std::fs::write(mountpoint.join("by kernel"), "kernel").expect("written");
+        let ran = Command::new(&program).arg(&mountpoint).output();
+        let left = std::fs::read(mountpoint.join("d/e/two"));
+        let _ = std::fs::remove_dir_all(mountpoint.join("d"));
+        let ran = ran.expect("started");
+        if !ran.status.success() {
+            run(Command::new(&cffs).arg("umount").arg(&mountpoint));
+        }
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        assert_eq!(left.expect("there"), b"contents");
+    }
+    run(Command::new(&cffs).arg("umount").arg(&mountpoint));
+}

@@ -79,8 +79,9 @@ pub fn copied<'py>(
     + Send
     + 'static,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options =
-        CopyOptions { threads: threads.and_then(NonZeroUsize::new), ..CopyOptions::default() };
+    let owner = opened.files.root().gives_owners();
+    let threads = threads.and_then(NonZeroUsize::new);
+    let options = CopyOptions { threads, owner, ..CopyOptions::default() };
     let watch = Arc::new(Watch::default());
     let call = {
         let (opened, watch) = (Arc::clone(opened), Arc::clone(&watch));

@@ -12,7 +12,7 @@ use cffs::files::{self, Files};
 use cffs::vfs::types::{AtimeMode, OpenOptions, SetAttr, SetTime};
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 mod bytes;
 mod copying;
@@ -109,6 +109,10 @@ impl Volume {
             options.atime = AtimeMode::Never;
         }
         let shown = VolumePath::from(&*store::shown(&image));
+        if store::is_directory(&image) && (cache.is_some() || dirty.is_some() || take_over) {
+            let why = "cache, dirty and take_over are options for an image: the server of a mounted volume has its own";
+            return Err(PyValueError::new_err(why));
+        }
         let image = store::absolute(image);
         let given = Given { image: image.clone(), read_only, atime, cache, dirty };
         let open = move || Opened::open(&image, options);
@@ -153,7 +157,7 @@ impl Volume {
     /// Make everything durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let opened = Arc::clone(&self.opened);
-        let synced = interruptible(py, move || opened.files.volume().sync(), drop)?;
+        let synced = interruptible(py, move || opened.files.sync(), drop)?;
         synced.map_err(|error| Failure::from(error).of(&self.opened, &VolumePath::ROOT))
     }
 
@@ -183,6 +187,9 @@ impl Volume {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let threads = NonZeroUsize::new(threads)
             .ok_or_else(|| PyValueError::new_err("threads must be at least 1"))?;
+        if self.files().root().is_attached() {
+            return self.read_many_attached(py, &paths);
+        }
         let (batch, missed) = py.detach(|| self.files().batch(&paths));
         let unread = || Mutex::new(Err(PyOSError::new_err("a file was not read")));
         let mut found: Vec<Mutex<PyResult<Contents>>> = paths.iter().map(|_| unread()).collect();
@@ -357,7 +364,7 @@ impl Volume {
 
     /// Return the sizes of the volume in bytes, and its number of inodes.
     fn statvfs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let sizes = self.files().volume().stat_fs();
+        let sizes = self.call(py, &VolumePath::ROOT, || Ok(self.files().stat_fs()?))?;
         let in_bytes = |fragments: u64| fragments * u64::from(sizes.fragment_bytes);
         let found = PyDict::new(py);
         found.set_item("bytes", in_bytes(sizes.fragments))?;
@@ -414,6 +421,33 @@ impl Volume {
         work: impl FnOnce() -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
         py.detach(work).map_err(|failure| failure.of(&self.opened, path))
+    }
+
+    /// The same at the server of a mounted volume: the contents come in batches, in one thread.
+    fn read_many_attached(&self, py: Python<'_>, paths: &[VolumePath]) -> PyResult<Vec<Py<PyAny>>> {
+        if self.opened.is_closed() {
+            return Err(closed());
+        }
+        let unread: Vec<Option<Py<PyAny>>> = paths.iter().map(|_| None).collect();
+        let state = Mutex::new((Signals::new(), None, unread));
+        let visit = |position: usize, read: cffs::error::Result<&[u8]>| {
+            let mut state = state.lock().unwrap_or_else(|held| held.into_inner());
+            let (signals, stopped, found) = &mut *state;
+            if stopped.is_some() {
+                return;
+            }
+            *stopped = signals.handle().err();
+            found[position] = Some(Python::attach(|py| match read {
+                Ok(contents) => PyBytes::new(py, contents).into_any().unbind(),
+                Err(error) => raised(&error, &paths[position]).into_value(py).into_any(),
+            }));
+        };
+        py.detach(|| self.files().read_many(paths, NonZeroUsize::MIN, visit));
+        let (_, stopped, found) = state.into_inner().unwrap_or_else(|held| held.into_inner());
+        match stopped {
+            Some(error) => Err(error),
+            None => Ok(found.into_iter().flatten().collect()),
+        }
     }
 
     fn set_attr(&self, py: Python<'_>, path: &VolumePath, changes: &SetAttr) -> PyResult<()> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cffs::clock::SystemClock;
-use cffs::device::{FileDevice, Geometry};
+use cffs::device::{Access, FileDevice, Geometry};
 use cffs::error::{Error, Result};
 use cffs::files::Files;
 use cffs::host::SystemHost;
@@ -27,8 +27,12 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens an image, a device, or a volume in a store.
+    /// Opens an image, a device, or a volume in a store, or attaches to a directory of a mounted volume.
     pub fn open(target: &Path, mut options: OpenOptions) -> Result<Opened> {
+        if is_directory(target) {
+            let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+            return Ok(Opened::new(Files::attach(target, access)?, None));
+        }
         let Some(location) = location(target)? else {
             return Ok(Opened::new(Files::open_image(target, options)?, None));
         };
@@ -87,6 +91,11 @@ pub fn shown(target: &Path) -> PathBuf {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}{path}").into()
+}
+
+/// Whether the target is a directory, of a mounted volume.
+pub fn is_directory(target: &Path) -> bool {
+    Location::url_of(target).is_none() && target.is_dir()
 }
 
 /// The same target for a process with another working directory.

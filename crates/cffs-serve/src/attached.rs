@@ -52,6 +52,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod walk;
 mod xattrs;
 
 use tickets::{Directory, Granted, Tickets};

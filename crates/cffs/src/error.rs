@@ -103,6 +103,9 @@ pub enum Error {
     /// not answered.
     #[error("{0}")]
     Detached(String),
+    /// The volume is mounted, and its server does not do this for attached programs.
+    #[error("not supported for a mounted volume: {0}")]
+    Mounted(&'static str),
 }
 
 impl Error {

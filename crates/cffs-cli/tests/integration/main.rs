@@ -6,6 +6,8 @@
 mod administration;
 mod attached;
 mod attached_files;
+mod attached_reading;
+mod attached_rights;
 mod background;
 mod cloning;
 mod clouds;

@@ -2,8 +2,8 @@
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
 use cffs::vfs::types::{Attr, SetAttr, SetTime, Unprivileged};
+use cffs::vfs::{Caller, Volume};
 
 use super::{ACL, User};
 
@@ -77,12 +77,31 @@ pub fn complete(user: &User, attr: &Attr, changes: &mut SetAttr) {
 ///
 /// Those of [`Volume::write`].
 pub fn write(volume: &Volume, user: &User, ino: InodeNo, at: u64, data: &[u8]) -> Result<usize> {
+    losing_set_id(volume, user, ino, |caller| volume.write(caller, ino, at, data))
+}
+
+/// Writes to the end of a file, as [`write()`] does. Returns how many bytes were written, and the new end.
+///
+/// # Errors
+///
+/// Those of [`Volume::append`].
+pub fn append(volume: &Volume, user: &User, ino: InodeNo, data: &[u8]) -> Result<(usize, u64)> {
+    losing_set_id(volume, user, ino, |caller| volume.append(caller, ino, data))
+}
+
+/// Makes a write to a file that has no set-id bits to lose.
+fn losing_set_id<T>(
+    volume: &Volume,
+    user: &User,
+    ino: InodeNo,
+    write: impl Fn(&Caller<'_>) -> Result<T>,
+) -> Result<T> {
     let has_none = |file: &Attr, _: Option<&Attr>| lost_set_id(user, file).is_none();
     for _ in 0..TRIES_MAX {
         // A user who may keep the bits needs no look at them, which takes time under the file's lock.
         let caller =
             if user.privileges.fsetid { user.caller(None) } else { user.caller(Some(&has_none)) };
-        match volume.write(&caller, ino, at, data) {
+        match write(&caller) {
             Err(Error::Unmet) => {}
             written => return written,
         }

@@ -17,6 +17,8 @@ pub(super) struct Held {
     /// Whether this program has made it. It may write to it whatever the mode is, as through a descriptor
     /// that open(2) with `O_CREAT` has returned.
     pub is_own: bool,
+    /// Whether it has read the file, as one that it may read. It may go on, as through a descriptor.
+    pub is_read: bool,
 }
 
 /// The handles of a session. Dropping them gives the references back.
@@ -51,7 +53,7 @@ impl<'a> Handles<'a> {
         self.forget(handle);
         let Attr { ino, file_type, .. } = *attr;
         *self.references.entry(ino).or_default() += 1;
-        self.held.insert(handle, Held { ino, file_type, is_own });
+        self.held.insert(handle, Held { ino, file_type, is_own, is_read: false });
     }
 
     /// The file with a handle.
@@ -72,6 +74,13 @@ impl<'a> Handles<'a> {
         match self.get(handle)? {
             Held { ino, file_type: FileType::Directory, .. } => Ok(ino),
             _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Notes that the program may read the file.
+    pub fn note_read(&mut self, handle: Handle) {
+        if let Some(held) = self.held.get_mut(&handle) {
+            held.is_read = true;
         }
     }
 

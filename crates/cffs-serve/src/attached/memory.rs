@@ -1,7 +1,7 @@
 //! Memory that a program shares with the server.
 //!
-//! The server reads it by system calls and never maps it: what a program writes meanwhile is then no change
-//! of memory that the server uses. The program cannot shorten it, since it is sealed.
+//! The server reads and writes it by system calls and never maps it: what a program writes meanwhile is then
+//! no change of memory that the server uses. The program cannot shorten it, since it is sealed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use cffs::error::{Error, Result};
 use cffs::wire::{MEMORY_BYTES_MAX, Memory};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use rustix::io::pread;
+use rustix::io::{pread, pwrite};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: u64 = 0x0102_1994;
@@ -44,10 +44,7 @@ impl SharedMemory {
     ///
     /// [`Error::Invalid`] if the range is not in the memory.
     pub fn read(&self, range: Memory, buffer: &mut Vec<u8>) -> Result<()> {
-        let is_inside = range.offset.checked_add(range.len).is_some_and(|end| end <= self.bytes);
-        if !is_inside {
-            return Err(Error::Invalid("not a range of the shared memory"));
-        }
+        self.check(range)?;
         buffer.resize(range.len as usize, 0);
         let mut filled = 0;
         while filled < buffer.len() {
@@ -56,6 +53,35 @@ impl SharedMemory {
                 // Sealed memory does not become shorter.
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a range that is to be written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the range is not in the memory.
+    pub fn check(&self, range: Memory) -> Result<()> {
+        match range.offset.checked_add(range.len).is_some_and(|end| end <= self.bytes) {
+            true => Ok(()),
+            false => Err(Error::Invalid("not a range of the shared memory")),
+        }
+    }
+
+    /// Writes contents to a range that was checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]: the program has sealed the memory against it, for example.
+    pub fn write(&self, offset: u32, contents: &[u8]) -> Result<()> {
+        let mut written = 0;
+        while written < contents.len() {
+            let at = u64::from(offset) + written as u64;
+            match pwrite(&self.file, &contents[written..], at).map_err(io::Error::from)? {
+                0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                more => written += more,
             }
         }
         Ok(())

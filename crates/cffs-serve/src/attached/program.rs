@@ -15,6 +15,9 @@ use super::xattrs;
 use crate::access::{self, EXECUTE, READ, User, WRITE, checks};
 use crate::shared::{Change, Observer};
 
+mod names;
+mod reading;
+
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
@@ -65,7 +68,14 @@ impl<'a> Program<'a> {
             Request::Link { node, dir, name, result } => {
                 self.link(node, dir, &name, result).map(Reply::Attr)
             }
+            Request::Append { node, contents } => self.append(node, contents).map(Reply::Count),
             Request::Unlink { dir, name } => self.unlink(dir, &name).map(done),
+            Request::RemoveDir { dir, name } => self.remove_dir(dir, &name).map(done),
+            Request::Rename { dir, name, new_dir, new_name } => {
+                self.rename((dir, &name), (new_dir, &new_name)).map(done)
+            }
+            Request::Sync { node } => self.sync(node).map(done),
+            Request::Query(query) => self.query(query),
             Request::XattrNames { node } => self.xattr_names(node).map(Reply::Bytes),
             Request::SetXattr { node, name, value } => {
                 self.change_xattr(node, &name, Some(&value)).map(done)
@@ -240,25 +250,57 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    fn write(&mut self, node: Handle, at: u64, range: Memory) -> Result<()> {
-        let Held { ino, file_type, is_own } = self.handles.get(node)?;
-        match file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("not a regular file")),
-        }
-        let attr = self.volume.attr(ino)?;
+    /// The regular file of a handle, if the program may write to it.
+    fn writable(&self, node: Handle) -> Result<InodeNo> {
+        let Held { ino, file_type, is_own, .. } = self.handles.get(node)?;
+        reading::check_regular(file_type)?;
         if !is_own {
-            checks::check(self.volume, self.user, &attr, WRITE)?;
+            checks::check(self.volume, self.user, &self.volume.attr(ino)?, WRITE)?;
         }
+        Ok(ino)
+    }
+
+    fn write(&mut self, node: Handle, at: u64, range: Memory) -> Result<()> {
+        let ino = self.writable(node)?;
         let written =
             self.with_contents(range, |program, contents| program.write_all(ino, at, contents));
         self.tell(ino, Change::Contents(ino, at, Some(range.len.into())));
         written
     }
 
+    /// Returns the new end.
+    fn append(&mut self, node: Handle, range: Memory) -> Result<u64> {
+        let ino = self.writable(node)?;
+        let mut end = 0;
+        let written = self.with_contents(range, |program, contents| {
+            let mut done = 0;
+            while done < contents.len() {
+                let (written, at) =
+                    checks::append(program.volume, program.user, ino, &contents[done..])?;
+                end = at;
+                done += match written {
+                    0 => return Err(Error::NoSpace),
+                    written => written,
+                };
+            }
+            Ok(())
+        });
+        self.tell(ino, Change::Contents(ino, 0, None));
+        written.map(|()| end)
+    }
+
+    fn sync(&self, node: Handle) -> Result<()> {
+        match self.handles.get(node)? {
+            Held { file_type: FileType::Directory, .. } => self.volume.sync(),
+            Held { ino, .. } => self.volume.sync_file(ino, false),
+        }
+    }
+
     fn set_attr(&self, node: Handle, changes: SetAttr) -> Result<()> {
-        let Held { ino, is_own, .. } = self.handles.get(node)?;
+        let Held { ino, file_type, is_own, .. } = self.handles.get(node)?;
+        if changes.size.is_some() {
+            reading::check_regular(file_type)?;
+        }
         let changed = self.change(ino, is_own, changes);
         let change = match changes.size {
             Some(size) => Change::Contents(ino, size, None),
@@ -298,12 +340,13 @@ impl<'a> Program<'a> {
     fn link(&mut self, node: Handle, dir: Handle, name: &[u8], result: Handle) -> Result<Attr> {
         let (file, dir) = (self.handles.get(node)?, self.handles.directory(dir)?);
         self.handles.check_room(result)?;
+        self.check_link(file.ino, dir, name)?;
         let linked = self.add_name(dir, name, |checked| {
             let attr = self.volume.attr(file.ino)?;
             if attr.nlink == 0 {
                 return Err(Error::NotFound);
             }
-            if !self.user.owns(&attr) && !self.is_safe_to_link(&attr)? {
+            if !self.may_link(&attr)? {
                 return Err(Error::NotPermitted);
             }
             let is_unchanged = |file: &Attr, dir: Option<&Attr>| {
@@ -319,8 +362,25 @@ impl<'a> Program<'a> {
         Ok(linked)
     }
 
-    /// Whether a user who does not own a file may give it names, as with `fs.protected_hardlinks` = 1.
-    fn is_safe_to_link(&self, attr: &Attr) -> Result<bool> {
+    /// Fails if the program may not give names to a file. The kernel looks for the name before that, and for
+    /// the right to change the directory after it.
+    fn check_link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<()> {
+        if self.may_link(&self.volume.attr(file)?)? {
+            return Ok(());
+        }
+        match self.named_in(dir, name)?.1 {
+            Ok(_) => Err(Error::Exists),
+            Err(Error::NotFound) => Err(Error::NotPermitted),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the program may give a file names: a user who does not own it as with
+    /// `fs.protected_hardlinks` = 1.
+    fn may_link(&self, attr: &Attr) -> Result<bool> {
+        if self.user.owns(attr) {
+            return Ok(true);
+        }
         let set_group_id = SET_GROUP_ID | GROUP_EXECUTE;
         let gives_rights =
             attr.permissions & SET_USER_ID != 0 || attr.permissions & set_group_id == set_group_id;
@@ -331,6 +391,8 @@ impl<'a> Program<'a> {
     /// Removes a name that is not a directory's. The kernel is told.
     fn unlink(&self, dir: Handle, name: &[u8]) -> Result<()> {
         let dir = self.handles.directory(dir)?;
+        // The kernel looks for the name first, whether or not the program may remove it.
+        self.named_in(dir, name)?.1?;
         self.volume.find(dir)?;
         let mut failed = Ok(());
         let mut step = |failure: Option<Failed<'_>>, _: &_| {

@@ -5,7 +5,7 @@ use cffs::format::inode::FileType;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
 
-use crate::access::{STICKY, User, WRITE, checks};
+use crate::access::{READ, STICKY, User, WRITE, checks};
 
 /// The attribute with the capabilities of a program.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -14,6 +14,29 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// first user namespace alone, which the server cannot recognise.
 pub(super) fn is_shown(name: &[u8]) -> bool {
     !name.starts_with(b"trusted.")
+}
+
+/// Fails if a user may not read an attribute of a file.
+///
+/// # Errors
+///
+/// [`Error::AccessDenied`]; [`Error::NoAttribute`] for attributes that the user does not see;
+/// [`Error::NotSupported`] for attributes that the file system does not store.
+pub(super) fn check_read(volume: &Volume, user: &User, attr: &Attr, name: &[u8]) -> Result<()> {
+    let has_prefix = |prefix: &str| name.starts_with(prefix.as_bytes());
+    if has_prefix("system.posix_acl_") || has_prefix("security.") {
+        return Ok(());
+    }
+    if !is_shown(name) {
+        return Err(Error::NoAttribute);
+    }
+    if !has_prefix("user.") {
+        return Err(Error::NotSupported);
+    }
+    match attr.file_type {
+        FileType::Regular | FileType::Directory => checks::check(volume, user, attr, READ),
+        _ => Err(Error::NoAttribute),
+    }
 }
 
 /// Fails if a user may not change an attribute of a file. The owner may set the mode of a file that the

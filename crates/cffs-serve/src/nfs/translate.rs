@@ -30,7 +30,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             Error::AccessDenied => Status::Access,
             Error::Invalid(_) | Error::Range | Error::Loop => Status::Inval,
             Error::NoAttribute | Error::NoData => Status::NxIo,
-            Error::Unsupported(_) | Error::NotSupported => Status::NotSupp,
+            Error::Unsupported(_) | Error::NotSupported | Error::Mounted(_) => Status::NotSupp,
         }
     }
 }

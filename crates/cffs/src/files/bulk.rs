@@ -10,7 +10,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::{File, Files};
+use super::{File, Files, Home};
 use crate::error::{Error, Result};
 use crate::vfs::Volume;
 
@@ -20,7 +20,8 @@ impl Files {
     /// called by `threads` threads, in no order that a caller could rely on. A path that is there twice is
     /// read twice.
     ///
-    /// The directories are looked at first, so nothing is given out before all paths are known.
+    /// The directories are looked at first, so nothing is given out before all paths are known. Attached, the
+    /// calling thread alone calls `visit`: a request has files of up to 1 MiB together.
     ///
     /// ```
     /// # use cffs::files::Files;
@@ -46,6 +47,17 @@ impl Files {
         threads: NonZeroUsize,
         visit: impl Fn(usize, Result<&[u8]>) + Sync,
     ) {
+        if let Home::Server(session) = &self.home {
+            let too_large = session.root().0.read_many(paths, &visit);
+            for position in too_large {
+                let read = self.open(&paths[position]).and_then(|file| file.contents());
+                match read {
+                    Ok(contents) => visit(position, Ok(&contents)),
+                    Err(error) => visit(position, Err(error)),
+                }
+            }
+            return;
+        }
         let (batch, missed) = self.batch(paths);
         for (position, error) in missed {
             visit(position, Err(error));
@@ -54,7 +66,7 @@ impl Files {
     }
 
     /// Opens files that are to be read together, and returns them, and which could not be opened, by their
-    /// positions in `paths`. A path that is there twice is opened twice.
+    /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened.
     pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {
         // In the order of their names, so that each directory is looked at once.
         let mut positions: Vec<usize> = (0..paths.len()).collect();
@@ -77,20 +89,21 @@ impl Files {
         let (mut members, mut missed) = (Vec::with_capacity(opened.len()), Vec::new());
         for (position, file) in opened {
             let ino = file.node().ino();
-            let offset = self.volume.admin().device_offset(ino);
+            let offset = self.opened().and_then(|volume| volume.admin().device_offset(ino));
             match offset.and_then(|offset| Ok((offset, file.node().attr()?.size))) {
                 Ok((offset, size)) => members.push(Member { offset, position, size, file }),
                 Err(error) => missed.push((position, error)),
             }
         }
         members.sort_unstable_by_key(|member| (member.offset, member.position));
-        (Batch { volume: Arc::clone(&self.volume), members }, missed)
+        (Batch { volume: self.opened().ok().cloned(), members }, missed)
     }
 }
 
 /// Files that are open to be read together, in the order in which they lie on the device.
 pub struct Batch {
-    volume: Arc<Volume>,
+    /// `None` if no file could be opened.
+    volume: Option<Arc<Volume>>,
     members: Vec<Member>,
 }
 
@@ -148,7 +161,7 @@ impl Batch {
             turns.next += 1;
             if index == turns.fetched {
                 let next = self.members[index..].iter().map(|member| member.file.node().ino());
-                turns.fetched += self.volume.fetch_batch(next);
+                turns.fetched += self.volume.as_ref().map_or(1, |volume| volume.fetch_batch(next));
             }
             Some(member)
         };

@@ -291,11 +291,11 @@ impl Export<'_> {
             made.set_owner(attr.uid, attr.gid)?;
         }
         if self.job.options.xattrs {
-            let names = node.volume()?.xattr_names(node.ino())?;
+            let names = node.xattr_names()?;
             made.remove_xattrs(|name| follows_source(name) && !names.iter().any(|n| n == name))?;
             for name in names {
                 if owner || !is_privilege(&name) {
-                    let value = node.volume()?.xattr(node.ino(), &name)?;
+                    let value = node.xattr(&name)?;
                     made.set_xattr(&name, &value)?;
                 }
             }
@@ -343,12 +343,12 @@ fn contents(
     let mut copied = 0;
     let mut at = 0;
     while at < attr.size {
-        at = match node.volume()?.seek(node.ino(), at, SeekFor::Data) {
+        at = match node.seek(at, SeekFor::Data) {
             Ok(start) => start,
             Err(Error::NoData) => break,
             Err(error) => return Err(error.into()),
         };
-        let end = node.volume()?.seek(node.ino(), at, SeekFor::Hole)?.min(attr.size);
+        let end = node.seek(at, SeekFor::Hole)?.min(attr.size);
         while at < end {
             job.check_cancelled()?;
             let wanted = buf.len().min((end - at) as usize);

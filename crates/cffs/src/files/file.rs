@@ -5,8 +5,8 @@ use std::io::{self, SeekFrom};
 use super::Node;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::vfs::types::{Access, SetAttr};
-use crate::vfs::{self, Caller};
+use crate::vfs;
+use crate::vfs::types::SetAttr;
 
 /// So much of a file is read at once: between that others can change it.
 const STEP_BYTES: usize = (1 << 20) + 1;
@@ -60,17 +60,8 @@ impl File {
     /// # Errors
     ///
     /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
-    pub fn append_all(&self, mut data: &[u8]) -> Result<u64> {
-        loop {
-            let (written, end) =
-                self.node.volume()?.append(&Caller::ROOT, self.node.ino(), data)?;
-            data = &data[written..];
-            match written {
-                _ if data.is_empty() => return Ok(end),
-                0 => return Err(Error::NoSpace),
-                _ => {}
-            }
-        }
+    pub fn append_all(&self, data: &[u8]) -> Result<u64> {
+        self.node.append_all(data)
     }
 
     /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order, as
@@ -85,7 +76,7 @@ impl File {
         len: usize,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.node.volume()?.read_pieces(self.node.ino(), offset, len, Access::Noted, take)
+        self.node.read_pieces_at(offset, len, take)
     }
 
     /// The whole contents.
@@ -111,13 +102,7 @@ impl File {
         // A read that is short has met the end, and need not be repeated.
         let mut at = 0;
         loop {
-            let read = self.node.volume()?.read_pieces(
-                self.node.ino(),
-                at,
-                STEP_BYTES,
-                Access::Noted,
-                take,
-            )?;
+            let read = self.node.read_pieces_at(at, STEP_BYTES, take)?;
             at += read as u64;
             if read < STEP_BYTES {
                 return Ok(());
@@ -140,7 +125,7 @@ impl File {
     ///
     /// Whatever keeps it from the device; then it may be lost, and the volume is latched.
     pub fn sync(&self) -> Result<()> {
-        self.node.volume()?.sync_file(self.node.ino(), false)
+        self.node.sync_file()
     }
 }
 

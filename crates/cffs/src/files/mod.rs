@@ -19,11 +19,13 @@
 //! # }
 //! ```
 //!
-//! A directory of a volume that is mounted can be written to through its server: see [`Node::attach`].
+//! A volume that is mounted has the same interface: [`Files::attach`] connects to its server, which carries
+//! out the calls, without the kernel.
 //!
 //! Paths are bytes with `/` between names. A leading `/` makes no difference, since all paths begin at the
-//! root. Symbolic links are followed within the volume. Permissions are not checked: a program that opens an
-//! image may do anything in it. All functions may be called from many threads at once.
+//! root. Symbolic links are followed within the volume. Permissions are not checked for a program that opens
+//! an image: it may do anything in it. An attached program has its own rights, as through the kernel. All
+//! functions may be called from many threads at once; those of an attached program wait for each other.
 //!
 //! # Errors
 //!
@@ -47,7 +49,7 @@ use crate::device::{self, FileDevice};
 use crate::error::{Error, Result};
 use crate::host::SystemHost;
 use crate::units::InodeNo;
-use crate::vfs::types::{Attr, NewKind, OpenOptions, RenameMode, SetAttr};
+use crate::vfs::types::{Attr, NewKind, OpenOptions, SetAttr, StatFs};
 use crate::vfs::{Caller, Volume};
 
 pub mod attached;
@@ -78,6 +80,8 @@ pub use node::{Making, Node, Put};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 
+use attached::{AttachError, Session};
+
 /// An entry of a directory, with all that is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirItem {
@@ -90,15 +94,41 @@ pub struct DirItem {
 /// The files of a volume, by path. Cheap to clone.
 #[derive(Clone)]
 pub struct Files {
-    volume: Arc<Volume>,
+    home: Home,
     /// The image that was opened for this, which others get back when it is closed.
     image: Option<Arc<FileDevice>>,
+}
+
+/// The side that carries out the calls.
+#[derive(Clone)]
+enum Home {
+    /// A volume that this program has open.
+    Volume(Arc<Volume>),
+    /// The server of a mounted volume.
+    Server(Arc<Session>),
 }
 
 impl Files {
     /// The files of a volume that is open.
     pub fn new(volume: Arc<Volume>) -> Files {
-        Files { volume, image: None }
+        Files { home: Home::Volume(volume), image: None }
+    }
+
+    /// Attaches this program to a directory of a mounted volume, which is then the root: no path and no
+    /// link leads out of it. The program has its own rights, as through the kernel: new files belong to
+    /// its user, and lose the permissions of its umask. Reading does not change access times.
+    ///
+    /// With [`Access::ReadOnly`](device::Access), each change fails with [`Error::ReadOnly`]. Calls that
+    /// need the image, such as a clone, fail with [`Error::Mounted`]. After the end of the session, as at
+    /// a restart of the server, and in a child after fork(2), every call fails with [`Error::Detached`].
+    /// The volume cannot be unmounted until it is closed here, as if the program had a working directory
+    /// in it.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`].
+    pub fn attach(directory: &Path, access: device::Access) -> Result<Files, AttachError> {
+        Ok(Files { home: Home::Server(Session::attach(directory, access)?), image: None })
     }
 
     /// Opens an image or a block device exclusively (or read-only, together with other readers).
@@ -116,28 +146,78 @@ impl Files {
         };
         let image = Arc::new(FileDevice::open(path, access)?);
         let volume = crate::open::open(image.clone(), Arc::new(SystemClock), options)?;
-        Ok(Files { volume: Arc::new(volume), image: Some(image) })
+        Ok(Files { home: Home::Volume(Arc::new(volume)), image: Some(image) })
     }
 
     /// The volume itself.
+    ///
+    /// # Panics
+    ///
+    /// If the server of a mounted volume has it open: see [`Files::opened`].
     pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+        match &self.home {
+            Home::Volume(volume) => volume,
+            Home::Server(_) => panic!("the volume is open at its server"),
+        }
+    }
+
+    /// The volume itself, if this program has it open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mounted`].
+    pub fn opened(&self) -> Result<&Arc<Volume>> {
+        match &self.home {
+            Home::Volume(volume) => Ok(volume),
+            Home::Server(_) => Err(Error::Mounted("unmount it, and open the image")),
+        }
     }
 
     /// The root directory.
     pub fn root(&self) -> Node {
-        Node::root(&self.volume)
+        match &self.home {
+            Home::Volume(volume) => Node::root(volume),
+            Home::Server(session) => Node::remote(session.root()),
+        }
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps something from the device, above all [`Error::Io`].
+    pub fn sync(&self) -> Result<()> {
+        match &self.home {
+            Home::Volume(volume) => volume.sync(),
+            Home::Server(session) => session.root().0.sync(),
+        }
+    }
+
+    /// The sizes of the volume.
+    ///
+    /// # Errors
+    ///
+    /// Attached, those of fstatvfs(2).
+    pub fn stat_fs(&self) -> Result<StatFs> {
+        match &self.home {
+            Home::Volume(volume) => Ok(volume.stat_fs()),
+            Home::Server(session) => session.stat_fs(),
+        }
     }
 
     /// Makes everything durable and closes the volume; later calls fail. An image that was opened for this
-    /// can be opened by others from then on, also while there are handles of its files.
+    /// can be opened by others from then on, also while there are handles of its files. Attached, it ends the
+    /// session and makes nothing durable, like close(2).
     ///
     /// # Errors
     ///
     /// Whatever keeps something from the device, above all [`Error::Io`]. Then changes since the last sync
     /// may be lost; the next opening recovers the volume.
     pub fn close(&self) -> Result<()> {
-        let closed = self.volume.close();
+        let closed = match &self.home {
+            Home::Volume(volume) => volume.close(),
+            Home::Server(session) => session.close(),
+        };
         let released = self.image.as_ref().map_or(Ok(()), |image| image.release());
         closed.and(released.map_err(Error::Io))
     }
@@ -164,9 +244,10 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if no file has the number.
+    /// [`Error::Stale`] if no file has the number; [`Error::Mounted`].
     pub fn node_by_number(&self, ino: InodeNo) -> Result<Node> {
-        Ok(Node::adopt(&self.volume, &self.volume.find(ino)?))
+        let volume = self.opened()?;
+        Ok(Node::adopt(volume, &volume.find(ino)?))
     }
 
     /// The attributes of what a path leads to.
@@ -255,6 +336,11 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        if let Home::Server(session) = &self.home
+            && let Some(read) = session.root().0.read_small(path.as_ref())
+        {
+            return read;
+        }
         self.open(path)?.contents()
     }
 
@@ -371,7 +457,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// As of [`clone_tree()`].
+    /// As of [`clone_tree()`]; [`Error::Mounted`].
     ///
     /// ```
     /// # use cffs::files::Files;
@@ -422,10 +508,7 @@ impl Files {
     pub fn rename(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
         let (new_dir, new_name) = resolve::parent(&self.root(), new_path.as_ref())?;
-        let (dir, new_dir) = (dir.ino(), new_dir.ino());
-        self.volume
-            .rename(&Caller::ROOT, dir, &name, new_dir, &new_name, RenameMode::Replace)
-            .map(drop)
+        dir.rename(&name, &new_dir, &new_name)
     }
 
     /// Removes a name that is not a directory's.
@@ -459,7 +542,7 @@ impl Files {
     /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
-        self.volume.remove_dir(&Caller::ROOT, dir.ino(), &name)
+        dir.remove_dir(&name)
     }
 
     /// The entries of a directory, in the order in which they were made.
@@ -501,8 +584,8 @@ impl Files {
     /// # Errors
     ///
     /// [`Error::IsDirectory`] for a size of a directory; [`Error::TooLarge`] beyond the largest size.
-    pub fn set_attr(&self, path: impl AsRef<[u8]>, changes: &SetAttr) -> Result<Attr> {
-        self.volume.set_attr(&Caller::ROOT, self.node(path)?.ino(), changes)
+    pub fn set_attr(&self, path: impl AsRef<[u8]>, changes: &SetAttr) -> Result<()> {
+        self.node(path)?.set_attr(changes)
     }
 
     fn make(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> Result<Node> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::attached::{AttachError, Remote, Session};
 use super::copy::is_privilege;
 use super::{DirItem, resolve};
+use crate::device;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
-use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr, XattrMode};
+use crate::vfs::types::{Access, Attr, NewFile, NewKind, RenameMode, SeekFor, SetAttr, XattrMode};
 use crate::vfs::xattr::{follows_source, is_own};
 use crate::vfs::{Caller, Volume, copy_xattrs};
 
@@ -59,15 +60,13 @@ impl Node {
     /// this handle, and of those that it leads to. The program has its own rights, as through the kernel:
     /// new files belong to its user, and lose the permissions of its umask.
     ///
-    /// The server only makes and changes files for an attached program: a call that lists a directory or
-    /// reads contents fails with [`Error::NotSupported`]. After the end of the session, as at an unmount or a
-    /// restart of the server, every call fails with [`Error::Detached`].
+    /// See [`Files::attach`](super::Files::attach).
     ///
     /// # Errors
     ///
     /// See [`AttachError`].
     pub fn attach(directory: &Path) -> Result<Node, AttachError> {
-        let (root, attr) = Session::attach(directory)?.root();
+        let (root, attr) = Session::attach(directory, device::Access::ReadWrite)?.root();
         Ok(Node::remote((root, attr)))
     }
 
@@ -287,6 +286,34 @@ impl Node {
         }
     }
 
+    /// Removes an empty directory from this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotEmpty`]; [`Error::NotDirectory`].
+    pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.remove_dir(&Caller::ROOT, self.ino, name),
+            Place::Server(remote) => remote.remove_dir(name),
+        }
+    }
+
+    /// Gives a file of this directory a new name in a directory, and replaces what had the new name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Files::rename`](super::Files::rename).
+    pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8]) -> Result<()> {
+        match (&self.place, &new_dir.place) {
+            (Place::Volume(volume, _), Place::Volume(..)) => {
+                let (caller, mode) = (&Caller::ROOT, RenameMode::Replace);
+                volume.rename(caller, self.ino, name, new_dir.ino, new_name, mode).map(drop)
+            }
+            (Place::Server(dir), Place::Server(new_dir)) => dir.rename(name, new_dir, new_name),
+            _ => Err(Error::Invalid("a directory of another volume")),
+        }
+    }
+
     /// Changes attributes.
     ///
     /// # Errors
@@ -296,6 +323,30 @@ impl Node {
         match &self.place {
             Place::Volume(volume, _) => volume.set_attr(&Caller::ROOT, self.ino, changes).map(drop),
             Place::Server(remote) => remote.set_attr(changes),
+        }
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAttribute`].
+    pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.xattr(self.ino, name),
+            Place::Server(remote) => remote.xattr(name),
+        }
+    }
+
+    /// The names of the extended attributes.
+    ///
+    /// # Errors
+    ///
+    /// See the [module](super#errors).
+    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.xattr_names(self.ino),
+            Place::Server(remote) => remote.xattr_names(),
         }
     }
 
@@ -374,7 +425,10 @@ impl Node {
     ///
     /// [`Error::NotDirectory`].
     pub fn entries(&self) -> Result<Vec<DirItem>> {
-        let volume = self.volume()?;
+        let volume = match &self.place {
+            Place::Volume(volume, _) => volume,
+            Place::Server(remote) => return remote.entries(),
+        };
         let mut items = Vec::new();
         let mut references = Vec::new();
         let read = volume.read_dir(self.ino, 0, true, &mut |entry| {
@@ -389,7 +443,67 @@ impl Node {
     }
 
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume()?.read(self.ino, offset, buf)
+        match &self.place {
+            Place::Volume(volume, _) => volume.read(self.ino, offset, buf),
+            Place::Server(remote) => remote.read_at(offset, buf),
+        }
+    }
+
+    /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order.
+    pub(super) fn read_pieces_at(
+        &self,
+        offset: u64,
+        len: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        match &self.place {
+            Place::Volume(volume, _) => {
+                volume.read_pieces(self.ino, offset, len, Access::Noted, take)
+            }
+            Place::Server(remote) => remote.read_pieces_at(offset, len, take),
+        }
+    }
+
+    /// The first data at or after an offset, or the first hole.
+    pub(super) fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.seek(self.ino, offset, what),
+            Place::Server(remote) => remote.seek(offset, what == SeekFor::Hole),
+        }
+    }
+
+    /// Writes all of `data` at the end, and returns the new end.
+    pub(super) fn append_all(&self, mut data: &[u8]) -> Result<u64> {
+        let volume = match &self.place {
+            Place::Volume(volume, _) => volume,
+            Place::Server(remote) => return remote.append_all(data),
+        };
+        loop {
+            let (written, end) = volume.append(&Caller::ROOT, self.ino, data)?;
+            data = &data[written..];
+            match written {
+                _ if data.is_empty() => return Ok(end),
+                0 => return Err(Error::NoSpace),
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes the contents and attributes of a file durable.
+    pub(super) fn sync_file(&self) -> Result<()> {
+        match &self.place {
+            Place::Volume(volume, _) => volume.sync_file(self.ino, false),
+            Place::Server(remote) => remote.sync(),
+        }
+    }
+
+    /// The inode at a path from this directory on, at the server of a mounted volume; `None` if this program
+    /// has the volume open.
+    pub(super) fn walk_remote(&self, path: &[u8], follow_last: bool) -> Option<Result<Node>> {
+        match &self.place {
+            Place::Volume(..) => None,
+            Place::Server(remote) => Some(remote.walk(path, follow_last).map(Node::remote)),
+        }
     }
 
     /// Writes from `offset` on, and returns how much.
@@ -417,6 +531,14 @@ impl Node {
         matches!(self.place, Place::Server(_))
     }
 
+    /// Whether new files can get other owners: a program that is attached needs root's rights for it.
+    pub fn gives_owners(&self) -> bool {
+        match &self.place {
+            Place::Volume(..) => true,
+            Place::Server(remote) => remote.session().owner().0 == 0,
+        }
+    }
+
     /// Whether a copy of a file gets an extended attribute of it. No copy has those of the file system. One
     /// without the `owner` gets no capabilities, which give rights to callers that run it, as set-id bits do.
     /// The server of a mounted volume sets none of `security.` but the capabilities, as others label the
@@ -436,7 +558,7 @@ impl Node {
     pub(super) fn volume(&self) -> Result<&Arc<Volume>> {
         match &self.place {
             Place::Volume(volume, _) => Ok(volume),
-            Place::Server(_) => Err(Error::NotSupported),
+            Place::Server(_) => Err(Error::Mounted("unmount it, and open the image")),
         }
     }
 }

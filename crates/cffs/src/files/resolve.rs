@@ -10,6 +10,9 @@ const LINKS_FOLLOWED_MAX: u32 = 40;
 /// The inode at a path, from a directory on, out of which no path leads. A symbolic link at the end is
 /// followed if `follow_last`; those before it always.
 pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
+    if let Some(found) = root.walk_remote(path, follow_last) {
+        return found;
+    }
     // A slash at the end asks for a directory, so it follows, too.
     let wants_directory = path.ends_with(b"/");
     let mut pending = names(path);

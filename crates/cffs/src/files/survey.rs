@@ -5,6 +5,7 @@
 //! with their inodes packed into sectors in the order of their names, contents rounded up to fragments.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
@@ -73,9 +74,12 @@ pub fn survey(
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Survey, CopyError> {
-    let superblock = files.volume().writer().superblock();
+    let volume = files
+        .opened()
+        .map_err(|error| CopyError::new(Path::new(OsStr::from_bytes(target)), error))?;
+    let superblock = volume.writer().superblock();
     let has_inline = superblock.incompat.contains(Incompat::INLINE);
-    let stat = files.volume().stat_fs();
+    let stat = volume.stat_fs();
     let mut walk = Walk {
         options,
         observer,

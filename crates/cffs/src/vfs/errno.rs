@@ -30,7 +30,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::AccessDenied => Errno::ACCESS,
         Error::NoAttribute => Errno::NODATA,
         Error::Range => Errno::RANGE,
-        Error::NotSupported => Errno::OPNOTSUPP,
+        Error::NotSupported | Error::Mounted(_) => Errno::OPNOTSUPP,
         Error::NoData => Errno::NXIO,
         Error::Detached(_) => Errno::NOTCONN,
     };

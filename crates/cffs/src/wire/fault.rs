@@ -20,7 +20,7 @@ pub struct Fault {
 type Make = fn(String) -> Error;
 
 /// The codes of the variants that a program can distinguish. A code is never given to another variant.
-const CODES: [(u16, Make); 19] = [
+const CODES: [(u16, Make); 21] = [
     (1, Error::Latched),
     (2, Error::Damaged),
     (3, |_| Error::ReadOnly),
@@ -40,6 +40,8 @@ const CODES: [(u16, Make); 19] = [
     (17, |_| Error::Range),
     (18, |_| Error::NotSupported),
     (19, Error::InUse),
+    (20, |_| Error::Loop),
+    (21, |_| Error::NoData),
 ];
 
 impl From<&Error> for Fault {
@@ -68,6 +70,11 @@ impl From<Fault> for Error {
 }
 
 impl Fault {
+    /// How many bytes it takes in an answer.
+    pub fn bytes(&self) -> usize {
+        self.to_bytes().len()
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         [&self.code.to_le_bytes()[..], &self.errno.to_le_bytes(), cut(&self.text)].concat()
     }

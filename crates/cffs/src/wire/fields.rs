@@ -1,6 +1,6 @@
 //! The fields of a body.
 
-use super::{BadMessage, HEADER_BYTES, Removed, Result, TEXT_BYTES_MAX};
+use super::{BadMessage, HEADER_BYTES, Removed, Result, TEXT_BYTES_MAX, WALK_BYTES_MAX};
 
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;
@@ -82,6 +82,13 @@ impl<'a> Fields<'a> {
             && !name.iter().any(|byte| [b'/', 0].contains(byte))
             && ![&b"."[..], b".."].contains(&name);
         if is_name { Ok(name.to_vec()) } else { Err(BadMessage) }
+    }
+
+    /// A path of files.
+    pub fn path(&mut self) -> Result<Vec<u8>> {
+        let path = self.bytes()?;
+        let is_path = path.len() <= WALK_BYTES_MAX && !path.contains(&0);
+        if is_path { Ok(path.to_vec()) } else { Err(BadMessage) }
     }
 
     /// A name of an extended attribute.

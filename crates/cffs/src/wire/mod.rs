@@ -17,7 +17,8 @@
 //!
 //! After [`Call::Attach`], calls are carried out in the order in which they were sent. Each is answered once,
 //! in this order, except for [`Request::Put`] and [`Request::Forget`]: the server reports a put only if it
-//! fails, and says from time to time how many calls it has carried out.
+//! fails, and says from time to time how many calls it has carried out. Contents that a program reads lie in
+//! the shared memory when the reply arrives.
 
 use std::time::Duration;
 
@@ -26,15 +27,19 @@ use crate::vfs::types::Attr;
 mod attributes;
 mod fault;
 mod fields;
+mod handle;
 mod invitation;
+mod reading;
 mod request;
 #[cfg(test)]
 mod tests;
 
 pub use fault::Fault;
 use fields::{Fields, message};
+pub use handle::{Handle, Memory};
 pub use invitation::{ATTRIBUTE, Invitation, hex};
-pub use request::{Handle, Kind, Memory, Put, Reply, Request};
+pub use reading::{ENTRY_BYTES, Entry, Outcome, Query, READ_BYTES_MAX, fitting};
+pub use request::{Kind, Put, Reply, Request};
 
 /// The version of the messages.
 pub const VERSION: u16 = 1;
@@ -45,8 +50,8 @@ pub const CALL_BYTES_MAX: usize = 1 << 10;
 pub const REQUEST_BYTES_MAX: usize = VALUE_BYTES_MAX + CALL_BYTES_MAX;
 /// The longest value of an extended attribute, as in Linux.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
-/// The largest shared memory of a session.
-pub const MEMORY_BYTES_MAX: u32 = 64 << 20;
+/// The largest shared memory of a session. The server fills it with contents that the program reads.
+pub const MEMORY_BYTES_MAX: u32 = 16 << 20;
 /// The most contents that one request names.
 pub const CONTENTS_BYTES_MAX: u32 = 1 << 20;
 /// How long a session makes changes after its program has asked at the mount. The kernel passes this on only
@@ -58,6 +63,13 @@ pub const HANDLES_MAX: usize = 1 << 16;
 pub const ANSWER_BYTES_MAX: usize = PATH_BYTES_MAX + TEXT_BYTES_MAX + 64;
 /// The longest path in an answer.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
+/// The longest path in a request, as in Linux.
+pub const WALK_BYTES_MAX: usize = 4095;
+/// The most paths of a request, and the bytes of all of them, each with its length.
+pub const PATHS_MAX: usize = 1024;
+pub const WALKED_BYTES_MAX: usize = 64 << 10;
+/// How much of an answer entries or outcomes take, before the last one of them.
+pub const LISTED_BYTES: usize = 48 << 10;
 /// The longest text in an answer; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 1 << 10;
 
@@ -234,7 +246,7 @@ impl Answer {
                 Ok(Answer::Done { removed, end })
             }
             6 => Ok(Answer::Attached { root: attributes::decode(&mut fields)? }),
-            7..=10 => Reply::decode(kind, &mut fields).map(Answer::Reply),
+            7..=10 | 13..=15 => Reply::decode(kind, &mut fields).map(Answer::Reply),
             11 => Ok(Answer::PutFailed { call: fields.u64()?, fault: Fault::decode(&mut fields)? }),
             12 => Ok(Answer::Settled { calls: fields.u64()? }),
             _ => Err(BadMessage),

@@ -1,28 +1,10 @@
 //! The requests of a program that is attached to a directory, and the replies.
 
 use super::attributes;
-use super::{
-    BadMessage, CONTENTS_BYTES_MAX, Fault, Fields, REQUEST_BYTES_MAX, Result, VALUE_BYTES_MAX,
-    message,
-};
+use super::handle::{Handle, Memory, handle, handles, put_bytes, put_handles};
+use super::reading::{Entry, Outcome, Query};
+use super::{BadMessage, Fault, Fields, REQUEST_BYTES_MAX, Result, VALUE_BYTES_MAX, message};
 use crate::vfs::types::{Attr, NewKind, SetAttr};
-
-/// A number that the program chose for a file: it can use the file before it knows whether it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle(pub u32);
-
-impl Handle {
-    /// The directory of the ticket.
-    pub const ROOT: Handle = Handle(0);
-}
-
-/// A range of the shared memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    pub offset: u32,
-    /// At most [`CONTENTS_BYTES_MAX`].
-    pub len: u32,
-}
 
 /// The kind of a new file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +80,27 @@ pub enum Request {
         dir: Handle,
         name: Vec<u8>,
     },
+    /// Removes an empty directory.
+    RemoveDir {
+        dir: Handle,
+        name: Vec<u8>,
+    },
+    /// Gives a file another name, in place of another file of it.
+    Rename {
+        dir: Handle,
+        name: Vec<u8>,
+        new_dir: Handle,
+        new_name: Vec<u8>,
+    },
+    /// Writes contents of the shared memory to the end of a regular file. The reply is the new end.
+    Append {
+        node: Handle,
+        contents: Memory,
+    },
+    /// Makes a file durable, or with a directory the whole volume.
+    Sync {
+        node: Handle,
+    },
     XattrNames {
         node: Handle,
     },
@@ -114,6 +117,7 @@ pub enum Request {
     Forget {
         node: Handle,
     },
+    Query(Query),
 }
 
 /// The answer to a request.
@@ -124,6 +128,11 @@ pub enum Reply {
     /// The target of a link, or names, each with a zero byte.
     Bytes(Vec<u8>),
     Fault(Fault),
+    Count(u64),
+    /// Some entries of a directory, and whether these are the last ones.
+    Entries(Vec<Entry>, bool),
+    /// The outcomes for some paths, by their positions in the request.
+    Many(Vec<(u16, Outcome)>),
 }
 
 impl Request {
@@ -141,6 +150,8 @@ impl Request {
                 | Request::ReadLink { .. }
                 | Request::XattrNames { .. }
                 | Request::Forget { .. }
+                | Request::Sync { .. }
+                | Request::Query(_)
         )
     }
 
@@ -152,19 +163,13 @@ impl Request {
                 put_bytes(&mut body, name);
                 16
             }
-            Request::Attr { node } => {
-                put_handles(&mut body, &[node]);
-                17
-            }
+            Request::Attr { node } => put_node(&mut body, node, 17),
             Request::SetAttr { node, changes } => {
                 put_handles(&mut body, &[node]);
                 body.extend(attributes::encode_changes(changes));
                 18
             }
-            Request::ReadLink { node } => {
-                put_handles(&mut body, &[node]);
-                19
-            }
+            Request::ReadLink { node } => put_node(&mut body, node, 19),
             Request::Make { dir, name, kind, permissions, result } => {
                 put_handles(&mut body, &[dir, result]);
                 put_bytes(&mut body, name);
@@ -187,15 +192,8 @@ impl Request {
                 put_bytes(&mut body, name);
                 23
             }
-            Request::Unlink { dir, name } => {
-                put_handles(&mut body, &[dir]);
-                put_bytes(&mut body, name);
-                24
-            }
-            Request::XattrNames { node } => {
-                put_handles(&mut body, &[node]);
-                25
-            }
+            Request::Unlink { dir, name } => put_name(&mut body, dir, name, 24),
+            Request::XattrNames { node } => put_node(&mut body, node, 25),
             Request::SetXattr { node, name, value } => {
                 put_handles(&mut body, &[node]);
                 put_bytes(&mut body, name);
@@ -203,15 +201,22 @@ impl Request {
                 body.extend(value);
                 26
             }
-            Request::RemoveXattr { node, name } => {
-                put_handles(&mut body, &[node]);
+            Request::RemoveXattr { node, name } => put_name(&mut body, node, name, 27),
+            Request::Forget { node } => put_node(&mut body, node, 28),
+            Request::RemoveDir { dir, name } => put_name(&mut body, dir, name, 29),
+            Request::Rename { dir, name, new_dir, new_name } => {
+                put_handles(&mut body, &[dir, new_dir]);
                 put_bytes(&mut body, name);
-                27
+                put_bytes(&mut body, new_name);
+                30
             }
-            Request::Forget { node } => {
+            Request::Append { node, contents } => {
                 put_handles(&mut body, &[node]);
-                28
+                contents.put(&mut body);
+                31
             }
+            Request::Sync { node } => put_node(&mut body, node, 38),
+            Request::Query(query) => return query.encode(),
         };
         debug_assert!(body.len() <= REQUEST_BYTES_MAX, "the caller checks names and values");
         message(kind, &[&body])
@@ -258,7 +263,15 @@ impl Request {
             }
             27 => Request::RemoveXattr { node: handle(fields)?, name: fields.xattr_name()? },
             28 => Request::Forget { node: handle(fields)?.not_root()? },
-            _ => return Err(BadMessage),
+            29 => Request::RemoveDir { dir: handle(fields)?, name: fields.name()? },
+            30 => {
+                let [dir, new_dir] = handles(fields)?;
+                let (name, new_name) = (fields.name()?, fields.name()?);
+                Request::Rename { dir, name, new_dir, new_name }
+            }
+            31 => Request::Append { node: handle(fields)?, contents: Memory::decode(fields)? },
+            38 => Request::Sync { node: handle(fields)? },
+            kind => Request::Query(Query::decode(kind, fields)?),
         })
     }
 }
@@ -270,6 +283,21 @@ impl Reply {
             Reply::Attr(attr) => message(8, &[&attributes::encode(attr)]),
             Reply::Bytes(bytes) => message(9, &[bytes]),
             Reply::Fault(fault) => message(10, &[&fault.to_bytes()]),
+            Reply::Count(count) => message(13, &[&count.to_le_bytes()]),
+            Reply::Entries(entries, is_end) => {
+                let mut body = vec![u8::from(*is_end)];
+                body.extend((entries.len() as u32).to_le_bytes());
+                entries.iter().for_each(|entry| entry.put(&mut body));
+                message(14, &[&body])
+            }
+            Reply::Many(outcomes) => {
+                let mut body = (outcomes.len() as u32).to_le_bytes().to_vec();
+                for (position, outcome) in outcomes {
+                    body.extend(position.to_le_bytes());
+                    outcome.put(&mut body);
+                }
+                message(15, &[&body])
+            }
         }
     }
 
@@ -279,28 +307,19 @@ impl Reply {
             8 => Reply::Attr(attributes::decode(fields)?),
             9 => Reply::Bytes(fields.rest().to_vec()),
             10 => Reply::Fault(Fault::decode(fields)?),
+            13 => Reply::Count(fields.u64()?),
+            14 => {
+                let (is_end, count) = (fields.flag()?, fields.u32()?);
+                let entries = (0..count).map(|_| Entry::decode(fields)).collect::<Result<_>>()?;
+                Reply::Entries(entries, is_end)
+            }
+            15 => {
+                let count = fields.u32()?;
+                let outcome = |_| Ok((fields.u16()?, Outcome::decode(fields)?));
+                Reply::Many((0..count).map(outcome).collect::<Result<_>>()?)
+            }
             _ => return Err(BadMessage),
         })
-    }
-}
-
-impl Handle {
-    /// Fails for the root, which no request makes or gives up.
-    fn not_root(self) -> Result<Handle> {
-        if self == Handle::ROOT { Err(BadMessage) } else { Ok(self) }
-    }
-}
-
-impl Memory {
-    fn put(self, body: &mut Vec<u8>) {
-        body.extend(self.offset.to_le_bytes());
-        body.extend(self.len.to_le_bytes());
-    }
-
-    fn decode(fields: &mut Fields<'_>) -> Result<Memory> {
-        let memory = Memory { offset: fields.u32()?, len: fields.u32()? };
-        let is_range = memory.offset.checked_add(memory.len).is_some();
-        if is_range && memory.len <= CONTENTS_BYTES_MAX { Ok(memory) } else { Err(BadMessage) }
     }
 }
 
@@ -388,23 +407,15 @@ impl From<NewKind<'_>> for Kind {
     }
 }
 
-fn put_handles(body: &mut Vec<u8>, handles: &[&Handle]) {
-    handles.iter().for_each(|handle| body.extend(handle.0.to_le_bytes()));
+/// Appends the fields of a request that names a file alone. Returns its kind.
+fn put_node(body: &mut Vec<u8>, node: &Handle, kind: u32) -> u32 {
+    put_handles(body, &[node]);
+    kind
 }
 
-fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
-    body.extend((bytes.len() as u16).to_le_bytes());
-    body.extend(bytes);
-}
-
-fn handle(fields: &mut Fields<'_>) -> Result<Handle> {
-    fields.u32().map(Handle)
-}
-
-fn handles<const N: usize>(fields: &mut Fields<'_>) -> Result<[Handle; N]> {
-    let mut handles = [Handle::ROOT; N];
-    for one in &mut handles {
-        *one = handle(fields)?;
-    }
-    Ok(handles)
+/// The same for one with a name, too.
+fn put_name(body: &mut Vec<u8>, node: &Handle, name: &[u8], kind: u32) -> u32 {
+    put_handles(body, &[node]);
+    put_bytes(body, name);
+    kind
 }

@@ -94,9 +94,61 @@ fn requests() -> Vec<Request> {
         Request::SetXattr { node, name: b"user.a/b".into(), value },
         Request::RemoveXattr { node, name: b"user.a".into() },
         Request::Forget { node },
+        Request::RemoveDir { dir, name: name() },
+        Request::Rename { dir, name: name(), new_dir: node, new_name: b"new".into() },
+        Request::Append { node, contents: Memory { offset: 1, len: 2 } },
+        Request::Sync { node },
     ];
     requests.extend(kinds.map(make));
+    requests.extend(queries().map(Request::Query));
     requests
+}
+
+fn queries() -> [Query; 8] {
+    let (node, dir, result) = (Handle(1), Handle::ROOT, Handle(u32::MAX));
+    let contents = Memory { offset: 15 << 20, len: CONTENTS_BYTES_MAX };
+    let paths = vec![b"a/../b".into(), vec![b'/'; WALK_BYTES_MAX], Vec::new()];
+    [
+        Query::Walk { dir, path: b"/a/./..//b/".into(), follow: true, result },
+        Query::Walk { dir, path: Vec::new(), follow: false, result },
+        Query::Read { node, at: u64::MAX, contents },
+        Query::ReadMany { dir, paths, contents },
+        Query::ReadMany { dir, paths: vec![b"x".into(); PATHS_MAX], contents },
+        Query::List { dir, cookie: u64::MAX },
+        Query::Xattr { node, name: b"user.a".into() },
+        Query::Seek { node, at: 1 << 40, hole: true },
+    ]
+}
+
+#[test]
+fn queries_that_make_no_sense_are_refused() {
+    let (dir, contents) = (Handle::ROOT, Memory::default());
+    let walk = |path: &[u8], result| Query::Walk { dir, path: path.into(), follow: true, result };
+    for query in [
+        walk(b"a", Handle::ROOT),
+        walk(b"a\0b", Handle(1)),
+        walk(&[b'a'; WALK_BYTES_MAX + 1], Handle(1)),
+        Query::ReadMany { dir, paths: vec![b"\0".into()], contents },
+        Query::ReadMany { dir, paths: vec![Vec::new(); PATHS_MAX + 1], contents },
+        Query::Xattr { node: dir, name: Vec::new() },
+    ] {
+        let message = Request::Query(query.clone()).encode();
+        let (kind, body) = parts(&message, REQUEST_BYTES_MAX);
+        assert_eq!(Request::decode(kind, body), Err(BadMessage), "{query:?}");
+    }
+}
+
+#[test]
+fn as_many_paths_are_sent_together_as_one_request_takes() {
+    let long = vec![vec![b'a'; WALK_BYTES_MAX]; 20];
+    let paths = |paths: &[Vec<u8>]| fitting(paths.iter().map(|path| &path[..]));
+    assert_eq!(paths(&long), WALKED_BYTES_MAX / (WALK_BYTES_MAX + 2));
+    assert_eq!(paths(&vec![Vec::new(); PATHS_MAX + 1]), PATHS_MAX);
+    let named = long[..paths(&long)].to_vec();
+    let contents = Memory::default();
+    let query = Query::ReadMany { dir: Handle::ROOT, paths: named, contents };
+    let message = Request::Query(query).encode();
+    assert!(message.len() <= HEADER_BYTES + REQUEST_BYTES_MAX);
 }
 
 fn answers() -> Vec<Answer> {
@@ -104,6 +156,7 @@ fn answers() -> Vec<Answer> {
     let failure = |path: &[u8], text: &str| {
         Answer::Failed(Failure { path: path.into(), errno: 13, text: text.into() })
     };
+    let entry = Entry { name: vec![b'n'; 255], cookie: 1 << 50, attr: attr() };
     vec![
         Answer::Welcome { version: 1 },
         Answer::Refused("no".into()),
@@ -118,6 +171,14 @@ fn answers() -> Vec<Answer> {
         Answer::Reply(Reply::Attr(attr())),
         Answer::Reply(Reply::Bytes(b"user.a\0user.b\0".into())),
         Answer::Reply(Reply::Fault(Fault::from(&Error::NoSpace))),
+        Answer::Reply(Reply::Count(u64::MAX)),
+        Answer::Reply(Reply::Entries(Vec::new(), true)),
+        Answer::Reply(Reply::Entries(vec![entry; LISTED_BYTES / (ENTRY_BYTES + 255) + 1], false)),
+        Answer::Reply(Reply::Many(vec![
+            (0, Outcome::Contents(Memory { offset: 1, len: 2 })),
+            (u16::MAX, Outcome::TooLarge),
+            (1, Outcome::Fault(Fault::from(&Error::Damaged("why".into())))),
+        ])),
         Answer::PutFailed { call: 1 << 40, fault: Fault::from(&Error::Invalid("why")) },
         Answer::Settled { calls: u64::MAX },
     ]

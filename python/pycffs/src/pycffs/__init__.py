@@ -7,8 +7,11 @@
     ...     volume.read("/hello")
     b'world'
 
+pycffs.Volume("/mnt/directory") opens a directory of a mounted volume in the same way: the volume's server
+carries out the calls, with the rights of the user.
+
 Paths are str, bytes or path-like, with / between names, and begin at the volume's root. No permissions are
-checked: a program that may open an image may do anything in it. Changes are in memory until
+checked in an image: a program that may open it may do anything in it. Changes are in memory until
 Volume.sync, Volume.close or, for one file, fsync has returned. Calls release the interpreter's lock, and a
 volume may be used by many threads. Ctrl-C ends long calls, except Volume.close.
 """
@@ -78,7 +81,11 @@ class Entry:
 
 
 class Volume(_native.Volume):
-    """A volume in an image file, on a block device, or in an object store: its files by path.
+    """A volume in an image file, on a block device, in an object store, or mounted: its files by path.
+
+    A directory of a mounted volume is the root of all paths; the server of the mount carries out the
+    calls with the rights of the user. Then reading sets no times of access, close makes nothing
+    durable, and calls in a child after os.fork fail with ENOTCONN, as after a restart of the server.
 
     A store is named by a URL, file:///directory or s3://bucket/prefix, followed by @NAME for a version;
     credentials come from the environment (docs/object-stores.md). read_only: refuse changes; other

@@ -10,8 +10,8 @@
     b'1,2'
 
 An image is opened once for all URLs that name it, with the options of pycffs.Volume; it is read-only unless
-read_only=False is given. A volume in a store can be used as well: `cffs://s3://bucket/tree!/path`. `cat`
-of many paths reads in device order.
+read_only=False is given. A volume in a store can be used as well: `cffs://s3://bucket/tree!/path`, and a
+directory of a mounted volume: `cffs:///mnt/directory!/path`. `cat` of many paths reads in device order.
 
 A symbolic link is followed if the caller names it, and never during a traversal: in a listing, a link to a
 directory has the type "link", so that `walk`, `find`, `du`, `get` and `cp` do not follow it, and `rm`

@@ -45,7 +45,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    fn new(sessions: &Arc<Sessions>, privileges: Privileges) -> Program {
+    pub(super) fn new(sessions: &Arc<Sessions>, privileges: Privileges) -> Program {
         let program = Program::idle(sessions, privileges);
         let (asking, ended) = mpsc::channel();
         let asked = Arc::clone(sessions);
@@ -78,7 +78,7 @@ impl Program {
         }
     }
 
-    fn fails(&self, request: &Request) -> Error {
+    pub(super) fn fails(&self, request: &Request) -> Error {
         match self.ask(request) {
             Reply::Fault(fault) => fault.into(),
             other => panic!("{request:?}: {other:?}"),

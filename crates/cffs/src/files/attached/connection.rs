@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, pread, pwrite};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
 use super::answers::Answers;
@@ -188,14 +188,8 @@ impl Connection {
     ///
     /// As of [`begin`](Connection::begin).
     pub fn share(&mut self, contents: &[u8]) -> Result<Memory> {
-        let len = contents.len() as u32;
-        let offset = loop {
-            if let Some(offset) = self.ring.take(len, self.calls + 1) {
-                break offset;
-            }
-            let first = self.ring.first_call().unwrap_or(self.calls);
-            self.wait(|connection| connection.settled >= first)?;
-        };
+        let range = self.reserve(contents.len() as u32)?;
+        let (offset, len) = (range.offset, range.len);
         let mut written = 0;
         while written < contents.len() {
             let at = u64::from(offset) + written as u64;
@@ -203,6 +197,56 @@ impl Connection {
         }
         self.contents += len;
         Ok(Memory { offset, len })
+    }
+
+    /// Takes a range of the shared memory for the next call.
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Connection::begin).
+    pub fn reserve(&mut self, len: u32) -> Result<Memory> {
+        self.check()?;
+        loop {
+            if let Some(offset) = self.ring.take(len, self.calls + 1) {
+                return Ok(Memory { offset, len });
+            }
+            let first = self.ring.first_call().unwrap_or(self.calls);
+            self.wait(|connection| connection.settled >= first)?;
+        }
+    }
+
+    /// Copies contents that the server has put into the range of the last call.
+    ///
+    /// # Errors
+    ///
+    /// The server has named a range beyond the end of the memory.
+    pub fn fetch(&self, offset: u32, buffer: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let at = u64::from(offset) + filled as u64;
+            match pread(&self.memory, &mut buffer[filled..], at).map_err(io::Error::from)? {
+                0 => return Err(Error::Io(bad())),
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all calls were carried out.
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Connection::begin).
+    pub fn settle(&mut self) -> Result<()> {
+        match self.settled < self.calls {
+            true => self.wait(|connection| connection.settled >= connection.calls),
+            false => Ok(()),
+        }
+    }
+
+    /// The directory at which the session began.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.door.directory()
     }
 
     fn push(&mut self, request: &Request) -> Result<()> {

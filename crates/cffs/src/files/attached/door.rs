@@ -1,7 +1,7 @@
 //! Asks the server of a mounted volume for a ticket, through the kernel, and connects to it.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::time::Instant;
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, getxattr, openat, setxattr};
 use rustix::io::Errno;
 
+use crate::error::Error;
 use crate::wire::{ATTRIBUTE, BadMessage, Invitation, Ticket};
 
 /// Why a program was not attached, or not to the end of its call.
@@ -47,6 +48,20 @@ impl From<Errno> for AttachError {
             Errno::ROFS => AttachError::ReadOnly,
             Errno::BUSY => AttachError::Busy,
             errno => AttachError::Failed(errno.into()),
+        }
+    }
+}
+
+impl From<AttachError> for Error {
+    fn from(error: AttachError) -> Error {
+        match error {
+            AttachError::ReadOnly => Error::ReadOnly,
+            AttachError::Failed(error) => Error::Io(error),
+            AttachError::Busy => Error::InUse(error.to_string()),
+            AttachError::Closing => Error::Detached(error.to_string()),
+            AttachError::NotMounted | AttachError::Unreachable | AttachError::Refused(_) => {
+                Error::Unsupported(error.to_string())
+            }
         }
     }
 }
@@ -94,6 +109,11 @@ impl Door {
         setxattr(self.path(), ATTRIBUTE, number.as_bytes(), XattrFlags::empty())?;
         self.asked = Instant::now();
         Ok(())
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     /// When it was asked last.

@@ -4,29 +4,37 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustix::process::{getegid, geteuid};
 
 use super::connection::Connection;
 use super::door::{AttachError, Door};
+use crate::device;
 use crate::error::{Error, Result};
 use crate::files::node::Put;
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr};
 use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_MAX};
 
+mod reading;
+
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;
+const FORKED: &str = "attached programs cannot fork: attach again in the child";
 /// The bits that a new file never has.
 const SET_ID: u32 = 0o6000;
 
 /// A session at the server of a mounted volume. Its calls are carried out in their order.
 pub(crate) struct Session {
-    connection: Mutex<Connection>,
+    /// `None` after the program has ended the session.
+    connection: Mutex<Option<Connection>>,
     root: Attr,
     next: AtomicU32,
     /// The user and the group that new files belong to.
     owner: (u32, u32),
+    access: device::Access,
+    /// The process that has attached. A child of it has the same connection, and must not use it.
+    process: u32,
 }
 
 /// A handle of a file in a session. The server forgets it when this is dropped.
@@ -39,7 +47,8 @@ impl Drop for Remote {
     fn drop(&mut self) {
         if self.handle != Handle::ROOT {
             // If the session has ended, so has the handle.
-            let _ = self.session.connection.lock().begin(&Request::Forget { node: self.handle });
+            let forget = Request::Forget { node: self.handle };
+            let _ = self.session.connection().and_then(|mut connection| connection.begin(&forget));
         }
     }
 }
@@ -50,18 +59,59 @@ impl Session {
     /// # Errors
     ///
     /// See [`AttachError`].
-    pub fn attach(directory: &Path) -> Result<Arc<Session>, AttachError> {
+    pub fn attach(directory: &Path, access: device::Access) -> Result<Arc<Session>, AttachError> {
         let (connection, root) = Connection::open(Door::open(directory)?)?;
         let owner = (geteuid().as_raw(), getegid().as_raw());
-        let (connection, next) = (Mutex::new(connection), AtomicU32::new(1));
-        Ok(Arc::new(Session { connection, root, next, owner }))
+        let (connection, next) = (Mutex::new(Some(connection)), AtomicU32::new(1));
+        let process = std::process::id();
+        Ok(Arc::new(Session { connection, root, next, owner, access, process }))
+    }
+
+    /// The connection, for one call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Detached`] in a child of the process that has attached; [`Error::Stale`] after the end.
+    fn connection(&self) -> Result<MappedMutexGuard<'_, Connection>> {
+        // Another thread of the parent may have held the lock at the fork, so this is asked first.
+        if self.is_in_child() {
+            return Err(Error::Detached(String::from(FORKED)));
+        }
+        MutexGuard::try_map(self.connection.lock(), Option::as_mut).map_err(|_| Error::Stale)
+    }
+
+    fn is_in_child(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Fails if the program has attached only to read.
+    fn check_writable(&self) -> Result<()> {
+        match self.access {
+            device::Access::ReadWrite => Ok(()),
+            device::Access::ReadOnly => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Ends the session after the calls that were made; later calls fail with [`Error::Stale`]. A child of
+    /// the process leaves it as it is.
+    ///
+    /// # Errors
+    ///
+    /// The server has ended the session before.
+    pub fn close(&self) -> Result<()> {
+        if self.is_in_child() {
+            return Ok(());
+        }
+        let connection = self.connection.lock().take();
+        connection.map_or(Ok(()), |mut connection| connection.settle())
     }
 
     /// A session over this connection, which needs no mount.
     #[cfg(test)]
     pub(super) fn over(connection: Connection, root: Attr) -> Arc<Session> {
-        let (connection, next) = (Mutex::new(connection), AtomicU32::new(1));
-        Arc::new(Session { connection, root, next, owner: (0, 0) })
+        let (connection, next) = (Mutex::new(Some(connection)), AtomicU32::new(1));
+        let (access, process) = (device::Access::ReadWrite, std::process::id());
+        Arc::new(Session { connection, root, next, owner: (0, 0), access, process })
     }
 
     /// The directory of the session, and its attributes when the session began.
@@ -76,11 +126,14 @@ impl Session {
 
     /// Waits until a put was carried out, and returns its failure.
     pub fn finish(&self, put: u64) -> Result<()> {
-        self.connection.lock().finish(put)
+        self.connection()?.finish(put)
     }
 
     fn call(&self, request: &Request) -> Result<Reply> {
-        self.connection.lock().call(request)
+        if request.is_change() {
+            self.check_writable()?;
+        }
+        self.connection()?.call(request)
     }
 
     fn done(&self, request: &Request) -> Result<()> {
@@ -140,7 +193,8 @@ impl Remote {
         if put.contents.len() > CONTENTS_BYTES_MAX as usize {
             return Err(Error::TooLarge);
         }
-        let mut connection = self.session.connection.lock();
+        self.session.check_writable()?;
+        let mut connection = self.session.connection()?;
         let contents = connection.share(put.contents)?;
         connection.begin(&Request::Put(wire::Put {
             dir: self.handle,
@@ -154,13 +208,29 @@ impl Remote {
     }
 
     pub fn write_all(&self, mut at: u64, contents: &[u8]) -> Result<()> {
+        self.session.check_writable()?;
         for part in contents.chunks(CONTENTS_BYTES_MAX as usize) {
-            let mut connection = self.session.connection.lock();
+            let mut connection = self.session.connection()?;
             let contents = connection.share(part)?;
             connection.call(&Request::Write { node: self.handle, at, contents })?;
             at += part.len() as u64;
         }
         Ok(())
+    }
+
+    /// Writes to the end of the file, and returns the new end.
+    pub fn append_all(&self, contents: &[u8]) -> Result<u64> {
+        self.session.check_writable()?;
+        let mut end = 0;
+        for part in contents.chunks(CONTENTS_BYTES_MAX as usize) {
+            let mut connection = self.session.connection()?;
+            let contents = connection.share(part)?;
+            end = match connection.call(&Request::Append { node: self.handle, contents })? {
+                Reply::Count(end) => end,
+                _ => return Err(unexpected()),
+            };
+        }
+        Ok(end)
     }
 
     pub fn link(&self, file: &Remote, name: &[u8]) -> Result<(Remote, Attr)> {
@@ -170,6 +240,21 @@ impl Remote {
 
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         self.session.done(&Request::Unlink { dir: self.handle, name: checked(name)? })
+    }
+
+    pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
+        self.session.done(&Request::RemoveDir { dir: self.handle, name: checked(name)? })
+    }
+
+    pub fn rename(&self, name: &[u8], new_dir: &Remote, new_name: &[u8]) -> Result<()> {
+        let (name, new_name) = (checked(name)?, checked(new_name)?);
+        let (dir, new_dir) = (self.handle, new_dir.handle);
+        self.session.done(&Request::Rename { dir, name, new_dir, new_name })
+    }
+
+    /// Makes the file durable, or with a directory the whole volume.
+    pub fn sync(&self) -> Result<()> {
+        self.session.done(&Request::Sync { node: self.handle })
     }
 
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {

@@ -37,7 +37,9 @@ fn a_range_of_the_ring_is_taken_again_after_its_call() {
     assert_eq!(ring.take(20, 5), None);
     ring.settle(3);
     assert_eq!(ring.first_call(), None);
-    assert_eq!(ring.take(50, 6), Some(30));
+    assert_eq!(ring.take(50, 6), Some(0), "it begins again when no range is in use");
+    ring.settle(6);
+    assert_eq!(ring.take(50, 7), Some(0));
 }
 
 /// A connection with a server that has sent these answers, and has gone. The program has asked at this time.

@@ -1,0 +1,277 @@
+//! Programs that read a mounted volume through its server.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+use std::sync::Mutex;
+
+use cffs::device::Access;
+use cffs::error::Error;
+use cffs::files::{CopyOptions, Files, Observer, export, import};
+use cffs::wire::CONTENTS_BYTES_MAX;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+use crate::harness::{Scratch, can_mount};
+
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// A mounted volume, and this program attached to it.
+fn attached(scratch: &Scratch) -> Files {
+    scratch.mount("");
+    Files::attach(&scratch.mountpoint(), Access::ReadWrite).expect("attached")
+}
+
+/// Makes files of all kinds and sizes, and a directory with more names than one answer has.
+fn fill(top: &Path) {
+    fs::create_dir_all(top.join("deep/er")).expect("made");
+    let limit = CONTENTS_BYTES_MAX as usize;
+    for bytes in [0, 1, 4096, 70_000, limit - 1, limit, limit + 1, 3 * limit] {
+        let contents: Vec<u8> = (0..bytes).map(|at| (at / 7) as u8).collect();
+        fs::write(top.join(format!("{bytes}")), contents).expect("written");
+    }
+    fs::create_dir(top.join("many")).expect("made");
+    for number in 0..3000 {
+        fs::write(top.join(format!("many/{number}")), format!("number {number}")).expect("written");
+    }
+    let sparse = File::create(top.join("deep/sparse")).expect("made");
+    sparse.set_len(5 << 20).expect("sized");
+    sparse.write_all_at(b"in the middle", 2 << 20).expect("written");
+    symlink("../4096", top.join("deep/link")).expect("linked");
+    setxattr(top.join("1"), "user.a", b"value", XattrFlags::empty()).expect("set");
+}
+
+#[test]
+fn contents_and_listings_equal_those_of_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let top = scratch.mountpoint();
+    fill(&top);
+    let mut walked = 0;
+    for entry in files.walk("/").expect("begun") {
+        let entry = entry.expect("read");
+        walked += 1;
+        let path = top.join(std::str::from_utf8(&entry.path[1..]).expect("text"));
+        let data = fs::symlink_metadata(&path).expect("there");
+        let shown = (data.ino(), data.mode(), data.size(), data.mtime(), data.mtime_nsec());
+        let attr = entry.attr;
+        let (seconds, nanoseconds) = (attr.mtime.seconds, attr.mtime.nanoseconds.into());
+        assert_eq!((attr.ino.0, attr.mode(), attr.size, seconds, nanoseconds), shown);
+        if data.is_file() {
+            let contents = files.read(&entry.path).expect("read");
+            assert!(contents == fs::read(&path).expect("read"), "{path:?}");
+            let open = files.open(&entry.path).expect("opened");
+            let mut part = [0; 100];
+            let read = open.read_at(50, &mut part).expect("read");
+            let end = contents.len().min(150).max(50.min(contents.len()));
+            assert_eq!(part[..read], contents[50.min(contents.len())..end]);
+        }
+    }
+    assert_eq!(walked, 1 + 8 + 4 + 1 + 3000);
+    let listed: Vec<Vec<u8>> =
+        files.read_dir("/many").expect("listed").into_iter().map(|item| item.name).collect();
+    let expected: Vec<Vec<u8>> = (0..3000).map(|number| number.to_string().into_bytes()).collect();
+    assert_eq!(listed, expected, "in the order in which they were made");
+    assert_eq!(files.read("/deep/link").expect("read"), fs::read(top.join("4096")).expect("read"));
+    assert_eq!(files.read_link("/deep/link").expect("read"), b"../4096");
+    let node = files.node("/1").expect("found");
+    assert_eq!(node.xattr(b"user.a").expect("read"), b"value");
+    assert_eq!(node.xattr_names().expect("listed"), [b"user.a".to_vec()]);
+    assert!(matches!(node.xattr(b"system.cffs.attach.1"), Err(Error::NotSupported)));
+    let sizes = files.stat_fs().expect("by the kernel");
+    assert!(sizes.inodes > 3000 && sizes.free_fragments > 0);
+    files.close().expect("closed");
+    assert!(matches!(files.read("/1"), Err(Error::Stale)));
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn many_files_are_read_with_the_outcome_of_each() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let top = scratch.mountpoint();
+    fill(&top);
+    let mut paths: Vec<String> = (0..3000).rev().map(|at| format!("/many/{at}")).collect();
+    let huge = format!("/{}", 3 * CONTENTS_BYTES_MAX);
+    let others = ["/missing", "/many", &huge, "/deep/link", "/many/1/x", "/many/7", "/a\0"];
+    paths.extend(others.map(str::to_owned));
+    paths.push(format!("/{}", "x".repeat(5000)));
+    paths.extend([1, 0].map(|more| format!("/{}", CONTENTS_BYTES_MAX + more)));
+    let found = Mutex::new(BTreeMap::new());
+    files.read_many(&paths, ONE, |position, read| {
+        // The session can be used meanwhile.
+        assert!(files.stat("/").is_ok());
+        let before = found.lock().unwrap().insert(position, read.map(<[u8]>::to_vec));
+        assert!(before.is_none(), "{position} was given out twice");
+    });
+    let found = found.into_inner().unwrap();
+    assert_eq!(found.len(), paths.len());
+    for (position, path) in paths.iter().enumerate() {
+        match (&path[..], &found[&position]) {
+            ("/missing", Err(Error::NotFound)) => {}
+            ("/many", Err(Error::IsDirectory)) => {}
+            ("/many/1/x", Err(Error::NotDirectory)) => {}
+            ("/a\0", Err(Error::Invalid(_))) => {}
+            (path, Err(Error::NameTooLong)) if path.len() > 4095 => {}
+            (path, Ok(contents)) => {
+                let expected = fs::read(top.join(&path[1..])).expect("read");
+                assert!(*contents == expected, "{path}");
+            }
+            (path, Err(error)) => panic!("{path}: {error}"),
+        }
+    }
+    drop(files);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_path_and_a_link_cannot_leave_the_directory_of_the_session() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    drop(attached(&scratch));
+    let top = scratch.mountpoint();
+    fs::create_dir_all(top.join("outside/inside/below")).expect("made");
+    fs::write(top.join("outside/secret"), "secret").expect("written");
+    let inside = top.join("outside/inside");
+    fs::write(inside.join("secret"), "the one inside").expect("written");
+    for (name, target) in [
+        ("up", "../secret"),
+        ("further", "below/../../../../secret"),
+        ("absolute", "/secret"),
+        ("through", "up"),
+        ("directory", "../.."),
+    ] {
+        symlink(target, inside.join(name)).expect("linked");
+    }
+    let files = Files::attach(&inside, Access::ReadWrite).expect("attached");
+    let paths = ["up", "further", "absolute", "through", "../secret", "directory/secret"];
+    for path in paths {
+        assert_eq!(files.read(path).expect("read"), b"the one inside", "{path}");
+        assert_eq!(files.open(path).expect("opened").contents().expect("read"), b"the one inside");
+    }
+    let root = files.root();
+    let ino = root.ino();
+    for path in ["..", "/..", "below/../..", "directory"] {
+        assert_eq!(files.stat(path).expect("found").ino, ino, "{path}");
+    }
+    assert!(matches!(root.lookup(b".."), Err(Error::Invalid(_))));
+    symlink("loop", inside.join("loop")).expect("linked");
+    assert!(matches!(files.read("loop"), Err(Error::Loop)));
+    drop((files, root));
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn each_side_sees_the_changes_of_the_other_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let top = scratch.mountpoint();
+    for turn in 0..50 {
+        let (name, text) = (format!("f{}", turn % 7), format!("turn {turn}"));
+        fs::write(top.join(&name), &text).expect("written");
+        assert_eq!(files.read(&name).expect("read"), text.as_bytes());
+        let text = format!("{text} again");
+        files.write(&name, text.as_bytes()).expect("written");
+        assert_eq!(fs::read_to_string(top.join(&name)).expect("read"), text);
+        let file = files.open(&name).expect("opened");
+        assert_eq!(file.append_all(b"!").expect("written"), text.len() as u64 + 1);
+        assert_eq!(fs::read_to_string(top.join(&name)).expect("read"), text + "!");
+        let (moved, to) = (top.join("moved"), format!("moved{turn}"));
+        assert!(fs::metadata(top.join(&to)).is_err());
+        fs::rename(top.join(&name), &moved).expect("renamed");
+        assert!(matches!(files.read(&name), Err(Error::NotFound)));
+        files.rename("moved", &to).expect("renamed");
+        assert!(fs::metadata(&moved).is_err() && fs::metadata(top.join(&to)).is_ok());
+        let names = fs::read_dir(&top).expect("listed").count();
+        files.make_dir("dir").expect("made");
+        files.remove_file(&to).expect("removed");
+        assert!(fs::metadata(top.join(&to)).is_err() && fs::metadata(top.join("dir")).is_ok());
+        assert_eq!(fs::read_dir(&top).expect("listed").count(), names);
+        fs::write(top.join("dir/in"), "").expect("written");
+        assert!(matches!(files.remove_dir("dir"), Err(Error::NotEmpty)));
+        fs::remove_file(top.join("dir/in")).expect("removed");
+        files.remove_dir("dir").expect("removed");
+        assert!(fs::metadata(top.join("dir")).is_err());
+    }
+    files.sync().expect("durable");
+    drop(files);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn an_attached_read_leaves_the_access_time() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("strictatime");
+    let top = scratch.mountpoint();
+    fs::create_dir(top.join("dir")).expect("made");
+    fs::write(top.join("dir/f"), "contents").expect("written");
+    let files = Files::attach(&top, Access::ReadOnly).expect("attached");
+    let times = || {
+        let of = |path: &str| files.stat(path).expect("found").atime;
+        (of("dir"), of("dir/f"))
+    };
+    let before = times();
+    assert_eq!(files.read("dir/f").expect("read"), b"contents");
+    assert_eq!(files.read_dir("dir").expect("listed").len(), 1);
+    assert_eq!(files.open("dir/f").expect("opened").contents().expect("read").len(), 8);
+    assert_eq!(times(), before);
+    fs::read(top.join("dir/f")).expect("read");
+    assert_ne!(times(), before, "the mount notes it");
+    assert!(matches!(files.write("dir/f", b""), Err(Error::ReadOnly)), "attached to read");
+    assert!(matches!(files.make_dir("new"), Err(Error::ReadOnly)));
+    drop(files);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+struct NoObserver;
+
+impl Observer for NoObserver {}
+
+#[test]
+fn a_tree_is_imported_and_exported_through_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+    fill(&source);
+    let options = CopyOptions::default();
+    let imported = import(&files, &source, b"/tree", &options, &NoObserver).expect("imported");
+    let exported = export(&files, b"/tree", &target, &options, &NoObserver).expect("exported");
+    assert_eq!((imported.failures, exported.failures), (0, 0));
+    assert_eq!((exported.files, exported.symlinks), (imported.files, imported.symlinks));
+    for name in ["0", "1", "70000", "many/2999", "deep/sparse", "deep/link"] {
+        let read = |top: &Path| fs::read(top.join(name)).expect("read");
+        assert!(read(&source) == read(&target), "{name}");
+    }
+    let sparse = fs::metadata(target.join("deep/sparse")).expect("there");
+    assert!(sparse.blocks() * 512 < 1 << 20, "holes stay");
+    let mut value = [0; 10];
+    assert_eq!(getxattr(target.join("1"), "user.a", &mut value).expect("there"), 5);
+    assert!(matches!(files.node_by_number(files.root().ino()), Err(Error::Mounted(_))));
+    assert!(files.clone_tree("/tree", "/clone").is_err(), "it needs the image");
+    drop(files);
+    scratch.umount();
+    scratch.assert_clean();
+}

@@ -1,0 +1,131 @@
+//! From a path to a file, with the rights of a program, as the kernel resolves it below a directory.
+
+use cffs::error::{Error, Result};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+
+use crate::access::{EXECUTE, STICKY, User, checks};
+
+/// How many symbolic links a path may lead through, as Linux has it.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Resolves the paths of one request.
+pub(super) struct Walk<'a> {
+    volume: &'a Volume,
+    user: &'a User,
+    /// The names that paths and links had.
+    steps: usize,
+}
+
+/// A file that was found, on which this holds a reference.
+pub(super) struct Found<'a> {
+    volume: &'a Volume,
+    pub attr: Attr,
+}
+
+impl Drop for Found<'_> {
+    fn drop(&mut self) {
+        self.volume.release(self.attr.ino, 1);
+    }
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(volume: &'a Volume, user: &'a User) -> Walk<'a> {
+        Walk { volume, user, steps: 0 }
+    }
+
+    /// How many names the paths had so far.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The file at a path from a directory on. No name and no link leads out of the directory: `..` stays in
+    /// it, and an absolute link begins at it. A link at the end is followed if `follow_last`.
+    ///
+    /// # Errors
+    ///
+    /// Those of a system call: a directory on the way that the user may not search, for example.
+    pub fn find(&mut self, from: InodeNo, path: &[u8], follow_last: bool) -> Result<Found<'a>> {
+        let mut wants_directory = path.ends_with(b"/");
+        let mut pending = names(path);
+        pending.reverse();
+        let first = self.volume.find(from)?;
+        let mut above = vec![self.held(first)];
+        let mut followed = 0;
+        while let Some(name) = pending.pop() {
+            self.steps += 1;
+            // The first directory stays at the bottom.
+            let Some(dir) = above.last() else { return Err(Error::NotFound) };
+            self.check_search(&dir.attr)?;
+            match &name[..] {
+                b"." => continue,
+                b".." => {
+                    above.truncate((above.len() - 1).max(1));
+                    continue;
+                }
+                _ => {}
+            }
+            let (dir, found) = (dir.attr, self.named(dir.attr.ino, &name)?);
+            let is_last = pending.is_empty();
+            let is_followed = follow_last || wants_directory || !is_last;
+            if !is_followed || found.attr.file_type != FileType::Symlink {
+                above.push(found);
+                continue;
+            }
+            followed += 1;
+            if followed > LINKS_FOLLOWED_MAX {
+                return Err(Error::Loop);
+            }
+            if is_last && !self.may_follow(&dir, &found.attr) {
+                return Err(Error::AccessDenied);
+            }
+            let target = self.volume.read_link(found.attr.ino)?;
+            wants_directory |= is_last && target.ends_with(b"/");
+            if target.starts_with(b"/") {
+                above.truncate(1);
+            }
+            pending.extend(names(&target).into_iter().rev());
+        }
+        let found = above.pop().ok_or(Error::NotFound)?;
+        if wants_directory && found.attr.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok(found)
+    }
+
+    /// The file with a name in a directory that the user may search.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn named(&self, dir: InodeNo, name: &[u8]) -> Result<Found<'a>> {
+        let attr = self.volume.lookup(dir, name)?;
+        Ok(self.held(attr))
+    }
+
+    fn held(&self, attr: Attr) -> Found<'a> {
+        Found { volume: self.volume, attr }
+    }
+
+    fn check_search(&self, dir: &Attr) -> Result<()> {
+        if dir.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        checks::check(self.volume, self.user, dir, EXECUTE)
+    }
+
+    /// Whether the user may follow a link at the end of a path, as with `fs.protected_symlinks` = 1: in a
+    /// directory like /tmp, others could make it lead elsewhere.
+    fn may_follow(&self, dir: &Attr, link: &Attr) -> bool {
+        let is_shared = dir.permissions & (STICKY | OTHERS_WRITE) == STICKY | OTHERS_WRITE;
+        !is_shared || link.uid == self.user.uid || link.uid == dir.uid
+    }
+}
+
+/// The names of a path; empty ones say nothing.
+fn names(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}

@@ -1,0 +1,144 @@
+"""The functions of the package on a directory of a mounted volume: the tests on an image, and more."""
+
+import errno
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import test_volume
+
+import pycffs
+
+# The program of the same build.
+CFFS = Path(os.environ.get("CFFS", Path(pycffs.__file__).parents[2] / "debug" / "cffs"))
+
+
+class WithMount(unittest.TestCase):
+    """A test with an empty directory of a mounted volume."""
+
+    def setUp(self):
+        if not CFFS.exists() or not Path("/dev/fuse").exists() or os.geteuid() != 0:
+            self.skipTest("mounts are not possible")
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+        self.mountpoint = self.scratch / "mnt"
+        self.mountpoint.mkdir()
+        pycffs.mkfs(self.scratch / "tree.cffs", 128 << 20, "label")
+        subprocess.run([CFFS, "mount", self.scratch / "tree.cffs", self.mountpoint], check=True)
+        self.addCleanup(subprocess.run, [CFFS, "umount", self.mountpoint], check=True)
+        self.image = self.mountpoint / "top"
+        self.image.mkdir()
+        self.volume = pycffs.Volume(self.image)
+        self.addCleanup(self.close)
+
+    def close(self):
+        self.volume.close()
+
+    def again(self, **options):
+        self.volume.close()
+        self.volume = pycffs.Volume(self.image, **options)
+
+
+class Names(WithMount, test_volume.Names):
+    pass
+
+
+class Contents(WithMount, test_volume.Contents):
+    pass
+
+
+class Mounted(WithMount):
+    def test_both_sides_see_the_changes_of_the_other(self):
+        self.volume.write("/f", b"attached")
+        self.assertEqual((self.image / "f").read_bytes(), b"attached")
+        (self.image / "g").write_bytes(b"by the kernel")
+        self.assertEqual(self.volume.read_many(["/g", "/f"]), [b"by the kernel", b"attached"])
+        self.assertEqual(self.volume.listdir(), ["f", "g"])
+        with self.volume.open("/f", "ab") as file:
+            file.write(b"!")
+        self.assertEqual((self.image / "f").stat().st_size, 9)
+        self.assertEqual(self.volume.stat("/f").ino, (self.image / "f").stat().st_ino)
+        self.volume.sync()
+
+    def test_a_child_of_the_process_cannot_use_the_session(self):
+        self.volume.write("/f", b"contents")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                self.volume.read("/f")
+            except OSError as error:
+                status = 0 if error.errno == errno.ENOTCONN and "fork" in str(error) else 2
+            # Closing its handles must not disturb the session of the parent.
+            self.volume.close()
+            with pycffs.Volume(self.image) as own:
+                status += own.read("/f") != b"contents"
+            os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(self.volume.read("/f"), b"contents")
+
+    def test_a_volume_that_is_read_only_changes_nothing_and_can_be_pickled(self):
+        self.volume.write("/f", b"contents")
+        with self.assertRaises(TypeError):
+            pickle.dumps(self.volume)
+        with pycffs.Volume(self.image, read_only=True) as volume:
+            with self.assertRaises(OSError) as caught:
+                volume.write("/f", b"")
+            self.assertEqual(caught.exception.errno, errno.EROFS)
+            with pickle.loads(pickle.dumps(volume)) as other:
+                self.assertEqual(other.read("/f"), b"contents")
+
+    def test_what_the_server_has_cannot_be_set(self):
+        for options in ({"cache": 1 << 20}, {"dirty": 1 << 20}, {"take_over": True}):
+            with self.assertRaisesRegex(ValueError, "server"):
+                pycffs.Volume(self.image, **options)
+
+    def test_a_directory_of_another_file_system_is_refused(self):
+        with self.assertRaisesRegex(OSError, "not in a mounted C-FFS volume"):
+            pycffs.Volume(self.scratch)
+
+    def test_many_files_with_the_outcome_of_each(self):
+        names = [f"/{number}" for number in range(500)]
+        for name in names:
+            self.volume.write(name, name.encode() * 1000)
+        self.volume.write("/large", bytes(3 << 20))
+        self.volume.mkdir("/d")
+        found = self.volume.read_many([*names, "/large", "/d", "/missing"], errors="return")
+        self.assertEqual(found[:500], [name.encode() * 1000 for name in names])
+        self.assertEqual(found[500], bytes(3 << 20))
+        self.assertIsInstance(found[501], IsADirectoryError)
+        self.assertIsInstance(found[502], FileNotFoundError)
+
+    def test_by_fsspec(self):
+        try:
+            import fsspec  # noqa: PLC0415
+        except ImportError:
+            self.skipTest("fsspec is not installed")
+        import pycffs.fsspec  # noqa: F401, PLC0415
+
+        (self.image / "a").write_bytes(b"1,2")
+        with fsspec.open(f"cffs://{self.image}!/a") as file:
+            self.assertEqual(file.read(), b"1,2")
+        system = fsspec.filesystem("cffs", image=str(self.image), read_only=False)
+        with system.open("/new", "wb") as file:
+            file.write(b"written")
+        self.assertEqual((self.image / "new").read_bytes(), b"written")
+        self.assertEqual(system.cat(["/a", "/new"]), {"/a": b"1,2", "/new": b"written"})
+
+    def test_a_restart_ends_the_session(self):
+        self.volume.write("/f", b"contents")
+        subprocess.run([CFFS, "restart", self.mountpoint], check=True)
+        with self.assertRaises(OSError) as caught:
+            self.volume.read("/f")
+        self.assertEqual(caught.exception.errno, errno.ENOTCONN)
+        self.again()
+        self.assertEqual(self.volume.read("/f"), b"contents")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
