@@ -65,6 +65,12 @@ pub trait Observer: Send + Sync {
 
     /// Stops all answers from the volume in memory, which can no longer be trusted.
     fn broken(&self);
+
+    /// Whether this front end is a mount that is read-only, so that others must change nothing either. It was
+    /// so within the last second.
+    fn refuses_changes(&self) -> bool {
+        false
+    }
 }
 
 /// The observer of a volume with only one front end.

@@ -12,7 +12,7 @@ use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
 use cffs::vfs::Caller;
-use cffs::vfs::types::{self, Access, NewKind, Unprivileged};
+use cffs::vfs::types::{self, NewKind, Unprivileged};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
@@ -46,7 +46,6 @@ const DOT_DOT: u64 = 2;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_DSYNC: u32 = 0o10_000;
-const O_NOATIME: u32 = 0o1_000_000;
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
 
@@ -134,11 +133,6 @@ fn filled(value: cffs::error::Result<Vec<u8>>, buf: &mut [u8]) -> Result<usize> 
         room.copy_from_slice(&value);
     }
     Ok(value.len())
-}
-
-/// Whether a read through a file that was opened with these flags sets its access time.
-fn access(flags: u32) -> Access {
-    if flags & O_NOATIME == 0 { Access::Noted } else { Access::Unnoted }
 }
 
 impl Handler for Adapter {
@@ -349,7 +343,7 @@ impl Handler for Adapter {
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
-        let access = access(read.flags);
+        let access = self.access(read.flags);
         self.volume.used(ino(node), read.handle);
         self.on(node, |view| view.volume.read_with(ino(node), read.offset, buf, access))
             .map_err(errno("read"))
@@ -396,15 +390,21 @@ impl Handler for Adapter {
         }
         self.on(node, |view| {
             let start = from - DOT_DOT;
-            view.volume.read_dir_plus(ino(node), start, None, access(read.flags), &mut |entry| {
-                let mode = entry.file_type.mode_bits();
-                let cookie = entry.cookie + DOT_DOT;
-                let is_taken = listing.push(entry.ino.0, mode, cookie, entry.name).is_ok();
-                if is_taken {
-                    from = cookie;
-                }
-                is_taken
-            })
+            view.volume.read_dir_plus(
+                ino(node),
+                start,
+                None,
+                self.access(read.flags),
+                &mut |entry| {
+                    let mode = entry.file_type.mode_bits();
+                    let cookie = entry.cookie + DOT_DOT;
+                    let is_taken = listing.push(entry.ino.0, mode, cookie, entry.name).is_ok();
+                    if is_taken {
+                        from = cookie;
+                    }
+                    is_taken
+                },
+            )
         })
         .map_err(errno("readdir"))
     }
@@ -429,7 +429,7 @@ impl Handler for Adapter {
             &|entry| entry.file_type == FileType::Directory || interest.wants_inode();
         self.on(node, |view| {
             let start = from - DOT_DOT;
-            let access = access(read.flags);
+            let access = self.access(read.flags);
             view.volume.read_dir_plus(ino(node), start, Some(plus), access, &mut |entry| {
                 let cookie = entry.cookie + DOT_DOT;
                 let pushed = match &entry.attr {

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cffs::units::InodeNo;
@@ -20,17 +21,26 @@ use crate::shared::{Change, Observer};
 
 /// The kernel's caches of one mount; empty before the volume is mounted.
 #[derive(Clone, Debug, Default)]
-pub struct KernelCaches(Arc<RwLock<Option<(Notifier, Unmounter)>>>);
+pub struct KernelCaches {
+    mount: Arc<RwLock<Option<(Notifier, Unmounter)>>>,
+    /// Whether the mount was read-only when the server last looked.
+    is_read_only: Arc<AtomicBool>,
+}
 
 impl KernelCaches {
     /// Sets the mount to which the caches belong.
     pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter) {
-        *self.0.write() = Some((notifier, unmounter));
+        *self.mount.write() = Some((notifier, unmounter));
+    }
+
+    /// Notes whether the mount is read-only.
+    pub(super) fn note_read_only(&self, is_read_only: bool) {
+        self.is_read_only.store(is_read_only, Ordering::Release);
     }
 
     /// The notifier, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
-        self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
+        self.mount.read().as_ref().map(|(notifier, _)| notifier.clone())
     }
 
     /// Makes the kernel drop its listings of these directories, in a new thread, since threads that serve
@@ -84,10 +94,14 @@ impl Observer for KernelCaches {
     }
 
     fn broken(&self) {
-        let Some((_, unmounter)) = self.0.read().clone() else { return };
+        let Some((_, unmounter)) = self.mount.read().clone() else { return };
         let aborted = unmounter.unmount(Unmount::Force);
         if let Err(error) = aborted.or_else(|_| unmounter.unmount(Unmount::Lazy)) {
             tracing::error!(%error, "the mount cannot be taken away");
         }
+    }
+
+    fn refuses_changes(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
     }
 }

@@ -250,12 +250,15 @@ impl Parts {
             closing: Arc::clone(&self.closing),
             went_on: Arc::default(),
         }));
-        if !options.read_only {
-            let mount = MountState::of(session.device_number(), session.path());
-            let _ = self.served.mount_is_read_only.set(Box::new(move || mount.is_read_only()));
-        } else {
-            let _ = self.served.mount_is_read_only.set(Box::new(|| true));
-        }
+        let mount = MountState::of(session.device_number(), session.path());
+        let (caches, opened_read_only) = (self.caches.clone(), options.read_only);
+        let is_read_only = move || {
+            let is_read_only = opened_read_only || mount.is_read_only();
+            caches.note_read_only(is_read_only);
+            is_read_only
+        };
+        is_read_only();
+        let _ = self.served.mount_is_read_only.set(Box::new(is_read_only));
         let requests = self.requests;
         let _ = self.served.requests.set(Box::new(move || requests.describe()));
         let _ = self.served.identity.set(Identity {

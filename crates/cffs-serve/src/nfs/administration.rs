@@ -59,8 +59,9 @@ impl Exports for Administration {
 
     fn describe(&self) -> Value {
         let exported = self.service.exported();
-        let (directories, is_read_only) =
-            (exported.directories(), exported.volume.admin().is_read_only());
+        let directories = exported.directories();
+        let is_read_only =
+            exported.volume.admin().is_read_only() || exported.observer.refuses_changes();
         let exports = directories.iter().map(|directory| {
             let export = &directory.export;
             json!({

@@ -113,7 +113,9 @@ impl Request<'_> {
                 // program.
                 file.check_contents(READ)?;
             }
-            let len = volume.read(file.ino(), offset, buf).map_err(translate::status("read"))?;
+            let len = volume
+                .read_with(file.ino(), offset, buf, file.access())
+                .map_err(translate::status("read"))?;
             let attr = volume.attr(file.ino()).map_err(translate::status("read"))?;
             let is_end = offset.saturating_add(len as u64) >= attr.size;
             Ok((len, is_end, translate::attributes(&attr, self.exported.fsid)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cffs::units::InodeNo;
-use cffs::vfs::types::{Attr, SetAttr};
+use cffs::vfs::types::{Access, Attr, SetAttr};
 use nfs_wire::nfs::{Attributes, Status, Wcc};
 
 use super::exported::{Directory, Exported};
@@ -72,11 +72,18 @@ impl File<'_> {
         if self.user.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
     }
 
-    /// Fails on a read-only export, and on a volume that was opened for reading only.
+    /// Fails on a read-only export, on a volume that was opened for reading only, and while its mount is
+    /// read-only.
     pub fn check_writable(&self) -> Result<(), Status> {
-        let is_read_only =
-            self.directory.export.read_only || self.exported.volume.admin().is_read_only();
+        let is_read_only = self.directory.export.read_only
+            || self.exported.volume.admin().is_read_only()
+            || self.exported.observer.refuses_changes();
         if is_read_only { Err(Status::RoFs) } else { Ok(()) }
+    }
+
+    /// Whether a read sets the access time.
+    pub fn access(&self) -> Access {
+        if self.exported.observer.refuses_changes() { Access::Unnoted } else { Access::Noted }
     }
 
     /// Fails if the caller may not change the names of this directory.

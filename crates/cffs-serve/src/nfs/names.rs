@@ -3,7 +3,7 @@
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::types::{Attr, NewFile, NewKind, RenameMode, SetAttr};
+use cffs::vfs::types::{Attr, NewFile, NewKind, Plus, RenameMode, SetAttr};
 use nfs_wire::nfs::reply::{self, Listing};
 use nfs_wire::nfs::{DirEntry, How, NewNode, SetAttributes, Status, Time};
 use nfs_wire::xdr::Writer;
@@ -427,7 +427,9 @@ impl Request<'_> {
         }
         // References are dropped after the directory is unlocked.
         let mut seen = Vec::new();
-        let listed = volume.read_dir(dir.ino(), from - DOT_DOT, plus, &mut |entry| {
+        let (from, all): (_, Plus<'_>) = (from - DOT_DOT, &|_| true);
+        let (plus_all, access) = (plus.then_some(all), dir.access());
+        let listed = volume.read_dir_plus(dir.ino(), from, plus_all, access, &mut |entry| {
             let cookie = entry.cookie + DOT_DOT;
             let taken = push(entry.name, entry.ino, cookie, entry.attr.as_ref());
             if taken && plus {

@@ -2,6 +2,7 @@
 //! kernel.
 
 use cffs::error::Error;
+use cffs::vfs::types::Access;
 use cffs::vfs::{Caller, Groups, NewKind, Volume};
 use fuse_ring::Errno;
 use fuse_ring::protocol::{Context, Entry, NodeId, UNKNOWN_ID};
@@ -13,7 +14,17 @@ use crate::fuse::privileges;
 use crate::fuse::translate::{self, errno, ino};
 use crate::shared::{Change, Observer};
 
+const O_NOATIME: u32 = 0o1_000_000;
+
 impl Adapter {
+    /// Whether a read through a file that was opened with these flags sets its access time.
+    pub(super) fn access(&self, flags: u32) -> Access {
+        match flags & O_NOATIME != 0 || self.caches.refuses_changes() {
+            true => Access::Unnoted,
+            false => Access::Noted,
+        }
+    }
+
     /// Changes the volume for the caller, which may use reserved space. Write-back of a mapped file counts as
     /// root's, since no caller would learn of missing space.
     pub(super) fn as_caller<T>(

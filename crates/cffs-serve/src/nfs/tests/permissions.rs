@@ -1,9 +1,11 @@
 //! Refused calls.
 
+use cffs::vfs::types::AtimeMode;
 use cffs::vfs::{Caller, XattrMode};
 
 use super::consistency::ino;
 use super::*;
+use crate::shared::Change;
 
 #[test]
 fn modes_hold_and_owners_read_and_write_regardless() {
@@ -219,6 +221,54 @@ fn a_volume_that_is_open_for_reading_only_grants_no_changes() {
     assert_eq!(failure(now(client.mkdir(&make))), nfsstat3::NFS3ERR_ROFS);
     let access = ACCESS3args { object: root, access: 0x1f };
     assert_eq!(ok(now(client.access(&access))).access, ACCESS3_READ | ACCESS3_LOOKUP);
+}
+
+/// A mount that is read-only from time to time.
+#[derive(Default)]
+struct Remounted(AtomicBool);
+
+impl Observer for Remounted {
+    fn changed(&self, _: Change<'_>) {}
+    fn broken(&self) {}
+    fn refuses_changes(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Regression: after `mount -o remount,ro`, clients of a mount went on changing it, and their reads set access
+/// times.
+#[test]
+fn clients_change_nothing_while_the_mount_is_read_only() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    cffs::mkfs::make(&*device, &Default::default()).expect("made");
+    let options = OpenOptions { atime: AtimeMode::Strict, ..OpenOptions::default() };
+    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
+    let mount = Arc::new(Remounted::default());
+    let exports = ["/:insecure,no_root_squash"];
+    let served = Served::with_observer(Arc::new(volume), &exports, Arc::clone(&mount) as _);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let file = create(&mut client, &root, "f", 0o644);
+    ok(now(client.write(&write_args(&file, 0, b"contents", stable_how::FILE_SYNC))));
+    let seen = |client: &mut Client| {
+        let attributes = attributes(client, &file);
+        (attributes.atime.seconds, attributes.atime.nseconds, attributes.size)
+    };
+    let before = seen(&mut client);
+    mount.0.store(true, Ordering::Release);
+    let write = write_args(&file, 8, b"more", stable_how::UNSTABLE);
+    assert_eq!(failure(now(client.write(&write))), nfsstat3::NFS3ERR_ROFS);
+    let make = MKDIR3args { where_: at(&root, "d"), attributes: sattr3::default() };
+    assert_eq!(failure(now(client.mkdir(&make))), nfsstat3::NFS3ERR_ROFS);
+    let access = ACCESS3args { object: root.clone(), access: 0x1f };
+    assert_eq!(ok(now(client.access(&access))).access, ACCESS3_READ | ACCESS3_LOOKUP);
+    ok(now(client.read(&read_args(&file))));
+    assert_eq!(seen(&mut client), before);
+
+    mount.0.store(false, Ordering::Release);
+    ok(now(client.read(&read_args(&file))));
+    assert_ne!(seen(&mut client), before);
+    ok(now(client.mkdir(&make)));
 }
 
 #[test]
