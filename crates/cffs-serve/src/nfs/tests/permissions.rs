@@ -235,8 +235,8 @@ impl Observer for Remounted {
     }
 }
 
-/// Regression: after `mount -o remount,ro`, clients of a mount went on changing it, and their reads set access
-/// times.
+/// Regression: after `mount -o remount,ro`, clients of a mount went on changing it, and their reads set
+/// access times.
 #[test]
 fn clients_change_nothing_while_the_mount_is_read_only() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
