@@ -20,8 +20,9 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use crate::answer;
 use crate::cache::Key;
 use crate::error::Error;
-use crate::format::{CHUNK_BYTES, Format, Object, REQUEST_BYTES};
-use crate::store::{self, Store};
+use crate::format::{CHUNK_BYTES, Object, REQUEST_BYTES};
+use crate::identity::{Format, Origin};
+use crate::store::{self, Address, Store};
 
 /// The number of chunks in a request, from the missing one on. The chunk before it is requested as well.
 const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
@@ -56,10 +57,16 @@ impl Wanted {
 pub struct Chunks {
     store: Arc<Store>,
     volume: [u8; 16],
-    origins: Vec<Path>,
+    origins: Vec<Origin>,
     kept: Cache<Key, Bytes, ByLength>,
     /// Whether a read met a missing object.
     has_lost: AtomicBool,
+}
+
+/// The name under which a chunk is sealed for the cache on a local disk.
+fn name_here((object, chunk): Key) -> String {
+    let (source, number) = object.key();
+    format!("cache/{source:x}-{number:x}-{chunk:x}")
 }
 
 #[derive(Clone)]
@@ -109,7 +116,7 @@ impl Chunks {
         Chunks {
             store,
             volume: format.uuid,
-            origins: format.origins.iter().map(|prefix| Path::from(prefix.as_str())).collect(),
+            origins: format.origins.clone(),
             kept: cache_of_chunks(),
             has_lost: AtomicBool::new(false),
         }
@@ -157,7 +164,10 @@ impl Chunks {
                     if let Some(cache) = self.store.cache() {
                         cache.forget(&self.volume, (piece.object, from / CHUNK_BYTES));
                     }
-                    return Err(Error::Damaged { object: self.path(piece.object)?.into(), why });
+                    return Err(Error::Damaged {
+                        object: self.address(piece.object)?.path.into(),
+                        why,
+                    });
                 };
                 let target = piece.target + done as usize;
                 buf[target..target + size].copy_from_slice(bytes);
@@ -263,7 +273,8 @@ impl Chunks {
     fn fetch(&self, runs: Vec<Run<'_>>) -> Result<HashMap<Key, Bytes>, Error> {
         let mut wanted = Vec::new();
         for run in &runs {
-            wanted.push((self.path(run.object)?, run.first * CHUNK_BYTES..run.end() * CHUNK_BYTES));
+            let range = run.first * CHUNK_BYTES..run.end() * CHUNK_BYTES;
+            wanted.push((self.address(run.object)?, range));
         }
         let answers = self.store.get_many(&wanted).map_err(|error| self.collected(error))?;
         let mut read = HashMap::new();
@@ -293,28 +304,40 @@ impl Chunks {
         let slot = object.slot().filter(|_| object.origin() == 0);
         let (Some(slot), Some(staging)) = (slot, self.store.staging()) else { return Ok(None) };
         let read = staging.read(slot, chunk * CHUNK_BYTES, CHUNK_BYTES);
-        Ok(read.map_err(staging.failed())?.map(Bytes::from))
+        read.map_err(staging.failed())
     }
 
     /// A chunk from the cache on a local disk.
     fn kept_on_disk(&self, key: Key) -> Option<Bytes> {
-        let chunk = self.store.cache()?.get(&self.volume, key);
+        let cache = self.store.cache()?;
+        let chunk = cache.get(&self.volume, key).and_then(|chunk| {
+            let opened = self.store.open_here(&name_here(key), chunk);
+            if let Err(why) = &opened {
+                tracing::warn!(why, "a cached chunk is read from the store again");
+                cache.forget(&self.volume, key);
+            }
+            opened.ok()
+        });
         self.store.counter().cached(chunk.as_ref().map(|chunk| chunk.len() as u64));
-        chunk.map(Bytes::from)
+        chunk
     }
 
     fn to_disk(&self, key: Key, chunk: &[u8]) {
         if let Some(cache) = self.store.cache() {
-            self.store.counter().added(cache.put(&self.volume, key, chunk));
+            let sealed = self.store.seal_here(&name_here(key), chunk);
+            self.store.counter().added(cache.put(&self.volume, key, &sealed));
         }
     }
 
-    fn path(&self, object: Object) -> Result<Path, Error> {
+    fn address(&self, object: Object) -> Result<Address, Error> {
         let name = object.name();
         match object.origin() {
-            0 => Ok(self.store.path(&name)),
+            0 => Ok(self.store.address(&name)),
             number => match self.origins.get(number - 1) {
-                Some(prefix) => Ok(store::below(prefix, &name)),
+                Some(Origin { uuid, prefix }) => {
+                    let path = store::below(&Path::from(prefix.as_str()), &name);
+                    Ok(Address { path, owner: *uuid, name })
+                }
                 None => {
                     let why = format!("the volume has no origin {number}");
                     Err(Error::Damaged { object: name, why })

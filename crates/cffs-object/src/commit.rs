@@ -18,8 +18,8 @@
 //!                                    └─ none ─▶ record       └─ none comes: DELETE takeover ─▶ record
 //! ```
 //!
-//! Invariant: a writer sends only one sequence of bytes for a slot, so a late or repeated request changes
-//! nothing.
+//! Invariant: a writer sends only one record for a slot, so a late or repeated request changes nothing. (Each
+//! request of an encrypted volume seals it again, and so sends other bytes.)
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use crate::history;
 use crate::store::Store;
 
 /// The object by which a program asks the writer to let it go first.
-const REQUEST: &str = "takeover";
+pub const REQUEST: &str = "takeover";
 /// The number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
 /// How long a writer waits for the requesting program: longer than reading the rest of the log takes.

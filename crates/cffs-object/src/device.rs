@@ -19,13 +19,14 @@ use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
 use crate::commit;
 use crate::error::Error;
-use crate::format::Format;
-use crate::history::{self, History};
+use crate::history::History;
+use crate::identity::{self, Format};
 use crate::location::Location;
 use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
-use crate::store::{PARALLEL, Store};
+use crate::store::{self, PARALLEL, Store};
 use crate::upload;
+use crate::vault::Vault;
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
 /// How long commands that make or change a volume repeat a failing request.
@@ -56,7 +57,8 @@ enum Role {
 }
 
 impl LogDevice {
-    /// Makes an empty device of this size at an unused place, and claims it. Its writes fail after an outage
+    /// Makes an empty device of this size at an unused place, and claims it. It is encrypted if the location
+    /// has a secret. Its writes fail after an outage
     /// of a minute ([`COMMAND_PATIENCE`]).
     ///
     /// # Errors
@@ -69,16 +71,8 @@ impl LogDevice {
         let uuid = *Uuid::new_v4().as_bytes();
         let origins = Vec::new();
         let format = Format { uuid, sector_bytes: geometry.sector_bytes, origins };
-        if let Err(error) = store.create("format", format.encode()) {
-            // The object may have been created and only the answer lost.
-            let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
-            if !is_ours {
-                return Err(match error.is_taken() {
-                    true => Error::Exists { url: store.url() },
-                    false => error,
-                });
-            }
-        }
+        let key = store.secret().is_some().then(Vault::new_key);
+        identity::create(&store, &format, key)?;
         let options = OpenOptions { patience: Some(COMMAND_PATIENCE), ..OpenOptions::default() };
         let history = History::empty(format, geometry.size_bytes);
         let claimed = writer::claim(&store, history, &options)?;
@@ -246,7 +240,7 @@ fn writer_of(store: Store) -> Option<String> {
 
 /// Whether the store lets only one of two concurrent creations of an object succeed, as volumes require.
 fn probe(store: &Store) -> Result<(), Error> {
-    let name = format!("probe/{}", Uuid::new_v4());
+    let name = format!("{}{}", store::PROBES, Uuid::new_v4());
     let created = store.create_at_once(&name, PROBES)?;
     store.delete(&[name])?;
     match created {

@@ -6,6 +6,7 @@ use object_store::Error as StoreError;
 
 use crate::answer::{self, Place};
 use crate::keys::Keys;
+use crate::secret::WrongSecret;
 
 /// Why a volume in a store cannot be made, opened or committed.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,29 @@ pub enum Error {
     #[error("{url} already has a volume; choose another place, or remove its objects first")]
     Exists {
         /// The place, as a URL.
+        url: String,
+    },
+    /// The volume is encrypted, and no secret was given.
+    #[error("{url} is encrypted; name its key or passphrase with --key-file or --key-command")]
+    NeedsSecret {
+        /// The volume, as a URL.
+        url: String,
+    },
+    /// The secret does not open the volume.
+    #[error("{url}: {why}")]
+    Secret {
+        /// The volume, as a URL.
+        url: String,
+        /// The reason.
+        why: WrongSecret,
+    },
+    /// A secret was given for a volume that is not encrypted.
+    #[error(
+        "{url} is not encrypted, although a key was given: another volume may have been put in its place; if \
+         not, leave the key out"
+    )]
+    NotEncrypted {
+        /// The volume, as a URL.
         url: String,
     },
     /// An object has invalid contents.
@@ -238,6 +262,7 @@ impl Error {
                 io::ErrorKind::HostUnreachable
             }
             Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
+            Error::NeedsSecret { .. } | Error::Secret { .. } => io::ErrorKind::PermissionDenied,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,
             Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
             Error::Damaged { .. } => io::ErrorKind::InvalidData,

@@ -28,9 +28,9 @@
 //! release. The map of a snapshot for a clone is followed by the clone's prefix.
 
 use crate::extents::{Extents, Source};
+use crate::reader::{Reader, checked, with_checksum};
 
 const RECORD_MAGIC: [u8; 8] = *b"CFFSREC1";
-const FORMAT_MAGIC: [u8; 8] = *b"CFFSOBJ1";
 const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
 const STAGING_MAGIC: [u8; 8] = *b"CFFSSTG1";
 /// The bytes of a record's head before its extents.
@@ -248,7 +248,7 @@ impl Record {
 
     /// The length of the head that begins with these bytes.
     pub fn len_of(bytes: &[u8]) -> Result<usize, String> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         if reader.array()? != RECORD_MAGIC {
             return Err("no record of a log".into());
         }
@@ -264,7 +264,7 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Result<(Record, u32), String> {
         let len = Self::len_of(bytes)?;
         let head = bytes.get(..len).ok_or("it is cut off")?;
-        let mut reader = Reader(&head[8..]);
+        let mut reader = Reader::new(&head[8..]);
         let checksum = reader.u32()?;
         if crc32c::crc32c(&head[12..]) != checksum {
             return Err("the checksum of its head is wrong".into());
@@ -335,96 +335,18 @@ fn decode_extents(
     Ok(extents)
 }
 
-/// The identity of a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format {
-    /// The volume's UUID in the store, which all its records repeat.
-    pub uuid: [u8; 16],
-    /// The size of an atomic write, in bytes.
-    pub sector_bytes: u32,
-    /// The prefixes of the volumes that it was cloned from, its parent first. It reads objects of theirs.
-    pub origins: Vec<String>,
-}
-
-impl Format {
-    /// The number of origins that an extent can distinguish.
-    pub const ORIGINS_MAX: usize = 254;
-
-    /// Encodes the object.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut body = [&self.uuid[..], &self.sector_bytes.to_le_bytes()].concat();
-        for origin in &self.origins {
-            body.extend_from_slice(&(origin.len() as u32).to_le_bytes());
-            body.extend_from_slice(origin.as_bytes());
-        }
-        sealed(FORMAT_MAGIC, &body)
-    }
-
-    /// Decodes the object.
-    pub fn decode(bytes: &[u8]) -> Result<Format, String> {
-        let mut reader = Reader(opened(FORMAT_MAGIC, bytes)?);
-        let (uuid, sector_bytes) = (reader.array()?, reader.u32()?);
-        if !sector_bytes.is_power_of_two() {
-            return Err(format!("sectors of {sector_bytes} bytes"));
-        }
-        let mut origins = Vec::new();
-        while !reader.0.is_empty() {
-            let len = reader.u32()? as usize;
-            let (origin, rest) = reader.0.split_at_checked(len).ok_or("it is cut off")?;
-            reader.0 = rest;
-            origins.push(String::from_utf8(origin.to_vec()).map_err(|error| error.to_string())?);
-        }
-        Ok(Format { uuid, sector_bytes, origins })
-    }
-}
-
 /// Encodes the hint that names a map.
 pub fn encode_hint(slot: u64, term: u64) -> Vec<u8> {
-    sealed(HINT_MAGIC, &[slot.to_le_bytes(), term.to_le_bytes()].concat())
+    with_checksum(HINT_MAGIC, &[slot.to_le_bytes(), term.to_le_bytes()].concat())
 }
 
 /// The slot and the term of the map that a hint names, if it is valid.
 pub fn decode_hint(bytes: &[u8]) -> Option<(u64, u64)> {
-    let mut reader = Reader(opened(HINT_MAGIC, bytes).ok()?);
+    let mut reader = Reader::new(checked(HINT_MAGIC, bytes).ok()?);
     Some((reader.u64().ok()?, reader.u64().ok()?))
 }
 
 /// Encodes the claim that a staging directory keeps.
 pub fn encode_staging_claim(uuid: &[u8; 16], term: u64) -> Vec<u8> {
-    sealed(STAGING_MAGIC, &[&uuid[..], &term.to_le_bytes()].concat())
-}
-
-fn sealed(magic: [u8; 8], body: &[u8]) -> Vec<u8> {
-    [&magic[..], &crc32c::crc32c(body).to_le_bytes(), body].concat()
-}
-
-fn opened(magic: [u8; 8], bytes: &[u8]) -> Result<&[u8], String> {
-    let mut reader = Reader(bytes);
-    if reader.array()? != magic {
-        return Err("not the expected object, or a version that this program does not know".into());
-    }
-    let checksum = reader.u32()?;
-    match crc32c::crc32c(reader.0) == checksum {
-        true => Ok(reader.0),
-        false => Err("its checksum is wrong".into()),
-    }
-}
-
-/// The rest of the bytes to decode.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (piece, rest) = self.0.split_first_chunk().ok_or("it is cut off")?;
-        self.0 = rest;
-        Ok(*piece)
-    }
-
-    fn u32(&mut self) -> Result<u32, String> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, String> {
-        self.array().map(u64::from_le_bytes)
-    }
+    with_checksum(STAGING_MAGIC, &[&uuid[..], &term.to_le_bytes()].concat())
 }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, Format, Kind, Place, REQUEST_BYTES, Record};
+use crate::format::{self, Kind, Place, REQUEST_BYTES, Record};
+use crate::identity::{self, Format};
 use crate::store::Store;
 
 /// The length of the first read of a record: most heads are shorter.
@@ -56,7 +57,7 @@ impl History {
     /// A hint may be old and its objects collected. So an inconsistency is an error only if there is no newer
     /// map: nothing that the newest map or its successors need has been collected.
     pub fn read(store: &Store) -> Result<History, Error> {
-        let format = read_format(store)?;
+        let format = identity::read(store)?;
         let start = Self::from_hint(store, &format)?;
         Self::read_from(store, format, start)
     }
@@ -93,7 +94,7 @@ impl History {
     /// Reads the state for a program that is about to claim the volume. If the hint names a map after a
     /// release, no record is read: the claim detects later records.
     pub fn read_to_claim(store: &Store) -> Result<History, Error> {
-        let format = read_format(store)?;
+        let format = identity::read(store)?;
         match Self::from_hint(store, &format)? {
             Some(history) if history.is_released && history.size_bytes > 0 => Ok(history),
             start => Self::read_from(store, format, start),
@@ -102,7 +103,7 @@ impl History {
 
     /// The history of a kept version.
     pub fn of_snapshot(store: &Store, name: &str) -> Result<History, Error> {
-        let format = read_format(store)?;
+        let format = identity::read(store)?;
         let object = format::snapshot_name(name);
         let bytes = store.get(&object, None).map_err(|error| match error.is_not_found() {
             true => Error::NoVersion { url: store.url(), name: name.to_owned() },
@@ -246,24 +247,16 @@ fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32),
 }
 
 fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Error> {
-    let wanted: Vec<_> = slots.iter().map(|slot| store.path(&format::record_name(*slot))).collect();
-    let ranges: Vec<_> = wanted.into_iter().map(|path| (path, 0..FIRST_BYTES)).collect();
+    let head = |slot: &u64| (store.address(&format::record_name(*slot)), 0..FIRST_BYTES);
+    let ranges: Vec<_> = slots.iter().map(head).collect();
     let heads = store.get_many(&ranges)?;
     let decode =
         |(bytes, slot): (Bytes, &u64)| decode_head(store, &format::record_name(*slot), &bytes);
     heads.into_iter().zip(slots).map(decode).collect()
 }
 
-/// Reads the volume's identity.
-pub fn read_format(store: &Store) -> Result<Format, Error> {
-    let bytes = store.get("format", None).map_err(|error| match error.is_not_found() {
-        true => Error::NoVolume { url: store.url() },
-        false => error,
-    })?;
-    Format::decode(&bytes).map_err(damaged(store, "format"))
-}
-
-fn damaged(store: &Store, name: &str) -> impl Fn(String) -> Error + use<> {
+/// An error about an object of the volume.
+pub fn damaged(store: &Store, name: &str) -> impl Fn(String) -> Error + use<> {
     let object = format!("{}/{name}", store.prefix());
     move |why| Error::Damaged { object: object.clone(), why }
 }

@@ -14,6 +14,10 @@
 //! | `store` | blocking requests, with explained errors |
 //! | `extents` | a map from ranges of the device to the sources of their bytes |
 //! | `format` | one codec per object |
+//! | `reader` | what the codecs share |
+//! | `secret` | the key or passphrase of an encrypted volume, and the data key that it wraps |
+//! | `vault` | sealed objects of encrypted volumes |
+//! | `identity` | the object `format`: what a volume is, and its wrapped key |
 //! | `history` | the state after the last record: found from the hint on, checked slot by slot |
 //! | `commit` | puts a record into its slot, even if answers are lost |
 //! | `cache` | a cache of chunks on a local disk |
@@ -46,15 +50,19 @@ mod extents;
 mod follow;
 mod format;
 mod history;
+mod identity;
 mod keys;
 mod local;
 mod location;
 mod profile;
+mod reader;
 mod requests;
+mod secret;
 mod staging;
 mod state;
 mod store;
 mod upload;
+mod vault;
 pub mod versions;
 mod writer;
 
@@ -68,5 +76,6 @@ pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;
 pub use requests::{Counter, Requests};
+pub use secret::{Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
 pub use writer::OpenOptions;

@@ -19,6 +19,7 @@ use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::keys::{self, Keys};
 use crate::requests::{Counter, CountingConnector};
+use crate::secret::Secret;
 use crate::staging::Staging;
 use crate::store::{Client, Store};
 
@@ -190,7 +191,15 @@ impl Location {
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
         let place = Place { url: name.clone(), bucket: bucket.to_owned(), endpoint, keys };
-        let client = Client { store, counter, counts: true, cache: None, staging: None, place };
+        let client = Client {
+            store,
+            counter,
+            counts: true,
+            cache: None,
+            staging: None,
+            secret: None,
+            place,
+        };
         let service = service.trim_end_matches('/').to_owned();
         Ok(Location { name, root, client, prefix, version: None, service })
     }
@@ -212,6 +221,17 @@ impl Location {
     pub fn with_staging(mut self, staging: Arc<Staging>) -> Location {
         self.client.staging = Some(staging);
         self
+    }
+
+    /// The same place, whose volume is encrypted with this secret.
+    pub fn with_secret(mut self, secret: Option<Arc<Secret>>) -> Location {
+        self.client.secret = secret;
+        self
+    }
+
+    /// The secret of its volume, if one was given.
+    pub fn secret(&self) -> Option<Arc<Secret>> {
+        self.client.secret.clone()
     }
 
     /// A store that can send requests.
@@ -277,7 +297,7 @@ fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
     let (url, bucket) = (url.to_owned(), bucket.to_owned());
     let place = Place { url, bucket, endpoint: None, keys: Keys::Client };
     let counter = Counter::default();
-    Client { store, counter, counts: false, cache: None, staging: None, place }
+    Client { store, counter, counts: false, cache: None, staging: None, secret: None, place }
 }
 
 /// Splits a path at the `@` in its last part.

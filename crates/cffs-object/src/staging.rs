@@ -16,8 +16,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -27,6 +29,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::format;
 use crate::local::{self, private_directory};
+use crate::vault::{self, Vault};
 
 const REJECTED: &str = "rejected";
 const CHECKSUM_BYTES: usize = 4;
@@ -37,6 +40,8 @@ pub struct Staging {
     directory: PathBuf,
     /// The slots of the valid waiting records, and the length of each.
     waiting: Mutex<BTreeMap<u64, u64>>,
+    /// Seals the records of an encrypted volume.
+    vault: OnceLock<Arc<Vault>>,
     _lock: File,
 }
 
@@ -65,7 +70,13 @@ impl Staging {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             wrong(String::from("another program uses it; each mount needs a directory of its own"))
         })?;
-        Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
+        let (directory, waiting) = (directory.to_owned(), Mutex::default());
+        Ok(Staging { directory, waiting, vault: OnceLock::new(), _lock: lock })
+    }
+
+    /// Seals and opens the records with this vault.
+    pub fn seal_with(&self, vault: Arc<Vault>) {
+        let _ = self.vault.set(vault);
     }
 
     /// The records that this program has staged and that are not in the store yet.
@@ -104,10 +115,12 @@ impl Staging {
     ///
     /// Errors of the disk; then the record is not staged.
     pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
+        let sealed = self.vault.get().map(|vault| vault.seal(&name_of(slot), record));
         let write = || {
+            let bytes = sealed.as_deref().unwrap_or(record);
             let mut file = File::create(self.path(slot))?;
-            file.write_all(record)?;
-            file.write_all(&crc32c::crc32c(record).to_le_bytes())?;
+            file.write_all(bytes)?;
+            file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
             local::sync(&file)?;
             self.sync_directory()
         };
@@ -127,7 +140,10 @@ impl Staging {
         let Some(len) = bytes.len().checked_sub(CHECKSUM_BYTES) else { return Ok(None) };
         let is_whole = crc32c::crc32c(&bytes[..len]).to_le_bytes() == bytes[len..];
         bytes.truncate(len);
-        Ok(is_whole.then(|| Bytes::from(bytes)))
+        match is_whole {
+            true => self.opened(slot, &(0..u64::MAX), bytes).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Reads up to `len` bytes of a waiting record; `None` if it no longer waits.
@@ -135,22 +151,34 @@ impl Staging {
     /// # Errors
     ///
     /// Errors of the disk, which has the only copy of these bytes.
-    pub fn read(&self, slot: u64, at: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
+    pub fn read(&self, slot: u64, at: u64, len: u64) -> io::Result<Option<Bytes>> {
         if !self.waiting.lock().contains_key(&slot) {
             return Ok(None);
         }
-        let read = || -> io::Result<Vec<u8>> {
+        let wanted = at..at + len;
+        let there = match self.vault.get() {
+            Some(_) => vault::sealed_range(&wanted),
+            None => wanted.clone(),
+        };
+        let read = || -> io::Result<Bytes> {
             let file = File::open(self.path(slot))?;
-            let record_bytes = file.metadata()?.len().saturating_sub(CHECKSUM_BYTES as u64);
-            let mut bytes = vec![0; record_bytes.saturating_sub(at).min(len) as usize];
-            file.read_exact_at(&mut bytes, at)?;
-            Ok(bytes)
+            let end = file.metadata()?.len().saturating_sub(CHECKSUM_BYTES as u64).min(there.end);
+            let mut bytes = vec![0; end.saturating_sub(there.start) as usize];
+            file.read_exact_at(&mut bytes, there.start)?;
+            self.opened(slot, &wanted, bytes)
         };
         match read() {
             // It was sent meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             bytes => bytes.map(Some),
         }
+    }
+
+    /// The wanted part of a record, from the bytes of its file that have it.
+    fn opened(&self, slot: u64, wanted: &Range<u64>, bytes: Vec<u8>) -> io::Result<Bytes> {
+        let Some(vault) = self.vault.get() else { return Ok(bytes.into()) };
+        let opened = vault.open(&vault.owner(), &name_of(slot), wanted, &bytes);
+        opened.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
     /// Removes a record that is in the store. If the machine stops before the removal is durable, the next
@@ -234,6 +262,11 @@ impl Staging {
     fn sync_directory(&self) -> io::Result<()> {
         local::sync(&File::open(&self.directory)?)
     }
+}
+
+/// The name under which a record is sealed here.
+fn name_of(slot: u64) -> String {
+    format!("staged/{slot}")
 }
 
 fn shown(directory: &Path) -> String {

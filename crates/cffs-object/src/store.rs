@@ -1,7 +1,8 @@
 //! Blocking requests to a store.
 
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -13,15 +14,19 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::{self, Place};
 use crate::cache::DiskCache;
+use crate::commit;
 use crate::error::Error;
+use crate::identity;
 use crate::requests::{Counter, Kind};
+use crate::secret::Secret;
 use crate::staging::Staging;
+use crate::vault::{self, Owner, Vault};
 
 /// An object in a listing.
 pub struct Listed {
     /// Its name below the prefix.
     pub name: String,
-    /// Its length.
+    /// Its length, without what sealing adds.
     pub bytes: u64,
     /// Its time of creation by the store's clock, for display only.
     pub made: SystemTime,
@@ -32,6 +37,19 @@ pub struct Store {
     client: Client,
     prefix: Path,
     runtime: Runtime,
+    /// Seals and opens objects, once the identity of an encrypted volume was read.
+    vault: OnceLock<Arc<Vault>>,
+}
+
+/// The address of an object of this volume, or of one that it was cloned from.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Its path in the store.
+    pub path: Path,
+    /// The volume that made it, if objects are sealed.
+    pub owner: Owner,
+    /// Its name below the prefix of that volume.
+    pub name: String,
 }
 
 /// A client of a store, with its counter.
@@ -47,6 +65,8 @@ pub struct Client {
     pub cache: Option<Arc<DiskCache>>,
     /// The directory of staged records.
     pub staging: Option<Arc<Staging>>,
+    /// The secret of an encrypted volume.
+    pub secret: Option<Arc<Secret>>,
     /// The destination of its requests.
     pub place: Place,
 }
@@ -55,6 +75,8 @@ pub struct Client {
 pub const PARALLEL: usize = 16;
 /// The number of objects that one request deletes.
 const DELETED_AT_ONCE: usize = 1000;
+/// The folder of the objects that show whether a store has conditional PUT.
+pub const PROBES: &str = "probe/";
 /// The threads that drive requests; they wait for the network, so a few serve many requests.
 const THREADS: usize = 2;
 
@@ -67,7 +89,7 @@ impl Store {
             .enable_all()
             .build()
             .map_err(Error::Runtime)?;
-        Ok(Store { client, prefix, runtime })
+        Ok(Store { client, prefix, runtime, vault: OnceLock::new() })
     }
 
     /// The volume, as the user names it.
@@ -95,6 +117,52 @@ impl Store {
         self.client.staging.as_ref()
     }
 
+    /// The secret that was given for the volume.
+    pub fn secret(&self) -> Option<&Secret> {
+        self.client.secret.as_deref()
+    }
+
+    /// The vault of an encrypted volume whose identity was read.
+    pub fn vault(&self) -> Option<&Arc<Vault>> {
+        self.vault.get()
+    }
+
+    /// Seals and opens all further objects, and the records in the staging directory.
+    pub fn unlock(&self, vault: Vault) -> &Arc<Vault> {
+        let vault = self.vault.get_or_init(|| Arc::new(vault));
+        if let Some(staging) = self.staging() {
+            staging.seal_with(Arc::clone(vault));
+        }
+        vault
+    }
+
+    /// The vault, if it covers the object. The identity, which has the wrapped key, and objects without
+    /// contents are not sealed.
+    fn vault_of(&self, name: &str) -> Option<&Arc<Vault>> {
+        let is_open = name == identity::NAME || name == commit::REQUEST || name.starts_with(PROBES);
+        self.vault().filter(|_| !is_open)
+    }
+
+    /// Seals bytes for a file of this machine, under a name that no object has.
+    pub fn seal_here<'a>(&self, name: &str, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.vault() {
+            Some(vault) => vault.seal(name, bytes).into(),
+            None => bytes.into(),
+        }
+    }
+
+    /// Opens bytes that were sealed for a file of this machine.
+    ///
+    /// # Errors
+    ///
+    /// They were changed.
+    pub fn open_here(&self, name: &str, bytes: Vec<u8>) -> Result<Bytes, String> {
+        match self.vault() {
+            Some(vault) => vault.open(&vault.owner(), name, &(0..u64::MAX), &bytes),
+            None => Ok(bytes.into()),
+        }
+    }
+
     /// The counter, unless the client counts its own requests.
     fn uncounted(&self) -> Option<&Counter> {
         (!self.client.counts).then_some(&self.client.counter)
@@ -108,16 +176,18 @@ impl Store {
 
     /// Creates an object; fails with `AlreadyExists` if it exists, possibly from an earlier try of
     /// this request.
-    pub fn create(&self, name: &str, bytes: impl Into<PutPayload>) -> Result<(), Error> {
+    pub fn create(&self, name: &str, bytes: impl Into<Bytes>) -> Result<(), Error> {
         self.put_as(name, bytes.into(), PutMode::Create)
     }
 
     /// Creates or overwrites an object.
-    pub fn put(&self, name: &str, bytes: impl Into<PutPayload>) -> Result<(), Error> {
+    pub fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Result<(), Error> {
         self.put_as(name, bytes.into(), PutMode::Overwrite)
     }
 
-    fn put_as(&self, name: &str, payload: PutPayload, mode: PutMode) -> Result<(), Error> {
+    fn put_as(&self, name: &str, bytes: Bytes, mode: PutMode) -> Result<(), Error> {
+        let sealed = self.vault_of(name).map(|vault| vault.seal(name, &bytes));
+        let payload: PutPayload = sealed.map_or(bytes, Bytes::from).into();
         self.count(Kind::Put, 1);
         if let Some(counter) = self.uncounted() {
             counter.sent(payload.content_length() as u64);
@@ -171,19 +241,25 @@ impl Store {
 
     /// An object's bytes, or the existing ones of a range.
     pub fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Bytes, Error> {
-        self.runtime.block_on(self.fetch(self.path(name), range))
+        self.runtime.block_on(self.fetch(self.address(name), range))
     }
 
     /// Ranges of objects of this volume or another, requested concurrently.
-    pub fn get_many(&self, wanted: &[(Path, Range<u64>)]) -> Result<Vec<Bytes>, Error> {
+    pub fn get_many(&self, wanted: &[(Address, Range<u64>)]) -> Result<Vec<Bytes>, Error> {
         let fetches =
-            wanted.iter().map(|(path, range)| self.fetch(path.clone(), Some(range.clone())));
+            wanted.iter().map(|(object, range)| self.fetch(object.clone(), Some(range.clone())));
         self.runtime.block_on(stream::iter(fetches).buffered(PARALLEL).try_collect())
     }
 
-    async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Bytes, Error> {
+    async fn fetch(&self, object: Address, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.count(Kind::Get, 1);
-        let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
+        let Address { path, owner, name } = object;
+        let vault = self.vault_of(&name);
+        let asked = range.clone().map(|range| match vault {
+            Some(_) => vault::sealed_range(&range),
+            None => range,
+        });
+        let options = GetOptions { range: asked.map(GetRange::Bounded), ..GetOptions::default() };
         let ask = || async {
             let asked = self.client.store.get_opts(&path, options.clone());
             let answer = asked.await.map_err(self.failed(&path))?;
@@ -193,7 +269,9 @@ impl Store {
         if let Some(counter) = self.uncounted() {
             counter.received(bytes.len() as u64);
         }
-        Ok(bytes)
+        let Some(vault) = vault else { return Ok(bytes) };
+        let opened = vault.open(&owner, &name, &range.unwrap_or(0..u64::MAX), &bytes);
+        opened.map_err(|why| Error::Damaged { object: path.to_string(), why })
     }
 
     /// The names below `folder` that come after `name`, in order.
@@ -226,7 +304,9 @@ impl Store {
                 if after.is_some_and(|after| name.as_str() <= after) {
                     continue;
                 }
-                each(Listed { name, bytes: meta.size, made: meta.last_modified.into() });
+                let sealed = self.vault_of(&name).and_then(|_| vault::plain_len(meta.size));
+                let bytes = sealed.unwrap_or(meta.size);
+                each(Listed { name, bytes, made: meta.last_modified.into() });
             }
             Ok(())
         };
@@ -257,8 +337,14 @@ impl Store {
     }
 
     /// The path of an object of this volume.
-    pub fn path(&self, name: &str) -> Path {
+    fn path(&self, name: &str) -> Path {
         below(&self.prefix, name)
+    }
+
+    /// The address of an object of this volume.
+    pub fn address(&self, name: &str) -> Address {
+        let owner = self.vault().map_or([0; 16], |vault| vault.owner());
+        Address { path: self.path(name), owner, name: name.to_owned() }
     }
 }
 

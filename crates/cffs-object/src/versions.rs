@@ -13,8 +13,9 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, Format, Place, Record};
-use crate::history::{self, History};
+use crate::format::{self, Place, Record};
+use crate::history::History;
+use crate::identity::{self, Format, Origin};
 use crate::location::Location;
 use crate::store::Store;
 
@@ -71,7 +72,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
 /// [`Error::NoVolume`]; errors of the store.
 pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
     let store = location.connect()?;
-    history::read_format(&store)?;
+    identity::read(&store)?;
     let mut versions = Vec::new();
     store.list("snapshots", None, |listed| {
         if let Some(name) = listed.name.strip_prefix("snapshots/") {
@@ -96,6 +97,7 @@ pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
 pub fn remove(location: &Location) -> Result<(), Error> {
     let name = named(location)?;
     let store = location.connect()?;
+    identity::read(&store)?;
     let object = format::snapshot_name(name);
     let for_clones = format!("{object}@");
     let mut is_any = false;
@@ -135,9 +137,12 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
     if !from.is_beside(to) || to.version().is_some() {
         return Err(Error::OtherStore { url: to.to_string() });
     }
-    let (parent, store) = (from.connect()?, to.connect()?);
+    // A clone has the secret of its origin.
+    let (parent, store) = (from.connect()?, to.clone().with_secret(from.secret()).connect()?);
     let version = History::of_snapshot(&parent, name)?;
-    let mut origins = vec![parent.prefix()];
+    let key = parent.vault().map(|vault| vault.key().clone());
+    let uuid = key.as_ref().map_or([0; 16], |_| version.format.uuid);
+    let mut origins = vec![Origin { uuid, prefix: parent.prefix() }];
     origins.extend(version.format.origins.iter().cloned());
     if origins.len() > Format::ORIGINS_MAX {
         return Err(Error::TooManyOrigins);
@@ -150,15 +155,9 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
     parent.get(&format::snapshot_name(name), Some(0..1))?;
     let sector_bytes = version.format.sector_bytes;
     let format = Format { uuid: *uuid.as_bytes(), sector_bytes, origins };
-    if let Err(error) = store.create("format", format.encode()) {
-        let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
-        if !is_ours {
-            parent.delete(&[kept])?;
-            return Err(match error.is_taken() {
-                true => Error::Exists { url: store.url() },
-                false => error,
-            });
-        }
+    if let Err(error) = identity::create(&store, &format, key) {
+        parent.delete(&[kept])?;
+        return Err(error);
     }
     parent.get(&kept, Some(0..1))?;
     let map = Record {
@@ -195,8 +194,8 @@ fn clone_of(bytes: &[u8], name: &str) -> Result<String, Error> {
 /// Whether the volume is the clone that a version is kept for.
 fn is_clone(store: &Store, kept: &str) -> Result<bool, Error> {
     let uuid = kept.rsplit_once('@').and_then(|(_, uuid)| Uuid::parse_str(uuid).ok());
-    match history::read_format(store) {
-        Ok(format) => Ok(uuid.is_some_and(|uuid| format.uuid == *uuid.as_bytes())),
+    match identity::read_encoded(store) {
+        Ok(encoded) => Ok(uuid.is_some_and(|uuid| encoded.uuid() == *uuid.as_bytes())),
         Err(Error::NoVolume { .. }) => Ok(false),
         Err(error) => Err(error),
     }
