@@ -116,11 +116,14 @@ impl History {
     fn from_hint(store: &Store, format: &Format) -> Result<Option<History>, Error> {
         let hint = match store.get("head", None) {
             Err(error) if error.is_not_found() => return Ok(None),
+            // A damaged hint is as good as none.
+            Err(Error::Damaged { .. }) => return Ok(None),
             bytes => format::decode_hint(&bytes?),
         };
         let Some((slot, term)) = hint else { return Ok(None) };
         let map = match store.get(&format::map_name(slot, term), None) {
             Err(error) if error.is_not_found() => return Ok(None),
+            Err(Error::Damaged { .. }) => return Ok(None),
             bytes => Self::from_map(format, &bytes?),
         };
         Ok(map.ok().filter(|map| (map.slot, map.term) == (slot, term)))
@@ -131,10 +134,11 @@ impl History {
         for name in store.list_after("map", "map")?.iter().rev() {
             match store.get(name, None) {
                 Err(error) if error.is_not_found() => {}
+                Err(Error::Damaged { why, .. }) => cannot_be_used(name, &why),
                 Err(error) => return Err(error),
                 Ok(bytes) => match Self::from_map(format, &bytes) {
                     Ok(history) => return Ok(Some(history)),
-                    Err(why) => tracing::warn!(map = name, why, "a map cannot be used"),
+                    Err(why) => cannot_be_used(name, &why),
                 },
             }
         }
@@ -217,6 +221,10 @@ impl History {
         format::apply(&mut self.extents, &record.extents);
         Ok(())
     }
+}
+
+fn cannot_be_used(map: &str, why: &str) {
+    tracing::warn!(map, why, "a map cannot be used");
 }
 
 /// The record in a slot, and its checksum.

@@ -9,6 +9,7 @@
 
 use crate::error::Error;
 use crate::history::damaged;
+use crate::location::Location;
 use crate::reader::{Reader, checked, with_checksum};
 use crate::secret::{Secret, Wrapped};
 use crate::store::Store;
@@ -213,7 +214,8 @@ pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<()
 ///
 /// [`Error::NotEncrypted`], [`Error::NeedsSecret`] and [`Error::Secret`]; errors of the store. Then the volume
 /// has its old secret or its new one.
-pub fn rekey(store: &Store, new: &Secret) -> Result<(), Error> {
+pub fn rekey(location: &Location, new: &Secret) -> Result<(), Error> {
+    let store = &location.connect()?;
     let Encoded::Sealed { uuid, wrapped, sealed } = read_encoded(store)? else {
         return Err(Error::NotEncrypted { url: store.url() });
     };

@@ -74,6 +74,7 @@ pub use collect::{Collection, Swept};
 pub use device::{COMMAND_PATIENCE, LogDevice};
 pub use error::Error;
 pub use follow::Follower;
+pub use identity::rekey;
 pub use location::Location;
 pub use requests::{Counter, Requests};
 pub use secret::{Secret, WrongSecret};

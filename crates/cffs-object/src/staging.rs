@@ -116,8 +116,8 @@ impl Staging {
     /// Errors of the disk; then the record is not staged.
     pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
         let sealed = self.vault.get().map(|vault| vault.seal(&name_of(slot), record));
+        let bytes = sealed.as_deref().unwrap_or(record);
         let write = || {
-            let bytes = sealed.as_deref().unwrap_or(record);
             let mut file = File::create(self.path(slot))?;
             file.write_all(bytes)?;
             file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
@@ -127,7 +127,7 @@ impl Staging {
         let written = write();
         match &written {
             Ok(()) => {
-                self.waiting.lock().insert(slot, record.len() as u64);
+                self.waiting.lock().insert(slot, bytes.len() as u64);
             }
             Err(_) => self.remove(slot),
         }
@@ -178,7 +178,13 @@ impl Staging {
     fn opened(&self, slot: u64, wanted: &Range<u64>, bytes: Vec<u8>) -> io::Result<Bytes> {
         let Some(vault) = self.vault.get() else { return Ok(bytes.into()) };
         let opened = vault.open(&vault.owner(), &name_of(slot), wanted, &bytes);
-        opened.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+        opened.map_err(|_| {
+            let why = format!(
+                "the volume's key does not open the record for slot {slot}: the record belongs to another \
+                 volume, or was changed"
+            );
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
     }
 
     /// Removes a record that is in the store. If the machine stops before the removal is durable, the next

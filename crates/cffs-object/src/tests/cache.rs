@@ -85,7 +85,7 @@ fn cut(file: &Path, to: impl Fn(u64) -> u64) {
 
 /// A second opening reads no contents from the store, until files are damaged: then only these.
 #[test]
-fn cached_chunks_are_not_requested_again() {
+pub fn cached_chunks_are_not_requested_again() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -208,7 +208,7 @@ fn a_chunk_that_is_too_short_is_forgotten() {
 
 /// A failing or emptied local disk has no effect but more requests.
 #[test]
-fn a_failing_local_disk_is_ignored() {
+pub fn a_failing_local_disk_is_ignored() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

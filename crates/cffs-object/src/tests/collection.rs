@@ -132,7 +132,7 @@ fn a_slow_store_keeps_a_volume_small() {
 
 /// The machine may stop before or after each PUT and each delete; all synced data survives.
 #[test]
-fn a_crash_amid_collection_loses_nothing() {
+pub fn a_crash_amid_collection_loses_nothing() {
     let store = Arc::new(FaultStore::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
@@ -156,13 +156,13 @@ fn a_crash_amid_collection_loses_nothing() {
 /// A release compacts the beginning of the device. The machine may stop before or after each of its PUTs:
 /// synced data is intact, and so is an earlier version, even after dead objects were deleted.
 #[test]
-fn a_crash_amid_a_release_loses_nothing() {
+pub fn a_crash_amid_a_release_loses_nothing() {
     let store = Arc::new(FaultStore::new());
     let location = at(store.clone());
     let device = LogDevice::create(&location, GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
     churn(&device, &model, &mut Numbers(8), 60);
-    let version = Location::new("test", store.clone(), "bucket/volume@kept");
+    let version = located(store.clone(), "bucket/volume@kept");
     versions::create(&version).expect("kept");
     let kept = read(&device, 0, 8 << 20);
     churn(&device, &model, &mut Numbers(9), 60);
@@ -191,7 +191,7 @@ fn a_crash_amid_a_release_loses_nothing() {
 
 /// After an uncommitted change, a release writes nothing of the volume.
 #[test]
-fn a_release_drops_unsynced_writes() {
+pub fn a_release_drops_unsynced_writes() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
@@ -276,7 +276,7 @@ fn the_grace_period_is_kept() {
 
 /// A writer that was paused until all its slots were collected stops writing.
 #[test]
-fn a_writer_that_slept_through_a_collection_is_fenced() {
+pub fn a_writer_that_slept_through_a_collection_is_fenced() {
     let store = Arc::new(FaultStore::new());
     let first = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     let model = MemoryDevice::new(SIZE_BYTES);
@@ -294,7 +294,7 @@ fn a_writer_that_slept_through_a_collection_is_fenced() {
 
 /// The space of removed files is discarded without a trim, and therefore collected.
 #[test]
-fn removed_files_take_no_space() {
+pub fn removed_files_take_no_space() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");

@@ -70,9 +70,11 @@ proptest! {
     fn a_volume_in_a_store_does_what_the_reference_does(
         setup in setup(prop_oneof![Just(64u64 << 20), Just(6 << 20)]),
         pending_bytes_max in prop_oneof![Just(16u64 << 10), Just(8 << 20)],
+        is_encrypted in any::<bool>(),
         faults in faults(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        Runner::new(&setup, InStore::new(&setup, pending_bytes_max, faults)).run(&ops);
+        let run = || Runner::new(&setup, InStore::new(&setup, pending_bytes_max, faults)).run(&ops);
+        if is_encrypted { encrypted::with_secret(run) } else { run() }
     }
 }

@@ -56,7 +56,7 @@ struct Workload {
 }
 
 fn location(store: Arc<dyn ObjectStore>, name: &str) -> Location {
-    Location::new("test", store, &format!("bucket/{name}"))
+    located(store, &format!("bucket/{name}"))
 }
 
 /// The files of a volume in an image, after checking that it has no problems.
@@ -331,7 +331,7 @@ fn check_trees(image: &InMemory, found: &Tree, expected: &Expected) {
 }
 
 /// Runs a workload, and checks the remains of each crash; returns the number of crashes.
-fn crash(seed: u64, directory: Option<&Path>) -> usize {
+pub fn crash(seed: u64, directory: Option<&Path>) -> usize {
     let mut work = Workload::new(seed, directory);
     let mut checked = 0;
     for step in 0..STEPS {

@@ -196,7 +196,7 @@ impl Trial {
 
     fn keep(&mut self) {
         let name = format!("bucket/volume@v{}", self.kept.len());
-        let location = Location::new("test", self.store.clone(), &name);
+        let location = located(self.store.clone(), &name);
         match versions::create(&location) {
             Ok(()) => self.kept.push((location, self.synced.clone())),
             // It may exist or not; the name is not used again.
@@ -240,7 +240,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_request_fault_loses_acknowledged_data() {
+pub fn no_request_fault_loses_acknowledged_data() {
     let seeds: Vec<u64> = match number("CFFS_STORE_SEED") {
         Some(seed) => vec![seed],
         None => (0..number("CFFS_STORE_SEEDS").unwrap_or(12)).collect(),

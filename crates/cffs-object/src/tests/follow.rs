@@ -73,7 +73,7 @@ fn requests_of_a_follower() {
 
 /// A release and a claim change nothing that is read, and the next writer is followed.
 #[test]
-fn the_next_writer_is_followed() {
+pub fn the_next_writer_is_followed() {
     let store = Arc::new(InMemory::new());
     let files = made(&store);
     files.close().expect("closed");
@@ -90,7 +90,7 @@ fn the_next_writer_is_followed() {
 /// An immediate collection empties the next slot although the log continues. The old device's objects no
 /// longer exist, and the follower recovers.
 #[test]
-fn a_follower_that_was_left_behind_finds_the_log_again() {
+pub fn a_follower_that_was_left_behind_finds_the_log_again() {
     let store = Arc::new(InMemory::new());
     let files = made(&store);
     put(&files, "/file", &vec![1; 3_000_000]);
@@ -162,7 +162,7 @@ fn a_gap_in_a_long_log_is_skipped() {
 
 #[test]
 fn a_version_is_refused_by_followers() {
-    let location = Location::new("test", Arc::new(InMemory::new()), "bucket/volume@monday");
+    let location = located(Arc::new(InMemory::new()), "bucket/volume@monday");
     let error = Follower::open(&location).err().expect("refused").to_string();
     assert_eq!(error, "version monday does not change; to follow the volume, leave out @monday");
 }

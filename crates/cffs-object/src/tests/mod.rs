@@ -21,6 +21,7 @@ mod collection;
 mod core_crash;
 mod core_model;
 mod crash;
+mod encrypted;
 mod faults;
 mod follow;
 mod model;
@@ -52,7 +53,12 @@ const READ_ONLY: OpenOptions =
     OpenOptions { read_only: true, take_over: false, patience: None, ..TAKE_OVER };
 
 fn at(store: Arc<dyn ObjectStore>) -> Location {
-    Location::new("test", store, "bucket/volume")
+    located(store, "bucket/volume")
+}
+
+/// A place of a volume, with the secret of [`encrypted::with_secret`].
+fn located(store: Arc<dyn ObjectStore>, prefix: &str) -> Location {
+    Location::new("test", store, prefix).with_secret(encrypted::secret())
 }
 
 fn in_memory(store: &InMemory) -> Location {

@@ -156,7 +156,7 @@ fn at_each_request_with<T: Send + 'static>(
             reached: Mutex::new(reached.clone()),
             go_on: Mutex::new(go_on),
         });
-        let location = Location::new("test", paused.clone(), &format!("bucket/volume{version}"));
+        let location = located(paused.clone(), &format!("bucket/volume{version}"));
         let acting = std::thread::spawn(move || {
             let outcome = act(&location);
             let _ = reached.send(false);
@@ -188,7 +188,7 @@ fn at_each_request_with<T: Send + 'static>(
 
 /// A claim applies to the end of the log, however old the history that it was made from.
 #[test]
-fn a_claim_after_a_pause_is_made_at_the_end_of_the_log() {
+pub fn a_claim_after_a_pause_is_made_at_the_end_of_the_log() {
     let claim = |location: &Location| LogDevice::open(location, TAKE_OVER).expect("claimed");
     let requests = at_each_request("", claim, |claimed, store, writer| {
         write(writer, 0, &[0xff; 8]);
@@ -204,7 +204,7 @@ fn a_claim_after_a_pause_is_made_at_the_end_of_the_log() {
 
 /// An opening for reading finds an actual version, or reports that the version was collected.
 #[test]
-fn a_paused_reader_finds_a_version_or_reports_its_deletion() {
+pub fn a_paused_reader_finds_a_version_or_reports_its_deletion() {
     let open = |location: &Location| LogDevice::open(location, READ_ONLY).expect("opened");
     let requests = at_each_request("", open, |device, _, _| match number(&device) {
         Ok(seen) => assert!((5..=10).contains(&seen), "{seen}"),
@@ -215,14 +215,14 @@ fn a_paused_reader_finds_a_version_or_reports_its_deletion() {
 
 /// A kept version can be read, however long keeping it took.
 #[test]
-fn a_version_kept_after_a_pause_can_be_read() {
+pub fn a_version_kept_after_a_pause_can_be_read() {
     let requests = at_each_request("@v1", versions::create, |kept, store, writer| {
         kept.expect("kept");
         for number in 11..14 {
             put(writer, number);
         }
         writer.collect().expect("collected");
-        let version = Location::new("test", store.clone(), "bucket/volume@v1");
+        let version = located(store.clone(), "bucket/volume@v1");
         let device = LogDevice::open(&version, READ_ONLY).expect("opened");
         let seen = number(&device).expect("read");
         assert!((5..=10).contains(&seen), "{seen}");
@@ -234,11 +234,11 @@ fn a_version_kept_after_a_pause_can_be_read() {
 const KEPT: &str = "@kept";
 
 fn kept(store: &Arc<InMemory>) -> Location {
-    Location::new("test", store.clone(), "bucket/volume@kept")
+    located(store.clone(), "bucket/volume@kept")
 }
 
 fn clone_of_it(store: Arc<dyn ObjectStore>) -> Location {
-    Location::new("test", store, "bucket/clone")
+    located(store, "bucket/clone")
 }
 
 /// A clone contains all shared data, however often the volume is collected.
@@ -253,7 +253,7 @@ fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
 
 /// The version is removed while it is being cloned: either the clone is complete, or cloning fails.
 #[test]
-fn a_clone_during_a_removal_is_complete_or_fails() {
+pub fn a_clone_during_a_removal_is_complete_or_fails() {
     let clone = |from: &Location| versions::clone(from, &from.sibling("bucket/clone"));
     let remove = |store: &Arc<InMemory>| {
         // This may fail because clones need the version.
@@ -294,8 +294,9 @@ impl<T: Send + 'static> Started<T> {
         let (paused, is_paused, let_go) = PausedStore::new(store.clone());
         paused.left.store(request, Ordering::SeqCst);
         let ended = paused.reached.lock().expect("open").clone();
+        let secret = encrypted::secret();
         let thread = std::thread::spawn(move || {
-            let outcome = act(Arc::new(paused));
+            let outcome = encrypted::with(secret, || act(Arc::new(paused)));
             let _ = ended.send(false);
             outcome
         });
@@ -311,9 +312,9 @@ impl<T: Send + 'static> Started<T> {
 /// The version is removed while it is being cloned, with each program paused before each of its requests: the
 /// clone checks whether the version is still kept, and the removal whether a clone was completed meanwhile.
 #[test]
-fn a_removal_during_a_clone_keeps_the_clone_complete() {
+pub fn a_removal_during_a_clone_keeps_the_clone_complete() {
     fn kept_in(store: Arc<dyn ObjectStore>) -> Location {
-        Location::new("test", store, "bucket/volume@kept")
+        located(store, "bucket/volume@kept")
     }
     let clone: fn(Arc<dyn ObjectStore>) -> _ =
         |store| versions::clone(&kept_in(store.clone()), &clone_of_it(store));

@@ -33,7 +33,7 @@ impl Counted {
 }
 
 #[test]
-fn requests_of_small_files() {
+pub fn requests_of_small_files() {
     let store = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
@@ -109,7 +109,7 @@ fn with_many_files() -> Arc<InMemory> {
 
 /// Counts the requests of a mount, of reading a file, and of an fsync of the first new one.
 #[test]
-fn requests_of_a_mount() {
+pub fn requests_of_a_mount() {
     let store = with_many_files();
     let device = LogDevice::open(&at(store), OpenOptions::default()).expect("opened");
     let mut counted = Counted { last: Requests::default(), device: Arc::new(device) };
@@ -158,7 +158,7 @@ fn made_by_many_epochs() -> Arc<InMemory> {
 /// object. Regression: it took 13 requests for the mount, 120 for the first file in the root, and 26 for the
 /// thousand.
 #[test]
-fn requests_after_many_epochs() {
+pub fn requests_after_many_epochs() {
     let store = made_by_many_epochs();
     let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
     let mut counted = Counted { last: Requests::default(), device: Arc::new(device) };

@@ -101,7 +101,7 @@ fn stopped(syncs: u64, waiting: u64, scratch: &Path) -> (Arc<InMemory>, PathBuf)
 /// The machine stops after any sync, after any faults of requests: with the directory, all acknowledged syncs
 /// survive; without it, the volume has the complete state of some sync.
 #[test]
-fn a_crash_keeps_what_was_acknowledged() {
+pub fn a_crash_keeps_what_was_acknowledged() {
     let mut behind = 0;
     for seed in 0..4 {
         let scratch = tempfile::tempdir().expect("made");
@@ -137,7 +137,7 @@ fn a_crash_keeps_what_was_acknowledged() {
 
 /// A staged record that memory no longer has is read from the local disk.
 #[test]
-fn staged_records_can_be_read() {
+pub fn staged_records_can_be_read() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -169,7 +169,7 @@ fn staged_records_can_be_read() {
 /// Another program takes the volume over while syncs are staged: they are rejected, and no later one
 /// succeeds.
 #[test]
-fn records_from_before_a_takeover_are_rejected() {
+pub fn records_from_before_a_takeover_are_rejected() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(InMemory::new());
     made(store.clone());
@@ -211,7 +211,7 @@ fn records_from_before_a_takeover_are_rejected() {
 
 /// A listing may lack the last records sent: records staged after them were not overtaken.
 #[test]
-fn lagging_listings_reject_nothing() {
+pub fn lagging_listings_reject_nothing() {
     let mut lagged = 0;
     for seed in 0..8 {
         let scratch = tempfile::tempdir().expect("made");
@@ -294,7 +294,7 @@ fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemo
 /// state of some sync in the store, and is told that more may be staged elsewhere; with the directory
 /// everything is intact, or the error names the records that another program has overtaken.
 #[test]
-fn a_crash_of_a_release_or_collection_leaves_the_state_of_some_sync() {
+pub fn a_crash_of_a_release_or_collection_leaves_the_state_of_some_sync() {
     let release = |device: &LogDevice| device.release().expect("released");
     let collect = |device: &LogDevice| drop(device.collect().expect("collected"));
     for (is_release, act) in [(true, &release as &(dyn Fn(&LogDevice) + Sync)), (false, &collect)] {
@@ -415,7 +415,7 @@ fn a_directory_belongs_to_one_program_of_one_user() {
 /// Regression: when the local disk was full, the next sync went to the store at once, before the staged ones.
 /// If the program had ended then, the log would have had a gap.
 #[test]
-fn a_full_local_disk_keeps_the_order() {
+pub fn a_full_local_disk_keeps_the_order() {
     let scratch = tempfile::tempdir().expect("made");
     let store = Arc::new(FaultStore::new());
     made(store.clone());

@@ -63,7 +63,7 @@ fn a_closed_volume_is_released() {
 /// The first writer was paused when the second took over. None of its later writes is acknowledged or changes
 /// anything, however often it tries.
 #[test]
-fn a_writer_that_was_taken_over_writes_no_more() {
+pub fn a_writer_that_was_taken_over_writes_no_more() {
     let store = Arc::new(FaultStore::new());
     let first = made(&store);
     write(&first, 0, b"first");

@@ -5,11 +5,11 @@ use super::*;
 use crate::versions;
 
 fn version(store: &Arc<InMemory>, name: &str) -> Location {
-    Location::new("test", store.clone(), &format!("bucket/volume@{name}"))
+    located(store.clone(), &format!("bucket/volume@{name}"))
 }
 
 fn clone_at(store: &Arc<InMemory>, name: &str) -> Location {
-    Location::new("test", store.clone(), &format!("bucket/{name}"))
+    located(store.clone(), &format!("bucket/{name}"))
 }
 
 fn made() -> (Arc<InMemory>, LogDevice) {
@@ -33,7 +33,7 @@ fn puts_of(store: &InMemory, act: impl FnOnce()) -> usize {
 
 /// A version does not change, whatever is written and collected later, until it is removed.
 #[test]
-fn a_version_stays_as_it_was() {
+pub fn a_version_stays_as_it_was() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     device.sync().expect("synced");
@@ -67,7 +67,7 @@ fn a_version_stays_as_it_was() {
 /// A clone begins as the version, changes independently, and keeps shared data, even when the version is
 /// removed and its origin rewritten; so does a clone of it.
 #[test]
-fn a_clone_is_independent_of_its_origin() {
+pub fn a_clone_is_independent_of_its_origin() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     write(&device, 1 << 20, &vec![3; 9 << 20]);
@@ -87,7 +87,7 @@ fn a_clone_is_independent_of_its_origin() {
     versions::remove(&kept).expect("removed");
     device.collect().expect("collected");
     clone.collect().expect("collected");
-    let of_clone = Location::new("test", store.clone(), "bucket/clone@v2");
+    let of_clone = located(store.clone(), "bucket/clone@v2");
     versions::create(&of_clone).expect("kept");
     versions::clone(&of_clone, &clone_at(&store, "second")).expect("cloned");
     write(&clone, 0, &[6; 9000]);
@@ -110,7 +110,7 @@ fn a_clone_is_independent_of_its_origin() {
 
 /// Objects kept for a clone are deleted after the clone is removed.
 #[test]
-fn a_removed_clone_keeps_nothing() {
+pub fn a_removed_clone_keeps_nothing() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     device.sync().expect("synced");
@@ -127,7 +127,7 @@ fn a_removed_clone_keeps_nothing() {
 
 /// An interrupted clone reports that it is incomplete, and is no volume of size 0.
 #[test]
-fn an_incomplete_clone_is_refused() {
+pub fn an_incomplete_clone_is_refused() {
     let (store, device) = made();
     write(&device, 0, &[1; 9000]);
     device.sync().expect("synced");
@@ -152,7 +152,7 @@ fn names_of_versions() {
     }
     let location = Location::parse("file:///tmp/volume@v1.2").expect("a version");
     assert_eq!(location.version(), Some("v1.2"));
-    let sibling = Location::new("test", Arc::new(InMemory::new()), "a@b/volume");
+    let sibling = located(Arc::new(InMemory::new()), "a@b/volume");
     assert_eq!(sibling.version(), None);
     let unnamed = versions::create(&at(Arc::new(InMemory::new()))).expect_err("no name");
     assert!(matches!(unnamed, Error::NoName { .. }), "{unnamed}");
