@@ -62,7 +62,6 @@ repeated! {
     paused::a_removal_during_a_clone_keeps_the_clone_complete,
     paused::a_version_kept_after_a_pause_can_be_read,
     requests::requests_of_small_files,
-    requests::requests_of_a_mount,
     requests::requests_after_many_epochs,
     staging::a_crash_keeps_what_was_acknowledged,
     staging::staged_records_can_be_read,

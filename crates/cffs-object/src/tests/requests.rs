@@ -109,7 +109,7 @@ fn with_many_files() -> Arc<InMemory> {
 
 /// Counts the requests of a mount, of reading a file, and of an fsync of the first new one.
 #[test]
-pub fn requests_of_a_mount() {
+fn requests_of_a_mount() {
     let store = with_many_files();
     let device = LogDevice::open(&at(store), OpenOptions::default()).expect("opened");
     let mut counted = Counted { last: Requests::default(), device: Arc::new(device) };
