@@ -15,6 +15,7 @@ use clap::{CommandFactory, Parser};
 use crate::cli::{Cli, Command};
 use crate::commands::mount_helper::MountHelper;
 use crate::exit::{self, Kind};
+use crate::keys;
 use crate::output::{note, printable};
 
 /// Runs the command given by the arguments. Prints failures under the program's name.
@@ -57,7 +58,9 @@ fn parse<const N: usize>(
     rest: impl Iterator<Item = OsString>,
 ) -> Result<Command, clap::Error> {
     let arguments = head.into_iter().map(OsString::from).chain(rest);
-    Cli::try_parse_from(arguments).map(|cli| cli.command).map_err(without_hidden)
+    let cli = Cli::try_parse_from(arguments).map_err(without_hidden)?;
+    keys::name(cli.keys);
+    Ok(cli.command)
 }
 
 /// Prints a usage error, or the help. Arguments with control characters are escaped, without colors.

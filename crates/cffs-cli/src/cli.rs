@@ -10,6 +10,7 @@ use crate::commands::{
     trim, tune, umount,
 };
 use crate::exit::Kind;
+use crate::keys::Keys;
 use crate::output::HELP_WIDTH;
 
 #[cfg(test)]
@@ -35,6 +36,9 @@ pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
+    /// The secret of encrypted volumes.
+    #[command(flatten)]
+    pub keys: Keys,
 }
 
 const EXAMPLES: &str = "\

@@ -23,6 +23,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::hidden_server::{self, HiddenServer};
 use crate::journal_device;
+use crate::keys;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
 
@@ -84,8 +85,14 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     }
 }
 
-/// The place in a store, if the target is a URL and not a path.
+/// The place in a store, if the target is a URL and not a path, with the key of its volume.
 pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
+    let Some(place) = place(target)? else { return Ok(None) };
+    Ok(Some(place.with_secret(keys::secret()?)))
+}
+
+/// The same place, where no volume is opened yet.
+pub fn place(target: &Path) -> anyhow::Result<Option<Location>> {
     let Some(url) = Location::url_of(target) else { return Ok(None) };
     if let Some(directory) = target.as_os_str().as_bytes().strip_prefix(b"file://") {
         mounts::passable(Path::new(OsStr::from_bytes(directory)))?;

@@ -19,6 +19,7 @@ mod following;
 mod hidden_server;
 mod image;
 mod journal_device;
+mod keys;
 mod log;
 mod mirror;
 mod mount_options;

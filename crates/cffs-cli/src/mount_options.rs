@@ -49,6 +49,8 @@ pub struct MountOptions {
     pub follow: Option<Duration>,
     /// The directory on a local disk that caches data read from an object store, and its size limit.
     pub cache_dir: Option<(PathBuf, u64)>,
+    /// The file with the key of an encrypted volume in an object store.
+    pub key_file: Option<PathBuf>,
     /// The directory on a local disk for staged syncs.
     pub staging: Option<PathBuf>,
     /// The device with the volume's journal; searched for if `None`.
@@ -91,6 +93,7 @@ impl MountOptions {
             soft: None,
             follow: None,
             cache_dir: None,
+            key_file: None,
             staging: None,
             journal_device: None,
             regroup_after: None,
@@ -155,6 +158,9 @@ impl MountOptions {
     pub fn settle(&mut self, is_in_store: bool) -> anyhow::Result<()> {
         if self.cache_dir.is_some() && !is_in_store {
             bail!("mount option 'cache-dir' is for a volume in an object store, given by its URL");
+        }
+        if self.key_file.is_some() && !is_in_store {
+            bail!("mount option 'key-file' is for a volume in an object store, given by its URL");
         }
         if self.staging.is_some() && (!is_in_store || self.open.read_only) {
             bail!(

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use cffs_object::Location;
 use cffs_object::versions;
+use cffs_object::{Location, Secret};
 use cffs_serve::served::Served;
 use cffs_web::{Forms, Options, Page, Server, Snapshot, Snapshots, Target, Tokens};
 use clap::Args;
 
 use crate::commands::{layout, stats};
+use crate::keys;
 use crate::log;
 use crate::output::note;
 use crate::working_directory::absolute_argument;
@@ -125,6 +126,8 @@ fn is_url(source: &Path) -> bool {
 #[derive(Debug)]
 struct StoredVersions {
     url: String,
+    /// The secret of the volume, if it is encrypted.
+    secret: Option<Arc<Secret>>,
 }
 
 impl StoredVersions {
@@ -133,17 +136,23 @@ impl StoredVersions {
         let url = Location::url_of(source)?.into_owned();
         let location = Location::parse(&url).ok()?;
         let is_volume = location.version().is_none();
-        is_volume.then(|| Arc::new(StoredVersions { url }) as Arc<dyn Snapshots>)
+        let secret = keys::secret().ok()?;
+        is_volume.then(|| Arc::new(StoredVersions { url, secret }) as Arc<dyn Snapshots>)
     }
 
     fn version(&self, name: &str) -> Result<Location, String> {
-        Location::parse(&format!("{}@{name}", self.url)).map_err(|error| error.to_string())
+        self.place(&format!("{}@{name}", self.url))
+    }
+
+    fn place(&self, url: &str) -> Result<Location, String> {
+        let location = Location::parse(url).map_err(|error| error.to_string())?;
+        Ok(location.with_secret(self.secret.clone()))
     }
 }
 
 impl Snapshots for StoredVersions {
     fn list(&self) -> Result<Vec<Snapshot>, String> {
-        let listed = Location::parse(&self.url).and_then(|location| versions::list(&location));
+        let listed = versions::list(&self.place(&self.url)?);
         let versions = listed.map_err(|error| error.to_string())?.into_iter();
         Ok(versions
             .map(|version| Snapshot {

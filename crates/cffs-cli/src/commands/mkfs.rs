@@ -98,6 +98,10 @@ pub struct Mkfs {
     /// its journal.
     #[arg(long, value_name = "DEVICE")]
     journal_device: Option<PathBuf>,
+    /// Encrypt the volume, which must be in an object store, with the key or passphrase of --key-file or
+    /// --key-command. Without it, nothing in the volume can be read.
+    #[arg(long)]
+    encrypt: bool,
     /// Overwrite existing contents.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
@@ -147,6 +151,11 @@ impl Mkfs {
             }
             return self.run_in_store(&location);
         }
+        if self.encrypt {
+            bail!(
+                "only volumes in object stores are encrypted; put an image on an encrypted device (LUKS)"
+            );
+        }
         let existed = self.target.exists();
         let device = self.device(existed)?;
         let mut options = self.options(device.geometry().size_bytes);
@@ -183,6 +192,15 @@ impl Mkfs {
                 "give the maximum size of the volume: --size 1T; the store keeps only written data"
             )
         };
+        match (self.encrypt, location.secret().is_some()) {
+            (true, false) => {
+                bail!(
+                    "name the key or passphrase of the volume: --key-file FILE or --key-command COMMAND"
+                )
+            }
+            (false, true) => bail!("add --encrypt to use the key, or leave it out"),
+            _ => {}
+        }
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };
         let name = || self.target.display().to_string();
         let device = LogDevice::create(location, geometry).with_context(name)?;

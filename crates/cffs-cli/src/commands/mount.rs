@@ -28,6 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
+use crate::keys::{self, Keys};
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Devices, Inherited};
@@ -121,7 +122,8 @@ impl Mount {
         if let Some(staging) = &self.staging {
             options.set_staging(staging)?;
         }
-        let location = image::location(&self.source)?;
+        keys::name(Keys { key_file: options.key_file.clone(), key_command: None });
+        let location = image::place(&self.source)?;
         if location.as_ref().is_some_and(|location| location.version().is_some()) {
             options.open.read_only = true;
         }

@@ -19,12 +19,13 @@ use cffs_serve::served::control::{self, Question, Request};
 use clap::{ArgGroup, Args};
 use serde_json::Value;
 
+use crate::keys::Keys;
 use crate::names::{self, OnMount};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
 use crate::{image, output, signatures, size};
 
-/// Change the label, the UUID, the policies, the reserve and the journal of a volume
+/// Change the label, the UUID, the policies, the reserve, the journal or the key of a volume
 ///
 /// Nothing else is touched, so the time does not depend on the size of the volume. A mounted volume is tuned
 /// by its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
@@ -32,16 +33,17 @@ use crate::{image, output, signatures, size};
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
     .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group",
-           "compress", "policy", "journal", "journal_device"]))]
+           "compress", "policy", "journal", "journal_device", "new_key_file"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
   cffs tune --uuid random copy.cffs      give a copied image an identity of its own
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
   cffs tune --journal 60M /dev/sdb1      an fsync takes one write and one flush from now on
-  cffs tune --errors remount-ro mnt")]
+  cffs tune --errors remount-ro mnt
+  cffs tune --key-file old --new-key-file new s3://bucket/vol")]
 pub struct Tune {
-    /// An image, a device, or a directory on a mounted volume.
+    /// An image, a device, or a directory on a mounted volume; for a new key, a volume in a store.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
     /// The volume's name, at most 64 bytes; '' for none.
@@ -81,6 +83,13 @@ pub struct Tune {
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy"])]
     journal_device: Option<PathBuf>,
+    /// Encrypt the key of a volume in an object store with the key or passphrase in this file, in place of the
+    /// present one. Contents stay as they are. Someone who has the present key and a copy of the object
+    /// "format" can still read the volume.
+    #[arg(long, value_name = "FILE", conflicts_with_all =
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy", "journal",
+           "journal_device"])]
+    new_key_file: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
@@ -99,6 +108,9 @@ fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
 impl Tune {
     /// Changes the volume, and prints its new settings.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.new_key_file {
+            return self.rekey(path).with_context(|| self.target.display().to_string());
+        }
         let superblock = self.tune().with_context(|| self.target.display().to_string())?;
         if self.json {
             output::json(&superblock)?;
@@ -123,6 +135,16 @@ impl Tune {
         let tuned = tuned?;
         closed.context("the volume was changed, but closing it failed")?;
         Ok(describe::superblock(&tuned))
+    }
+
+    fn rekey(&self, path: &Path) -> anyhow::Result<ExitCode> {
+        let Some(location) = image::location(&self.target)? else {
+            bail!("only volumes in object stores have a key; name one by its URL");
+        };
+        let keys = Keys { key_file: Some(path.to_owned()), key_command: None };
+        let Some(secret) = keys.read()? else { bail!("no new key") };
+        cffs_object::rekey(&location, &secret)?;
+        Ok(ExitCode::SUCCESS)
     }
 
     fn set_journal(&self) -> anyhow::Result<Value> {

@@ -394,6 +394,16 @@ pub(super) static TABLE: &[MountOption] = &[
         },
     },
     MountOption {
+        names: &["key-file"],
+        term: "key-file=FILE",
+        help: "as --key-file",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.path().map(|it| options.key_file = Some(it)),
+            show: |options| path_or("no key-file", "key-file", &options.key_file),
+        },
+    },
+    MountOption {
         names: &["staging"],
         term: "staging=DIR",
         help: "as --staging",

@@ -14,6 +14,7 @@ mod clouds;
 mod compression;
 mod copying;
 mod crash_report;
+mod encryption;
 #[path = "../exposition/mod.rs"]
 mod exposition;
 mod failing_device;

@@ -1,0 +1,87 @@
+//! The key or passphrase of an encrypted volume in an object store: from a file, or printed by a command.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, bail};
+use cffs_object::Secret;
+use clap::Args;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+/// A secret is shorter.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Where the secret of an encrypted volume comes from.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Encrypted volumes in object stores")]
+pub struct Keys {
+    /// The file with the volume's key (32 random bytes, or 64 hexadecimal digits) or passphrase.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The command that prints the volume's key or passphrase. It is run by /bin/sh.
+    #[arg(long, global = true, value_name = "COMMAND", conflicts_with = "key_file")]
+    pub key_command: Option<OsString>,
+}
+
+/// The sources named on the command line or by mount options.
+static GIVEN: OnceLock<Keys> = OnceLock::new();
+/// The secret, once it was read: servers read no file again.
+static SECRET: Mutex<Option<Arc<Secret>>> = Mutex::new(None);
+
+/// Takes the secret of all volumes from here, unless a source was named before.
+pub fn name(keys: Keys) {
+    if keys.key_file.is_some() || keys.key_command.is_some() {
+        let _ = GIVEN.set(keys);
+    }
+}
+
+/// The secret of the volumes of this command, if a source was named. Other processes of the user cannot look
+/// into this one from then on, and it leaves no core dump.
+///
+/// # Errors
+///
+/// The file or the command gives no secret.
+pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
+    let mut known = SECRET.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.is_none()
+        && let Some(keys) = GIVEN.get()
+    {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")?;
+        *known = keys.read()?.map(Arc::new);
+    }
+    Ok(known.clone())
+}
+
+impl Keys {
+    /// Reads the secret, if a source is named.
+    pub fn read(&self) -> anyhow::Result<Option<Secret>> {
+        let (bytes, source) = match (&self.key_file, &self.key_command) {
+            (Some(path), _) => (of_file(path)?, path.display().to_string()),
+            (None, Some(command)) => (of_command(command)?, String::from("the key command")),
+            (None, None) => return Ok(None),
+        };
+        if bytes.len() > BYTES_MAX {
+            bail!("{source}: a key or passphrase has at most {BYTES_MAX} bytes");
+        }
+        let secret = Secret::new(bytes).map_err(anyhow::Error::msg).context(source)?;
+        Ok(Some(secret))
+    }
+}
+
+fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("the key file {}", path.display()))
+}
+
+fn of_command(command: &OsString) -> anyhow::Result<Vec<u8>> {
+    let mut shell = Command::new("/bin/sh");
+    let output =
+        shell.arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.context("starting the key command")?;
+    if !output.status.success() {
+        bail!("the key command ended with {}", output.status);
+    }
+    Ok(output.stdout)
+}

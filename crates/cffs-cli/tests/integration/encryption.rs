@@ -1,0 +1,150 @@
+//! Encrypted volumes in a store, by the commands and a mount.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Scratch, can_mount, fail, succeed};
+
+const TEXT: &str = "a text that must not leave this machine";
+
+/// A scratch directory with a key, a passphrase, a tree to copy, and an encrypted volume with it.
+struct Encrypted {
+    scratch: Scratch,
+    url: String,
+}
+
+impl Encrypted {
+    fn new() -> Encrypted {
+        let scratch = Scratch::new();
+        let path = scratch.path();
+        fs::write(path.join("key"), "0123456789abcdef".repeat(4)).expect("written");
+        fs::write(path.join("words"), "correct horse\n").expect("written");
+        fs::create_dir(path.join("source")).expect("made");
+        fs::write(path.join("source/a"), TEXT).expect("written");
+        let url = format!("file://{}/volume", path.display());
+        let volume = Encrypted { scratch, url };
+        succeed(
+            &mut volume.keyed("key", &["mkfs", "-q", "--size", "1T", "--encrypt", &volume.url]),
+        );
+        let source = volume.at("source");
+        succeed(&mut volume.keyed("key", &["import", "-q", &volume.url, &source, "/in"]));
+        volume
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.scratch.path().join(name).display().to_string()
+    }
+
+    /// A command with a key file.
+    fn keyed(&self, key: &str, arguments: &[&str]) -> Command {
+        let mut command = self.scratch.cffs(["--key-file", &self.at(key)]);
+        command.args(arguments);
+        command
+    }
+
+    fn read(&self, key: &str) -> Command {
+        self.keyed(key, &["cat", &self.url, "/in/a"])
+    }
+}
+
+/// The files below a directory, with their contents.
+fn contents_below(directory: &Path) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).expect("listed") {
+        let path = entry.expect("listed").path();
+        match path.is_dir() {
+            true => all.extend(contents_below(&path)),
+            false => all.push(fs::read(path).expect("read")),
+        }
+    }
+    all
+}
+
+#[test]
+fn an_encrypted_volume_is_used_with_its_key() {
+    let volume = Encrypted::new();
+    let url = &volume.url;
+    assert_eq!(succeed(&mut volume.read("key")), TEXT);
+    let printed = format!("cat {}", volume.at("key"));
+    let by_command = ["cat", "--key-command", &printed, url, "/in/a"];
+    assert_eq!(succeed(&mut volume.scratch.cffs(by_command)), TEXT);
+    succeed(&mut volume.keyed("key", &["fsck", "-f", "-n", url]));
+    succeed(&mut volume.keyed("key", &["snapshot", "create", &format!("{url}@v1")]));
+    let copy = format!("file://{}", volume.at("copy"));
+    succeed(&mut volume.keyed("key", &["clone", &format!("{url}@v1"), &copy]));
+    assert_eq!(succeed(&mut volume.keyed("key", &["cat", &copy, "/in/a"])), TEXT);
+    for name in ["volume", "copy"] {
+        for bytes in contents_below(&volume.scratch.path().join(name)) {
+            assert!(!bytes.windows(TEXT.len()).any(|part| part == TEXT.as_bytes()));
+        }
+    }
+}
+
+#[test]
+fn a_volume_opens_with_no_other_key() {
+    let volume = Encrypted::new();
+    let without = fail(1, &mut volume.scratch.cffs(["ls", &volume.url]));
+    assert!(
+        without.contains("is encrypted; name its key or passphrase with --key-file"),
+        "{without}"
+    );
+    let other = fail(1, &mut volume.read("words"));
+    assert!(other.contains("it has a key of 32 bytes, not a passphrase"), "{other}");
+    let missing = fail(1, &mut volume.read("none"));
+    assert!(missing.contains("the key file") && missing.contains("No such file"), "{missing}");
+    let failed = ["ls", "--key-command", "exit 3", &volume.url];
+    let failed = fail(1, &mut volume.scratch.cffs(failed));
+    assert!(failed.contains("the key command ended with exit status: 3"), "{failed}");
+
+    let plain = format!("file://{}", volume.at("plain"));
+    let forgotten = fail(1, &mut volume.keyed("key", &["mkfs", "--size", "1T", &plain]));
+    assert!(forgotten.contains("add --encrypt to use the key"), "{forgotten}");
+    let keyless = ["mkfs", "--size", "1T", "--encrypt", &plain];
+    let keyless = fail(1, &mut volume.scratch.cffs(keyless));
+    assert!(keyless.contains("name the key or passphrase of the volume"), "{keyless}");
+    succeed(&mut volume.scratch.cffs(["mkfs", "-q", "--size", "1T", &plain]));
+    let replaced = fail(1, &mut volume.keyed("key", &["ls", &plain]));
+    assert!(replaced.contains("another volume may have been put in its place"), "{replaced}");
+    let image = ["mkfs", "--size", "1G", "--encrypt", "image"];
+    let image = fail(1, &mut volume.scratch.cffs(image));
+    assert!(image.contains("put an image on an encrypted device"), "{image}");
+}
+
+#[test]
+fn a_new_key_replaces_the_old_one() {
+    let volume = Encrypted::new();
+    let new = volume.at("words");
+    succeed(&mut volume.keyed("key", &["tune", "--new-key-file", &new, &volume.url]));
+    let old = fail(1, &mut volume.read("key"));
+    assert!(old.contains("it has a passphrase, not a key"), "{old}");
+    assert_eq!(succeed(&mut volume.read("words")), TEXT);
+    let refused = ["tune", "--new-key-file", &new, &volume.url];
+    fail(1, &mut volume.keyed("key", &refused));
+}
+
+#[test]
+fn an_encrypted_volume_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Encrypted::new();
+    let mountpoint = volume.scratch.mountpoint();
+    let here = mountpoint.display().to_string();
+    fail(32, &mut volume.scratch.cffs(["mount", &volume.url, &here]));
+    let option = format!("key-file={},{}", volume.at("key"), volume.scratch.log_option());
+    succeed(&mut volume.scratch.cffs(["mount", "-o", &option, &volume.url, &here]));
+    assert_eq!(fs::read_to_string(mountpoint.join("in/a")).expect("read"), TEXT);
+    fs::write(mountpoint.join("in/b"), "more").expect("written");
+    let info = succeed(&mut volume.scratch.cffs(["info", &here]));
+    let pid = info.lines().find_map(|line| line.strip_prefix("server pid"));
+    let pid = pid.expect("there is a server").trim();
+    let owner = std::os::unix::fs::MetadataExt::uid(
+        &fs::metadata(format!("/proc/{pid}/environ")).expect("it runs"),
+    );
+    // Files of a process that cannot be inspected belong to root.
+    assert_eq!(owner, 0);
+    volume.scratch.umount();
+    let more = ["cat", &volume.url, "/in/b"];
+    assert_eq!(succeed(&mut volume.keyed("key", &more)), "more");
+}
