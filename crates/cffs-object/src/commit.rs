@@ -25,12 +25,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::format;
+use crate::format::{self, TAKE_OVER};
 use crate::history;
 use crate::store::Store;
 
-/// The object by which a program asks the writer to let it go first.
-pub const REQUEST: &str = "takeover";
 /// The number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
 /// How long a writer waits for the requesting program: longer than reading the rest of the log takes.
@@ -81,7 +79,7 @@ impl Turns {
 /// If a program asked to take the volume over, waits until the slot is taken; only for a while, since that
 /// program may have ended.
 fn give_way(store: &Store, slot: u64) {
-    if store.get(REQUEST, Some(0..1)).is_err() {
+    if store.get(TAKE_OVER, Some(0..1)).is_err() {
         return;
     }
     tracing::warn!("another program asks to take the volume over; waiting for its claim");
@@ -102,12 +100,12 @@ fn give_way(store: &Store, slot: u64) {
 ///
 /// Errors of the store.
 pub fn ask_for_way(store: &Store) -> Result<(), Error> {
-    store.put(REQUEST, vec![1])
+    store.put(TAKE_OVER, vec![1])
 }
 
 /// Withdraws the request. If that fails, a busy writer waits once in vain.
 pub fn withdraw(store: &Store) {
-    if let Err(error) = store.delete(&[REQUEST.to_owned()]) {
+    if let Err(error) = store.delete(&[TAKE_OVER.to_owned()]) {
         tracing::warn!(%error, "cannot withdraw the request to take the volume over");
     }
 }

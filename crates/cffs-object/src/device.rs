@@ -19,12 +19,14 @@ use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
 use crate::commit;
 use crate::error::Error;
+use crate::format;
 use crate::history::History;
-use crate::identity::{self, Format};
+use crate::identity::Format;
 use crate::location::Location;
 use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
-use crate::store::{self, PARALLEL, Store};
+use crate::store::{PARALLEL, Store};
+use crate::unlock;
 use crate::upload;
 use crate::vault::Vault;
 use crate::writer::{self, Claimed, OpenOptions, Writer};
@@ -72,7 +74,7 @@ impl LogDevice {
         let origins = Vec::new();
         let format = Format { uuid, sector_bytes: geometry.sector_bytes, origins };
         let key = store.secret().is_some().then(Vault::new_key);
-        identity::create(&store, &format, key)?;
+        unlock::create(&store, &format, key)?;
         let options = OpenOptions { patience: Some(COMMAND_PATIENCE), ..OpenOptions::default() };
         let history = History::empty(format, geometry.size_bytes);
         let claimed = writer::claim(&store, history, &options)?;
@@ -240,7 +242,7 @@ fn writer_of(store: Store) -> Option<String> {
 
 /// Whether the store lets only one of two concurrent creations of an object succeed, as volumes require.
 fn probe(store: &Store) -> Result<(), Error> {
-    let name = format!("{}{}", store::PROBES, Uuid::new_v4());
+    let name = format!("{}{}", format::PROBES, Uuid::new_v4());
     let created = store.create_at_once(&name, PROBES)?;
     store.delete(&[name])?;
     match created {

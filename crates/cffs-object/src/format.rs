@@ -33,6 +33,12 @@ use crate::reader::{Reader, checked, with_checksum};
 const RECORD_MAGIC: [u8; 8] = *b"CFFSREC1";
 const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
 const STAGING_MAGIC: [u8; 8] = *b"CFFSSTG1";
+/// The name of the object that has a volume's identity.
+pub const IDENTITY: &str = "format";
+/// The object by which a program asks the writer to let it go first.
+pub const TAKE_OVER: &str = "takeover";
+/// The folder of the objects that show whether a store has conditional PUT.
+pub const PROBES: &str = "probe/";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::extents::Extents;
 use crate::format::{self, Kind, Place, REQUEST_BYTES, Record};
-use crate::identity::{self, Format};
+use crate::identity::Format;
 use crate::store::Store;
+use crate::unlock;
 
 /// The length of the first read of a record: most heads are shorter.
 const FIRST_BYTES: u64 = 16 << 10;
@@ -57,7 +58,7 @@ impl History {
     /// A hint may be old and its objects collected. So an inconsistency is an error only if there is no newer
     /// map: nothing that the newest map or its successors need has been collected.
     pub fn read(store: &Store) -> Result<History, Error> {
-        let format = identity::read(store)?;
+        let format = unlock::read(store)?;
         let start = Self::from_hint(store, &format)?;
         Self::read_from(store, format, start)
     }
@@ -70,7 +71,7 @@ impl History {
                 None if format.origins.is_empty() => Self::empty(format.clone(), 0),
                 None => {
                     let why = "the clone was not completed; remove its objects, and clone again";
-                    return Err(damaged(store, "format")(why.into()));
+                    return Err(store.damaged("format")(why.into()));
                 }
             },
         };
@@ -79,7 +80,7 @@ impl History {
             let error = match start.read_on(store) {
                 Ok(()) if start.size_bytes == 0 => {
                     let why = "the volume was not completed; remove its objects, and make it again";
-                    return Err(damaged(store, "format")(why.into()));
+                    return Err(store.damaged("format")(why.into()));
                 }
                 Ok(()) => return Ok(start),
                 Err(error) => error,
@@ -94,7 +95,7 @@ impl History {
     /// Reads the state for a program that is about to claim the volume. If the hint names a map after a
     /// release, no record is read: the claim detects later records.
     pub fn read_to_claim(store: &Store) -> Result<History, Error> {
-        let format = identity::read(store)?;
+        let format = unlock::read(store)?;
         match Self::from_hint(store, &format)? {
             Some(history) if history.is_released && history.size_bytes > 0 => Ok(history),
             start => Self::read_from(store, format, start),
@@ -103,13 +104,13 @@ impl History {
 
     /// The history of a kept version.
     pub fn of_snapshot(store: &Store, name: &str) -> Result<History, Error> {
-        let format = identity::read(store)?;
+        let format = unlock::read(store)?;
         let object = format::snapshot_name(name);
         let bytes = store.get(&object, None).map_err(|error| match error.is_not_found() {
             true => Error::NoVersion { url: store.url(), name: name.to_owned() },
             false => error,
         })?;
-        Self::from_map(&format, &bytes).map_err(damaged(store, &object))
+        Self::from_map(&format, &bytes).map_err(store.damaged(&object))
     }
 
     /// The history up to the map that the hint names; that map never becomes stale.
@@ -178,7 +179,7 @@ impl History {
         for (slot, name) in (first..).zip(&names) {
             if format::record_name(slot) != *name {
                 let why = format!("is missing, although {name} follows it");
-                return Err(damaged(store, &format::record_name(slot))(why));
+                return Err(store.damaged(&format::record_name(slot))(why));
             }
         }
         let slots: Vec<u64> = (first..first + names.len() as u64).collect();
@@ -194,7 +195,7 @@ impl History {
     pub fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
         let (record, checksum) = read;
         let name = format::record_name(slot);
-        let wrong = |why: &str| Err(damaged(store, &name)(why.to_owned()));
+        let wrong = |why: &str| Err(store.damaged(&name)(why.to_owned()));
         if record.uuid != self.format.uuid {
             return wrong("a record of another volume");
         }
@@ -230,7 +231,7 @@ fn cannot_be_used(map: &str, why: &str) {
 /// The record in a slot, and its checksum.
 pub fn read_record(store: &Store, slot: u64) -> Result<(Record, u32), Error> {
     let mut read = read_records(store, &[slot])?;
-    read.pop().ok_or_else(|| damaged(store, &format::record_name(slot))("it is empty".into()))
+    read.pop().ok_or_else(|| store.damaged(&format::record_name(slot))("it is empty".into()))
 }
 
 /// The record in a slot, its checksum, and its first bytes; `None` if the slot is empty.
@@ -246,7 +247,7 @@ pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Byte
 
 /// Decodes the head of a record from its first bytes; reads more if the head is longer.
 fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32), Error> {
-    let wrong = damaged(store, name);
+    let wrong = store.damaged(name);
     let len = Record::len_of(bytes).map_err(&wrong)?;
     match len <= bytes.len() {
         true => Record::decode(bytes).map_err(&wrong),
@@ -261,10 +262,4 @@ fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Erro
     let decode =
         |(bytes, slot): (Bytes, &u64)| decode_head(store, &format::record_name(*slot), &bytes);
     heads.into_iter().zip(slots).map(decode).collect()
-}
-
-/// An error about an object of the volume.
-pub fn damaged(store: &Store, name: &str) -> impl Fn(String) -> Error + use<> {
-    let object = format!("{}/{name}", store.prefix());
-    move |why| Error::Damaged { object: object.clone(), why }
 }

@@ -14,10 +14,11 @@
 //! | `store` | blocking requests, with explained errors |
 //! | `extents` | a map from ranges of the device to the sources of their bytes |
 //! | `format` | one codec per object |
-//! | `reader` | what the codecs share |
+//! | `reader` | little-endian fields and checksums, for the codecs |
 //! | `secret` | the key or passphrase of an encrypted volume, and the data key that it wraps |
 //! | `vault` | sealed objects of encrypted volumes |
-//! | `identity` | the object `format`: what a volume is, and its wrapped key |
+//! | `identity` | the object `format`: the identity of a volume, and its wrapped key |
+//! | `unlock` | opens and makes identities, and gives the store the data key |
 //! | `history` | the state after the last record: found from the hint on, checked slot by slot |
 //! | `commit` | puts a record into its slot, even if answers are lost |
 //! | `cache` | a cache of chunks on a local disk |
@@ -61,6 +62,7 @@ mod secret;
 mod staging;
 mod state;
 mod store;
+mod unlock;
 mod upload;
 mod vault;
 pub mod versions;
@@ -74,9 +76,9 @@ pub use collect::{Collection, Swept};
 pub use device::{COMMAND_PATIENCE, LogDevice};
 pub use error::Error;
 pub use follow::Follower;
-pub use identity::rekey;
 pub use location::Location;
 pub use requests::{Counter, Requests};
 pub use secret::{Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
+pub use unlock::rekey;
 pub use writer::OpenOptions;

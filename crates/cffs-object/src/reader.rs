@@ -1,4 +1,4 @@
-//! What the codecs share: reading little-endian fields, and small objects with a checksum.
+//! Shared by the codecs: reading little-endian fields, and small objects with a checksum.
 
 /// Encodes a small object: its magic, the checksum of the body, and the body.
 pub fn with_checksum(magic: [u8; 8], body: &[u8]) -> Vec<u8> {

@@ -24,7 +24,7 @@ const WRAPPED_BYTES: usize = KEY_BYTES + TAG_BYTES;
 const DIGITS: usize = 2 * KEY_BYTES;
 const CIPHER_AES_256_GCM: u8 = 1;
 
-/// What protects a volume's data key: a key of 256 bits, or a passphrase.
+/// Protects a volume's data key: a key of 256 bits, or a passphrase.
 #[derive(Clone)]
 pub struct Secret(Kind);
 
@@ -215,7 +215,7 @@ impl Wrapped {
         Ok(key)
     }
 
-    /// What the sealed key is bound to: the volume, and how the wrapping key is derived.
+    /// The associated data of the sealed key: the volume, and how the wrapping key is derived.
     fn bound(&self, owner: &Owner) -> Vec<u8> {
         let encoded = self.encode();
         [owner, &encoded[..16 + SALT_BYTES + COMMITMENT_BYTES]].concat()

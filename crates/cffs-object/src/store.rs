@@ -14,9 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::{self, Place};
 use crate::cache::DiskCache;
-use crate::commit;
 use crate::error::Error;
-use crate::identity;
+use crate::format::{IDENTITY, PROBES, TAKE_OVER};
 use crate::requests::{Counter, Kind};
 use crate::secret::Secret;
 use crate::staging::Staging;
@@ -75,8 +74,6 @@ pub struct Client {
 pub const PARALLEL: usize = 16;
 /// The number of objects that one request deletes.
 const DELETED_AT_ONCE: usize = 1000;
-/// The folder of the objects that show whether a store has conditional PUT.
-pub const PROBES: &str = "probe/";
 /// The threads that drive requests; they wait for the network, so a few serve many requests.
 const THREADS: usize = 2;
 
@@ -139,7 +136,7 @@ impl Store {
     /// The vault, if it covers the object. The identity, which has the wrapped key, and objects without
     /// contents are not sealed.
     fn vault_of(&self, name: &str) -> Option<&Arc<Vault>> {
-        let is_open = name == identity::NAME || name == commit::REQUEST || name.starts_with(PROBES);
+        let is_open = name == IDENTITY || name == TAKE_OVER || name.starts_with(PROBES);
         self.vault().filter(|_| !is_open)
     }
 
@@ -334,6 +331,12 @@ impl Store {
                 false => Error::Store { object, place: Box::new(place), cause },
             }
         }
+    }
+
+    /// An error about an object of this volume.
+    pub fn damaged(&self, name: &str) -> impl Fn(String) -> Error + use<> {
+        let object = format!("{}/{name}", self.prefix);
+        move |why| Error::Damaged { object: object.clone(), why }
     }
 
     /// The path of an object of this volume.

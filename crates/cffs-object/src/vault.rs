@@ -6,8 +6,8 @@
 //!   sealed   |nonce 12, ciphertext, tag 16|nonce, …              28 bytes more for each frame
 //! ```
 //!
-//! The borders include those of [`CHUNK_BYTES`](crate::format::CHUNK_BYTES), of requests and of the first read
-//! of a record, so a range of whole frames is one range of the sealed object.
+//! The borders include those of chunks, of requests and of the first read of a record, so a range of whole
+//! frames is one range of the sealed object.
 //!
 //! A frame's key is derived from the volume's data key, the UUID of the volume that made the object, and the
 //! object's name; the number of the frame is associated data. So a frame opens only in its place. Nonces are

@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::extents::Extents;
 use crate::format::{self, Place, Record};
 use crate::history::History;
-use crate::identity::{self, Format, Origin};
+use crate::identity::{Format, Origin};
 use crate::location::Location;
 use crate::store::Store;
+use crate::unlock;
 
 /// The number of retries if the volume is collected while a version is read.
 const TRIES: usize = 8;
@@ -72,7 +73,7 @@ pub fn create(location: &Location) -> Result<(), Error> {
 /// [`Error::NoVolume`]; errors of the store.
 pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
     let store = location.connect()?;
-    identity::read(&store)?;
+    unlock::read(&store)?;
     let mut versions = Vec::new();
     store.list("snapshots", None, |listed| {
         if let Some(name) = listed.name.strip_prefix("snapshots/") {
@@ -97,7 +98,7 @@ pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
 pub fn remove(location: &Location) -> Result<(), Error> {
     let name = named(location)?;
     let store = location.connect()?;
-    identity::read(&store)?;
+    unlock::read(&store)?;
     let object = format::snapshot_name(name);
     let for_clones = format!("{object}@");
     let mut is_any = false;
@@ -155,7 +156,7 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
     parent.get(&format::snapshot_name(name), Some(0..1))?;
     let sector_bytes = version.format.sector_bytes;
     let format = Format { uuid: *uuid.as_bytes(), sector_bytes, origins };
-    if let Err(error) = identity::create(&store, &format, key) {
+    if let Err(error) = unlock::create(&store, &format, key) {
         parent.delete(&[kept])?;
         return Err(error);
     }
@@ -194,7 +195,7 @@ fn clone_of(bytes: &[u8], name: &str) -> Result<String, Error> {
 /// Whether the volume is the clone that a version is kept for.
 fn is_clone(store: &Store, kept: &str) -> Result<bool, Error> {
     let uuid = kept.rsplit_once('@').and_then(|(_, uuid)| Uuid::parse_str(uuid).ok());
-    match identity::read_encoded(store) {
+    match unlock::read_encoded(store) {
         Ok(encoded) => Ok(uuid.is_some_and(|uuid| encoded.uuid() == *uuid.as_bytes())),
         Err(Error::NoVolume { .. }) => Ok(false),
         Err(error) => Err(error),

@@ -83,12 +83,12 @@ pub struct Tune {
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy"])]
     journal_device: Option<PathBuf>,
-    /// Encrypt the key of a volume in an object store with the key or passphrase in this file, in place of the
-    /// present one. Contents stay as they are. Someone who has the present key and a copy of the object
-    /// "format" can still read the volume.
+    /// Seal the key of a volume in an object store with the key or passphrase in this file, in place of the
+    /// present one. Contents stay as they are. The present one still opens a copy of the object "format"
+    /// that was made before.
     #[arg(long, value_name = "FILE", conflicts_with_all =
-          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy", "journal",
-           "journal_device"])]
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy",
+           "journal", "journal_device"])]
     new_key_file: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]

@@ -291,8 +291,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn identities_are_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), magic in any::<bool>()) {
-        let body = bytes;
+    fn identities_are_decoded_without_panic(
+        body in prop::collection::vec(any::<u8>(), 0..400),
+        magic in any::<bool>(),
+    ) {
         let magic = if magic { *b"CFFSOBJ2" } else { *b"CFFSOBJ1" };
         let _ = crate::identity::Encoded::decode(&crate::reader::with_checksum(magic, &body));
     }

@@ -14,7 +14,7 @@ fn text(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// What the store answers to a request for a range of an object.
+/// The answer of a store to a request for a range of an object.
 fn answer(sealed: &[u8], range: &Range<u64>) -> Vec<u8> {
     let sealed_range = sealed_range(range);
     let end = sealed_range.end.min(sealed.len() as u64);

@@ -1,0 +1,99 @@
+//! Opens and makes the identities of volumes, and with them the data keys of encrypted ones. The object is
+//! written once, and again only when an encrypted volume gets another secret.
+
+use crate::error::Error;
+use crate::format::IDENTITY;
+use crate::identity::{Encoded, Format};
+use crate::location::Location;
+use crate::secret::{Secret, Wrapped};
+use crate::store::Store;
+use crate::vault::{DataKey, Owner, Vault};
+
+/// Reads the identity of a volume, and unlocks the store of an encrypted one.
+///
+/// # Errors
+///
+/// [`Error::NoVolume`]; [`Error::NeedsSecret`], [`Error::Secret`] and [`Error::NotEncrypted`]; damage;
+/// errors of the store.
+pub fn read(store: &Store) -> Result<Format, Error> {
+    match read_encoded(store)? {
+        Encoded::Plain(_) if store.secret().is_some() => {
+            Err(Error::NotEncrypted { url: store.url() })
+        }
+        Encoded::Plain(format) => Ok(format),
+        Encoded::Sealed { uuid, wrapped, sealed } => {
+            let vault = match store.vault() {
+                Some(vault) => vault,
+                None => store.unlock(Vault::new(open(store, &uuid, &wrapped)?, uuid)),
+            };
+            if vault.owner() != uuid {
+                return Err(store.damaged(IDENTITY)(String::from(
+                    "it is that of another volume now",
+                )));
+            }
+            Format::open(vault, &sealed).map_err(store.damaged(IDENTITY))
+        }
+    }
+}
+
+/// Reads the object, of which nothing sealed is opened.
+///
+/// # Errors
+///
+/// [`Error::NoVolume`]; damage; errors of the store.
+pub fn read_encoded(store: &Store) -> Result<Encoded, Error> {
+    let bytes = store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
+        true => Error::NoVolume { url: store.url() },
+        false => error,
+    })?;
+    Encoded::decode(&bytes).map_err(store.damaged(IDENTITY))
+}
+
+/// The data key of a volume, by the secret that was given.
+fn open(store: &Store, uuid: &Owner, wrapped: &Wrapped) -> Result<DataKey, Error> {
+    let url = || store.url();
+    let secret = store.secret().ok_or_else(|| Error::NeedsSecret { url: url() })?;
+    wrapped.open(secret, uuid).map_err(|why| Error::Secret { url: url(), why })
+}
+
+/// Creates the object of a new volume, with the secret that was given if there is a data key.
+///
+/// # Errors
+///
+/// [`Error::Exists`]; errors of the store.
+pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<(), Error> {
+    let bytes = match (key, store.secret()) {
+        (Some(key), Some(secret)) => {
+            let wrapped = Wrapped::new(secret, &key, &format.uuid);
+            format.seal(store.unlock(Vault::new(key, format.uuid)), &wrapped)
+        }
+        (Some(_), None) => return Err(Error::NeedsSecret { url: store.url() }),
+        (None, _) => format.encode(),
+    };
+    let Err(error) = store.create(IDENTITY, bytes) else { return Ok(()) };
+    // The object may have been created and only the answer lost.
+    match read(store).is_ok_and(|there| there == *format) {
+        true => Ok(()),
+        false if error.is_taken() => Err(Error::Exists { url: store.url() }),
+        false => Err(error),
+    }
+}
+
+/// Gives an encrypted volume another secret. The data key stays, so the old secret still opens a copy of
+/// the old object.
+///
+/// # Errors
+///
+/// [`Error::NotEncrypted`], [`Error::NeedsSecret`] and [`Error::Secret`]; errors of the store. Then the
+/// volume has its old secret or its new one.
+pub fn rekey(location: &Location, new: &Secret) -> Result<(), Error> {
+    let store = &location.connect()?;
+    let Encoded::Sealed { uuid, wrapped, sealed } = read_encoded(store)? else {
+        return Err(Error::NotEncrypted { url: store.url() });
+    };
+    let key = open(store, &uuid, &wrapped)?;
+    let vault = Vault::new(key, uuid);
+    let format = Format::open(&vault, &sealed).map_err(store.damaged(IDENTITY))?;
+    let bytes = format.seal(&vault, &Wrapped::new(new, vault.key(), &uuid));
+    store.put(IDENTITY, bytes)
+}
