@@ -63,6 +63,7 @@ fn another_value_of_every_option_that_the_server_keeps_is_refused() {
         ("fuseblk", "fuseblk=no"),
         ("journal", "journal=off"),
         ("journal-device", "journal-device=/elsewhere"),
+        ("key-file", "key-file=/elsewhere"),
         ("logfile", "logfile=/elsewhere"),
         ("regroup", "regroup=idle"),
         ("soft", "soft=9"),
