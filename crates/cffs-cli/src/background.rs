@@ -31,7 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{crash_report, log, privileges, working_directory};
 
 /// The environment variable that tells monitor and server their role.
-const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
+pub const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {

@@ -1,7 +1,8 @@
 //! The key or passphrase of an encrypted volume in an object store: from a file, or printed by a command.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,8 +12,10 @@ use cffs_object::Secret;
 use clap::Args;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
+use crate::background::ROLE_VARIABLE;
+
 /// A secret is shorter.
-const BYTES_MAX: usize = 64 << 10;
+const BYTES_MAX: u64 = 64 << 10;
 
 /// Where the secret of an encrypted volume comes from.
 #[derive(Clone, Debug, Default, Args)]
@@ -21,7 +24,8 @@ pub struct Keys {
     /// The file with the volume's key (32 random bytes, or 64 hexadecimal digits) or passphrase.
     #[arg(long, global = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// The command that prints the volume's key or passphrase. It is run by /bin/sh.
+    /// The command that prints the volume's key or passphrase. It is run by /bin/sh, and has no terminal if a
+    /// mount is made in the background.
     #[arg(long, global = true, value_name = "COMMAND", conflicts_with = "key_file")]
     pub key_command: Option<OsString>,
 }
@@ -36,6 +40,11 @@ pub fn name(keys: Keys) {
     if keys.key_file.is_some() || keys.key_command.is_some() {
         let _ = GIVEN.set(keys);
     }
+}
+
+/// Whether a source was named.
+pub fn are_named() -> bool {
+    GIVEN.get().is_some()
 }
 
 /// The secret of the volumes of this command, if a source was named. Other processes of the user cannot look
@@ -63,7 +72,7 @@ impl Keys {
             (None, Some(command)) => (of_command(command)?, String::from("the key command")),
             (None, None) => return Ok(None),
         };
-        if bytes.len() > BYTES_MAX {
+        if bytes.len() as u64 > BYTES_MAX {
             bail!("{source}: a key or passphrase has at most {BYTES_MAX} bytes");
         }
         let secret = Secret::new(bytes).map_err(anyhow::Error::msg).context(source)?;
@@ -72,11 +81,16 @@ impl Keys {
 }
 
 fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("the key file {}", path.display()))
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("the key file {}", path.display()))?;
+    Ok(bytes)
 }
 
 fn of_command(command: &OsString) -> anyhow::Result<Vec<u8>> {
     let mut shell = Command::new("/bin/sh");
+    // It is no server, even if this is one.
+    shell.env_remove(ROLE_VARIABLE);
     let output =
         shell.arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("starting the key command")?;

@@ -128,7 +128,9 @@ pub fn settle(
         let Err(error) = store.create(&name, bytes.clone()) else { return Ok(Owner::Ours) };
         match history::read_record(store, slot) {
             Ok((record, _)) if record.nonce == nonce => Ok(Owner::Ours),
-            Ok(_) | Err(Error::Damaged { .. }) => Ok(Owner::Another),
+            Ok(_) => Ok(Owner::Another),
+            // It may be this record.
+            Err(damaged @ Error::Damaged { .. }) => Err(damaged),
             Err(_) => Err(error),
         }
     })

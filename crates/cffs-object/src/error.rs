@@ -63,6 +63,15 @@ pub enum Error {
         /// The reason.
         why: WrongSecret,
     },
+    /// Another program replaced the secret, or the volume, at the same time.
+    #[error(
+        "{url}: another program replaced its key at the same time; try which key opens it, and repeat the \
+         command with that one"
+    )]
+    Rekeyed {
+        /// The volume, as a URL.
+        url: String,
+    },
     /// A secret was given for a volume that is not encrypted.
     #[error(
         "{url} is not encrypted, although a key was given: another volume may have been put in its place; if \

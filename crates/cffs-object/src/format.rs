@@ -2,7 +2,7 @@
 //!
 //! | object | contents |
 //! | --- | --- |
-//! | `format` | the volume's identity and size, and its origin if it is a clone; created once |
+//! | `format` | the volume's identity, and its origins if it is a clone; created once, and replaced by a new key |
 //! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
 //! | `data/<shard>/<term>-<number>` | contents sent ahead of their record; created once |
 //! | `map/<slot>-<term>` | all extents after the record of that slot; created once |

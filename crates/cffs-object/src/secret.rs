@@ -41,7 +41,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret in a file, or in the output of a command: 32 bytes that are no text and 64 hexadecimal
+    /// The secret in a file, or in the output of a command: 32 bytes that are not UTF-8 and 64 hexadecimal
     /// digits are keys; everything else is a passphrase. A newline at the end is ignored, except in a key of
     /// 32 bytes.
     ///
@@ -50,7 +50,7 @@ impl Secret {
     /// The reason why the bytes are no secret.
     pub fn new(bytes: Vec<u8>) -> Result<Secret, String> {
         let mut bytes = Zeroizing::new(bytes);
-        let is_text = bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n'));
+        let is_text = std::str::from_utf8(&bytes).is_ok();
         if let Ok(key) = <[u8; KEY_BYTES]>::try_from(&bytes[..])
             && !is_text
         {
@@ -132,9 +132,9 @@ impl Cost {
     /// Checks the bounds: the store, which may be an attacker, has the cost.
     fn check(self) -> Result<Cost, String> {
         let Cost { memory_kib, passes, lanes } = self;
-        let is_fit = (1..=16).contains(&passes)
+        let is_fit = (1..=8).contains(&passes)
             && (1..=16).contains(&lanes)
-            && (8 * lanes..=1 << 20).contains(&memory_kib);
+            && (8 * lanes..=512 << 10).contains(&memory_kib);
         is_fit.then_some(self).ok_or_else(|| {
             format!("Argon2id with {memory_kib} KiB, {passes} passes and {lanes} lanes, which are out of bounds")
         })

@@ -1,6 +1,8 @@
 //! Opens and makes the identities of volumes, and with them the data keys of encrypted ones. The object is
 //! written once, and again only when an encrypted volume gets another secret.
 
+use bytes::Bytes;
+
 use crate::error::Error;
 use crate::format::IDENTITY;
 use crate::identity::{Encoded, Format};
@@ -42,11 +44,14 @@ pub fn read(store: &Store) -> Result<Format, Error> {
 ///
 /// [`Error::NoVolume`]; damage; errors of the store.
 pub fn read_encoded(store: &Store) -> Result<Encoded, Error> {
-    let bytes = store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
+    Encoded::decode(&read_bytes(store)?).map_err(store.damaged(IDENTITY))
+}
+
+fn read_bytes(store: &Store) -> Result<Bytes, Error> {
+    store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
         true => Error::NoVolume { url: store.url() },
         false => error,
-    })?;
-    Encoded::decode(&bytes).map_err(store.damaged(IDENTITY))
+    })
 }
 
 /// The data key of a volume, by the secret that was given.
@@ -84,16 +89,28 @@ pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<()
 ///
 /// # Errors
 ///
-/// [`Error::NotEncrypted`], [`Error::NeedsSecret`] and [`Error::Secret`]; errors of the store. Then the
+/// [`Error::NotEncrypted`], [`Error::NeedsSecret`] and [`Error::Secret`]; [`Error::Rekeyed`] if another
+/// program replaced the object meanwhile; errors of the store. Then the
 /// volume has its old secret or its new one.
 pub fn rekey(location: &Location, new: &Secret) -> Result<(), Error> {
     let store = &location.connect()?;
-    let Encoded::Sealed { uuid, wrapped, sealed } = read_encoded(store)? else {
+    let before = read_bytes(store)?;
+    let encoded = Encoded::decode(&before).map_err(store.damaged(IDENTITY))?;
+    let Encoded::Sealed { uuid, wrapped, sealed } = encoded else {
         return Err(Error::NotEncrypted { url: store.url() });
     };
     let key = open(store, &uuid, &wrapped)?;
     let vault = Vault::new(key, uuid);
     let format = Format::open(&vault, &sealed).map_err(store.damaged(IDENTITY))?;
     let bytes = format.seal(&vault, &Wrapped::new(new, vault.key(), &uuid));
-    store.put(IDENTITY, bytes)
+    // Nothing keeps two commands from doing this at once, so the second look tells the loser.
+    let is_there = |expected: &[u8]| Ok::<_, Error>(store.get(IDENTITY, None)? == *expected);
+    if !is_there(&before)? {
+        return Err(Error::Rekeyed { url: store.url() });
+    }
+    store.put(IDENTITY, bytes.clone())?;
+    match is_there(&bytes)? {
+        true => Ok(()),
+        false => Err(Error::Rekeyed { url: store.url() }),
+    }
 }

@@ -196,7 +196,7 @@ fn start(frame: u64) -> u64 {
     match frame {
         0 => 0,
         1 => FIRST_BYTES,
-        _ => (frame - 1) * FRAME_BYTES,
+        _ => (frame - 1).saturating_mul(FRAME_BYTES),
     }
 }
 

@@ -83,8 +83,11 @@ pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
     versions.sort_by(|one, other| one.name.cmp(&other.name));
     for version in &mut versions {
         if version.name.contains('@') {
-            let bytes = store.get(&format::snapshot_name(&version.name), None)?;
-            version.clone = Some(clone_of(&bytes, &version.name)?);
+            let bytes = store.get(&format::snapshot_name(&version.name), None);
+            version.clone = match bytes.and_then(|bytes| clone_of(&bytes, &version.name)) {
+                Err(Error::Damaged { .. }) => Some(String::from("(damaged)")),
+                clone => Some(clone?),
+            };
         }
     }
     Ok(versions)
@@ -123,8 +126,10 @@ pub fn remove(location: &Location) -> Result<(), Error> {
         Err(error) if error.is_not_found() => {
             return Err(Error::NoVersion { url: store.url(), name: name.to_owned() });
         }
-        there => there?,
-    };
+        // A damaged version can be removed.
+        Err(Error::Damaged { .. }) => {}
+        there => drop(there?),
+    }
     store.delete(&[object])
 }
 

@@ -21,7 +21,7 @@ use clap::Args;
 use crate::output::{self, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, signatures, size};
+use crate::{image, keys, signatures, size};
 
 /// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
@@ -151,7 +151,7 @@ impl Mkfs {
             }
             return self.run_in_store(&location);
         }
-        if self.encrypt {
+        if self.encrypt || keys::are_named() {
             bail!(
                 "only volumes in object stores are encrypted; put an image on an encrypted device (LUKS)"
             );

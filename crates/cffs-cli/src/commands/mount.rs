@@ -122,6 +122,11 @@ impl Mount {
         if let Some(staging) = &self.staging {
             options.set_staging(staging)?;
         }
+        if options.key_file.is_some() && keys::are_named() {
+            bail!(
+                "the key is named twice: by the option key-file, and by --key-file or --key-command"
+            );
+        }
         keys::name(Keys { key_file: options.key_file.clone(), key_command: None });
         let location = image::place(&self.source)?;
         if location.as_ref().is_some_and(|location| location.version().is_some()) {

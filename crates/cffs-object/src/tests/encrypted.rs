@@ -287,6 +287,29 @@ fn another_secret_replaces_the_first() {
     assert!(listed.iter().any(|version| version.clone.as_deref() == Some("bucket/clone")));
 }
 
+#[test]
+fn a_damaged_version_can_be_listed_and_removed() {
+    with_secret(|| {
+        let (store, _) = sealed_volume();
+        let versions = || versions::list(&at(store.clone())).expect("listed");
+        let kept: Vec<String> = versions().into_iter().map(|version| version.name).collect();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        for name in &kept {
+            let path = format!("bucket/volume/snapshots/{name}");
+            set(&store, &path.into(), Some(b"damaged"));
+        }
+        assert_eq!(versions().len(), 2);
+        let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+        device.collect().expect_err("objects that a version needs are not known");
+        drop(device);
+        set(&store, &format!("bucket/volume/snapshots/{}", kept[1]).into(), None);
+        versions::remove(&located(store.clone(), VOLUMES[1])).expect("removed");
+        assert!(versions().is_empty());
+        let device = LogDevice::open(&at(store.clone()), TAKE_OVER).expect("opened");
+        device.collect().expect("collected");
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
