@@ -34,7 +34,7 @@ typedef struct cffs_dir cffs_dir;
 typedef struct cffs_file cffs_file;
 
 // An open volume. Meanwhile another program can open it only for reading, and only if this one opened it for
-// reading.
+// reading. One that is attached is open at its server.
 typedef struct cffs_volume cffs_volume;
 
 // Options for opening a volume. Zero in every field except `size` selects the defaults. A later version of
@@ -134,6 +134,16 @@ int cffs_mkfs(const char *image, uint64_t size_bytes, const char *label);
 // Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not closed
 // cleanly is recovered first.
 int cffs_open(const char *image, const cffs_options *options, cffs_volume **volume);
+
+// Attaches to a directory of a mounted volume, and sets *volume: the directory is the root of all paths,
+// and the volume's server carries out the calls without the kernel. The program has the rights of its user,
+// as through the mount, which shows its changes at once. Threads wait for each other. Access times stay.
+//
+// Fails with EOPNOTSUPP if the directory is in no mounted volume, or the server refuses the program; then
+// cffs_error gives the reason. After the volume's server was restarted, and in a child after fork, calls
+// fail with ENOTCONN. cffs_close ends the session and makes nothing durable; before that, the volume cannot
+// be unmounted.
+int cffs_attach(const char *directory, cffs_volume **volume);
 
 // Makes all changes durable.
 int cffs_sync(const cffs_volume *volume);

@@ -45,11 +45,13 @@ class WithMount(unittest.TestCase):
 
 
 class Names(WithMount, test_volume.Names):
-    pass
+    # It names the image by a relative path.
+    test_a_pickled_volume_is_opened_again = None
 
 
 class Contents(WithMount, test_volume.Contents):
-    pass
+    # It reads the image.
+    test_fsync_makes_a_file_durable = None
 
 
 class Mounted(WithMount):
@@ -61,6 +63,7 @@ class Mounted(WithMount):
         self.assertEqual(self.volume.listdir(), ["f", "g"])
         with self.volume.open("/f", "ab") as file:
             file.write(b"!")
+            pycffs.fsync(file)
         self.assertEqual((self.image / "f").stat().st_size, 9)
         self.assertEqual(self.volume.stat("/f").ino, (self.image / "f").stat().st_ino)
         self.volume.sync()
@@ -119,8 +122,10 @@ class Mounted(WithMount):
             import fsspec  # noqa: PLC0415
         except ImportError:
             self.skipTest("fsspec is not installed")
-        import pycffs.fsspec  # noqa: F401, PLC0415
+        from pycffs.fsspec import CffsFileSystem  # noqa: PLC0415
 
+        # The entry point, which an installation would have.
+        fsspec.register_implementation("cffs", CffsFileSystem, clobber=True)
         (self.image / "a").write_bytes(b"1,2")
         with fsspec.open(f"cffs://{self.image}!/a") as file:
             self.assertEqual(file.read(), b"1,2")
@@ -129,6 +134,10 @@ class Mounted(WithMount):
             file.write(b"written")
         self.assertEqual((self.image / "new").read_bytes(), b"written")
         self.assertEqual(system.cat(["/a", "/new"]), {"/a": b"1,2", "/new": b"written"})
+        # fsspec keeps them, and the mount would stay busy.
+        system.volume.close()
+        fsspec.filesystem("cffs", image=str(self.image)).volume.close()
+        CffsFileSystem.clear_instance_cache()
 
     def test_a_restart_ends_the_session(self):
         self.volume.write("/f", b"contents")

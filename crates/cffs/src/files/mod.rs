@@ -216,7 +216,10 @@ impl Files {
     pub fn close(&self) -> Result<()> {
         let closed = match &self.home {
             Home::Volume(volume) => volume.close(),
-            Home::Server(session) => session.close(),
+            Home::Server(session) => {
+                session.close();
+                Ok(())
+            }
         };
         let released = self.image.as_ref().map_or(Ok(()), |image| image.release());
         closed.and(released.map_err(Error::Io))

@@ -232,18 +232,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until all calls were carried out.
-    ///
-    /// # Errors
-    ///
-    /// As of [`begin`](Connection::begin).
-    pub fn settle(&mut self) -> Result<()> {
-        match self.settled < self.calls {
-            true => self.wait(|connection| connection.settled >= connection.calls),
-            false => Ok(()),
-        }
-    }
-
     /// The directory at which the session began.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.door.directory()

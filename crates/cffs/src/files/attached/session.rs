@@ -92,18 +92,12 @@ impl Session {
         }
     }
 
-    /// Ends the session after the calls that were made; later calls fail with [`Error::Stale`]. A child of
-    /// the process leaves it as it is.
-    ///
-    /// # Errors
-    ///
-    /// The server has ended the session before.
-    pub fn close(&self) -> Result<()> {
-        if self.is_in_child() {
-            return Ok(());
+    /// Ends the session; later calls fail with [`Error::Stale`]. Each call was waited for, except for puts
+    /// that were not finished. A child of the process leaves the session as it is.
+    pub fn close(&self) {
+        if !self.is_in_child() {
+            self.connection.lock().take();
         }
-        let connection = self.connection.lock().take();
-        connection.map_or(Ok(()), |mut connection| connection.settle())
     }
 
     /// A session over this connection, which needs no mount.
