@@ -163,6 +163,10 @@ impl Volume {
 
     /// Read the contents of a file.
     fn read(&self, py: Python<'_>, path: VolumePath) -> PyResult<Py<PyAny>> {
+        let read = self.call(py, &path, || Ok(self.files().read_at_once(&path).transpose()?))?;
+        if let Some(contents) = read {
+            return Ok(PyBytes::new(py, &contents).into_any().unbind());
+        }
         let (file, size) = self.call(py, &path, || {
             let file = self.files().open(&path)?;
             let size = file.node().attr()?.size;

@@ -65,6 +65,15 @@ impl Files {
         batch.read_whole(threads, visit);
     }
 
+    /// The contents of a file that the server of a mounted volume reads in one request; `None` if it has more
+    /// than 1 MiB, or if this program has the volume open.
+    pub fn read_at_once(&self, path: impl AsRef<[u8]>) -> Option<Result<Vec<u8>>> {
+        match &self.home {
+            Home::Volume(_) => None,
+            Home::Server(session) => session.root().0.read_small(path.as_ref()),
+        }
+    }
+
     /// Opens files that are to be read together, and returns them, and which could not be opened, by their
     /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened.
     pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {

@@ -339,12 +339,10 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        if let Home::Server(session) = &self.home
-            && let Some(read) = session.root().0.read_small(path.as_ref())
-        {
-            return read;
+        match self.read_at_once(&path) {
+            Some(read) => read,
+            None => self.open(path)?.contents(),
         }
-        self.open(path)?.contents()
     }
 
     /// Makes a file with these contents, or gives them to the one that is there.
