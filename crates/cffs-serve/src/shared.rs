@@ -66,8 +66,7 @@ pub trait Observer: Send + Sync {
     /// Stops all answers from the volume in memory, which can no longer be trusted.
     fn broken(&self);
 
-    /// Whether this front end is a mount that is read-only, so that others must change nothing either. It was
-    /// so within the last second.
+    /// Whether this front end is a mount that is read-only, so that others must change nothing either.
     fn refuses_changes(&self) -> bool {
         false
     }

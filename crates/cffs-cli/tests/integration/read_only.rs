@@ -2,6 +2,7 @@
 //! itself agree.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,6 +10,7 @@ use rustix::fs::Advice;
 use rustix::mount::{MountFlags, mount_remount};
 use serde_json::Value;
 
+use crate::harness::nfs::{Client, OK, entry, status};
 use crate::harness::page::Page;
 use crate::harness::{Scratch, can_mount, fail, succeed, wait_for};
 
@@ -34,7 +36,7 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&succeed(command)).expect("it is JSON")
 }
 
-fn status(page: &Page) -> Value {
+fn shown(page: &Page) -> Value {
     let (code, status) = page.ask("GET /api/v1/status", "");
     assert_eq!(code, 200, "{status}");
     serde_json::from_str(&status).expect("it is JSON")
@@ -51,7 +53,7 @@ fn assert_refuses_work(scratch: &Scratch, page: &Page) {
     let before = fs::read(scratch.image()).expect("read");
     let info = json(scratch.cffs(["info", "--json"]).arg(&mount));
     assert_eq!(info["server"]["read_only"], true, "{info}");
-    wait_for(|| status(page)["server"]["read_only"] == true);
+    wait_for(|| shown(page)["server"]["read_only"] == true);
     for (code, command) in COMMANDS {
         let said = fail(code, scratch.cffs([]).args(command).arg(&mount));
         assert!(said.contains("read-only"), "{command:?}: {said}");
@@ -70,7 +72,7 @@ fn assert_refuses_work(scratch: &Scratch, page: &Page) {
         std::io::read_to_string(file).expect("read");
     }
     succeed(scratch.cffs(["sync"]).arg(&mount));
-    let jobs = status(page)["jobs"].clone();
+    let jobs = shown(page)["jobs"].clone();
     for job in ["trim", "regroup", "scrub", "fsck"] {
         assert_eq!(jobs[job]["stage"], "never", "{jobs}");
     }
@@ -114,12 +116,12 @@ fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_became_read_only()
         assert_refuses_work(&scratch, &page);
 
         scratch.mount("remount,rw");
-        wait_for(|| status(&page)["server"]["read_only"] == false);
+        wait_for(|| shown(&page)["server"]["read_only"] == false);
         succeed(scratch.cffs(["trim"]).arg(scratch.mountpoint()));
         assert_eq!(act(&page, "trim", "{}").0, 202);
         assert_eq!(act(&page, "regroup", "{}").0, 202);
         wait_for(|| {
-            let jobs = status(&page)["jobs"].clone();
+            let jobs = shown(&page)["jobs"].clone();
             jobs["trim"]["stage"] == "done" && jobs["regroup"]["stage"] == "done"
         });
         fs::write(scratch.mountpoint().join("new"), b"contents").expect("written");
@@ -140,4 +142,36 @@ fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_was_made_read_only
     mount(&scratch, &page, "ro");
     assert_refuses_work(&scratch, &page);
     scratch.umount();
+}
+
+/// Regression: NFS clients went on changing a mount that was remounted by mount(2), of which its server
+/// learns nothing.
+#[test]
+fn nfs_clients_change_nothing_from_the_moment_of_a_remount() {
+    const MAKE_DIR: u32 = 9;
+    const ROFS: u32 = 30;
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a port").port();
+    let mut mount = scratch.mount_command("rw");
+    mount.args(["--nfs", &format!("127.0.0.1:{port}"), "--export", "/:insecure,no_root_squash"]);
+    succeed(&mut mount);
+    let mut client = Client::new(port, 0);
+    let root = client.mount("/").expect("exported");
+    for round in 0..20 {
+        let is_read_only = round % 2 == 1;
+        let flags = if is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+        mount_remount(scratch.mountpoint(), flags, "").expect("remounted");
+        let made = client.prepare(MAKE_DIR, |w| {
+            entry(&root, &format!("d{round}"))(w);
+            (0..6).for_each(|_| w.u32(0));
+        });
+        let expected = if is_read_only { ROFS } else { OK };
+        assert_eq!(status(&client.make(&made)), expected, "round {round}");
+    }
+    scratch.umount();
+    scratch.assert_clean();
 }

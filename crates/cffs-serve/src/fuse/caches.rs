@@ -17,30 +17,34 @@ use fuse_ring::protocol::NodeId;
 use fuse_ring::{CachedData, CachedName, Notifier, Unmount, Unmounter};
 use parking_lot::RwLock;
 
+use super::mount_state::MountState;
 use crate::shared::{Change, Observer};
+
+/// The mount to which the caches belong.
+type Mount = (Notifier, Unmounter, Arc<MountState>);
 
 /// The kernel's caches of one mount; empty before the volume is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct KernelCaches {
-    mount: Arc<RwLock<Option<(Notifier, Unmounter)>>>,
+    mount: Arc<RwLock<Option<Mount>>>,
     /// Whether the mount was read-only when the server last looked.
-    is_read_only: Arc<AtomicBool>,
+    was_read_only: Arc<AtomicBool>,
 }
 
 impl KernelCaches {
     /// Sets the mount to which the caches belong.
-    pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter) {
-        *self.mount.write() = Some((notifier, unmounter));
+    pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter, state: Arc<MountState>) {
+        *self.mount.write() = Some((notifier, unmounter, state));
     }
 
-    /// Notes whether the mount is read-only.
-    pub(super) fn note_read_only(&self, is_read_only: bool) {
-        self.is_read_only.store(is_read_only, Ordering::Release);
+    /// Whether the mount was read-only within the last second. Costs next to nothing.
+    pub(super) fn was_read_only(&self) -> bool {
+        self.was_read_only.load(Ordering::Relaxed)
     }
 
     /// The notifier, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
-        self.mount.read().as_ref().map(|(notifier, _)| notifier.clone())
+        self.mount.read().as_ref().map(|(notifier, ..)| notifier.clone())
     }
 
     /// Makes the kernel drop its listings of these directories, in a new thread, since threads that serve
@@ -94,7 +98,7 @@ impl Observer for KernelCaches {
     }
 
     fn broken(&self) {
-        let Some((_, unmounter)) = self.mount.read().clone() else { return };
+        let Some((_, unmounter, _)) = self.mount.read().clone() else { return };
         let aborted = unmounter.unmount(Unmount::Force);
         if let Err(error) = aborted.or_else(|_| unmounter.unmount(Unmount::Lazy)) {
             tracing::error!(%error, "the mount cannot be taken away");
@@ -102,6 +106,9 @@ impl Observer for KernelCaches {
     }
 
     fn refuses_changes(&self) -> bool {
-        self.is_read_only.load(Ordering::Acquire)
+        let state = self.mount.read().as_ref().map(|(.., state)| Arc::clone(state));
+        let is_read_only = state.is_some_and(|state| state.is_read_only());
+        self.was_read_only.store(is_read_only, Ordering::Relaxed);
+        is_read_only
     }
 }

@@ -72,7 +72,7 @@ use volume_handle::VolumeHandle;
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
-use crate::shared::{self, Companion, Current, Exports};
+use crate::shared::{self, Companion, Current, Exports, Observer};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -241,7 +241,8 @@ impl Parts {
     ) -> Server {
         let transport = describe_transport(session.transport());
         tracing::info!(transport, mount_type, "mounted");
-        self.caches.fill(session.notifier(), session.unmounter());
+        let mount = MountState::of(session.device_number(), session.path(), options.read_only);
+        self.caches.fill(session.notifier(), session.unmounter(), Arc::new(mount));
         // All are new, so none is set already.
         let _ = self.restarter.set(Box::new(Restarter {
             program: options.program.clone(),
@@ -250,15 +251,9 @@ impl Parts {
             closing: Arc::clone(&self.closing),
             went_on: Arc::default(),
         }));
-        let mount = MountState::of(session.device_number(), session.path());
-        let (caches, opened_read_only) = (self.caches.clone(), options.read_only);
-        let is_read_only = move || {
-            let is_read_only = opened_read_only || mount.is_read_only();
-            caches.note_read_only(is_read_only);
-            is_read_only
-        };
-        is_read_only();
-        let _ = self.served.mount_is_read_only.set(Box::new(is_read_only));
+        let caches = self.caches.clone();
+        caches.refuses_changes();
+        let _ = self.served.mount_is_read_only.set(Box::new(move || caches.refuses_changes()));
         let requests = self.requests;
         let _ = self.served.requests.set(Box::new(move || requests.describe()));
         let _ = self.served.identity.set(Identity {

@@ -126,7 +126,7 @@ impl Watch {
     /// Watches until the sender of `ended` is dropped.
     pub(super) fn run(&self, served: &Served, ended: mpsc::Receiver<()>) {
         while ended.recv_timeout(self.tick) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // Other front ends learn of a remount from this.
+            // Reads learn of a remount from this.
             served.is_read_only();
             let (line, word) = self.pass(served.volume().admin().step());
             if let Some(line) = line {

@@ -19,7 +19,7 @@ const O_NOATIME: u32 = 0o1_000_000;
 impl Adapter {
     /// Whether a read through a file that was opened with these flags sets its access time.
     pub(super) fn access(&self, flags: u32) -> Access {
-        match flags & O_NOATIME != 0 || self.caches.refuses_changes() {
+        match flags & O_NOATIME != 0 || self.caches.was_read_only() {
             true => Access::Unnoted,
             false => Access::Noted,
         }
