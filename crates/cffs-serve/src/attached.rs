@@ -181,7 +181,7 @@ impl Sessions {
         // This takes long, and is not done for a user with too many tickets.
         let asking = examine();
         let mut state = self.state.lock();
-        if self.is_closing.load(Ordering::Acquire) {
+        if self.is_closing() {
             return Err(Error::InUse(String::from("sessions are being ended")));
         }
         if asking.is_ok() {
@@ -215,7 +215,7 @@ impl Sessions {
     ///
     /// [`Error::InUse`] if a call does not end, or sessions are being ended already.
     pub fn interrupt(&self) -> Result<()> {
-        if self.is_closing.load(Ordering::Acquire) {
+        if self.is_closing() {
             return Err(Error::InUse(String::from("sessions are being ended")));
         }
         let have_ended = self.close(Some(PAUSE_PATIENCE));
@@ -310,7 +310,7 @@ impl Sessions {
         let most = if is_owner(uid) { SESSIONS_MAX } else { SESSIONS_MAX - SESSIONS_OF_OWNERS };
         let own = state.sessions.values().filter(|(other, _)| *other == uid).count();
         let is_full = state.sessions.len() >= most || own >= SESSIONS_OF_USER_MAX;
-        if is_full || self.is_closing.load(Ordering::Acquire) {
+        if is_full || self.is_closing() {
             const WHY: &str = "too many programs are attached";
             // The buffer of a new socket is empty, so this does not wait.
             (&mut &**stream).write_all(&Answer::Refused(WHY.to_owned()).encode())?;
@@ -341,7 +341,7 @@ impl Sessions {
     /// The meaning of a ticket, and the guard of the call that uses it.
     fn redeem(&self, ticket: &Ticket, peer: (u32, u32)) -> Option<(Granted, Inside<'_>)> {
         let mut state = self.state.lock();
-        if self.is_closing.load(Ordering::Acquire) {
+        if self.is_closing() {
             return None;
         }
         let granted = state.tickets.redeem(ticket, peer, Instant::now())?;
@@ -372,7 +372,7 @@ impl Sessions {
     fn await_lease(&self, number: u64, stream: &UnixStream) -> bool {
         let mut state = self.state.lock();
         loop {
-            if self.is_closing.load(Ordering::Acquire) {
+            if self.is_closing() {
                 return false;
             }
             let Some(lease) = state.leases.get(&number) else { return false };
@@ -384,6 +384,11 @@ impl Sessions {
             }
             self.ended.wait_for(&mut state, RETRY_INTERVAL);
         }
+    }
+
+    /// Whether all sessions are being ended.
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 
     /// Ends the socket and all sessions, and waits for the calls that use the volume. It does not wait for

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use cffs::error::{Error, Result};
 use cffs::wire::{MEMORY_BYTES_MAX, Memory};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::{pread, pwrite};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
@@ -70,6 +70,17 @@ impl SharedMemory {
         }
     }
 
+    /// Gives all pages back. The server has filled them, so they count as its memory for as long as the
+    /// program keeps the file.
+    ///
+    /// # Errors
+    ///
+    /// None that sealed memory can cause.
+    pub fn discard(&self) -> io::Result<()> {
+        let all = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, all, 0, self.bytes.into())?)
+    }
+
     /// Writes contents to a range that was checked.
     ///
     /// # Errors
@@ -85,5 +96,27 @@ impl SharedMemory {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn discarded_memory_takes_no_pages() {
+        let bytes: u32 = 1 << 20;
+        let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("made");
+        ftruncate(&file, bytes.into()).expect("set");
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("set");
+        let kept = file.try_clone().expect("cloned");
+        let memory = SharedMemory::new(file, bytes).expect("sealed");
+        memory.write(0, &vec![1; bytes as usize]).expect("written");
+        assert!(fstat(&kept).expect("there").st_blocks > 0);
+        memory.discard().expect("discarded");
+        let left = fstat(&kept).expect("there");
+        assert_eq!((left.st_blocks, left.st_size), (0, bytes.into()));
     }
 }

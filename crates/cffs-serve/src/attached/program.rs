@@ -48,6 +48,14 @@ impl<'a> Program<'a> {
         Program { volume, observer, user, umask, memory, handles, contents: Vec::new() }
     }
 
+    /// Ends the session. If the program did so itself, it needs its memory no longer; if the server is
+    /// closing, it may not have taken its last contents yet.
+    pub fn end(self, is_closing: bool) {
+        if !is_closing && let Err(error) = self.memory.discard() {
+            tracing::debug!(%error, "the memory of an attached program stays");
+        }
+    }
+
     /// Carries out a request. Returns its answer, or for a put, which has none, the failure.
     pub fn carry_out(&mut self, request: Request) -> Option<Reply> {
         let done = match request {

@@ -48,6 +48,10 @@ impl<'a> Requests<'a> {
         // An idle program may stay attached as long as it wants.
         self.stream.set_read_timeout(None)?;
         while let Some(request) = self.next()? {
+            // Requests that have arrived already must not delay an unmount or a restart.
+            if self.sessions.is_closing() {
+                return Ok(());
+            }
             if request.is_change() && !self.sessions.await_lease(self.lease, self.stream) {
                 return Ok(());
             }

@@ -160,7 +160,9 @@ impl<'a> Session<'a> {
         let observer = &*self.sessions.observer;
         let mut program = Program::new(&volume, observer, (&granted.user, umask), memory, handles);
         self.send(&Answer::Attached { root })?;
-        Requests::new(self.sessions, self.stream, granted.number).serve(&mut program)
+        let served = Requests::new(self.sessions, self.stream, granted.number).serve(&mut program);
+        program.end(self.sessions.is_closing());
+        served
     }
 
     /// Fills the buffer until the deadline, however slowly the bytes arrive. Returns false if the connection

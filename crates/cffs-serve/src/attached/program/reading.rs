@@ -1,5 +1,7 @@
 //! The requests that find and read files. They leave the access times as they are.
 
+use std::time::{Duration, Instant};
+
 use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
@@ -13,6 +15,8 @@ use super::super::xattrs;
 use super::Program;
 use crate::access::{EXECUTE, READ, checks};
 
+/// After this time, the rest of a batch is left for the next request, so that an unmount waits no longer.
+const BATCH_TIME: Duration = Duration::from_millis(200);
 /// When the paths of a request had this many names, the rest is left for the next request: a path may have
 /// two thousand names, and each link in it as many.
 const STEPS_MAX: usize = 16 << 10;
@@ -23,6 +27,15 @@ struct Wanted<'a> {
     found: Found<'a>,
     /// Where it lies on the device.
     offset: u64,
+}
+
+/// The paths of a request that were found.
+struct Batch<'a> {
+    /// The outcomes for those that cannot be read.
+    outcomes: Vec<(u16, Outcome)>,
+    wanted: Vec<Wanted<'a>>,
+    /// The bytes that the faults take in the answer.
+    fault_bytes: usize,
 }
 
 impl<'a> Program<'a> {
@@ -81,12 +94,18 @@ impl<'a> Program<'a> {
     ) -> Result<Vec<(u16, Outcome)>> {
         let dir = self.handles.directory(dir)?;
         self.memory.check(range)?;
-        let (mut outcomes, mut wanted) = self.find_many(dir, paths, range);
+        let until = Instant::now() + BATCH_TIME;
+        let Batch { mut outcomes, mut wanted, mut fault_bytes } =
+            self.find_many(dir, paths, range, until);
         wanted.sort_unstable_by_key(|wanted| (wanted.offset, wanted.position));
         self.volume.fetch_batch(wanted.iter().map(|wanted| wanted.found.attr.ino));
         let mut contents = std::mem::take(&mut self.contents);
         contents.clear();
         for Wanted { position, found, .. } in &wanted {
+            let is_over = Instant::now() >= until || fault_bytes >= LISTED_BYTES;
+            if is_over && !outcomes.is_empty() {
+                break;
+            }
             let begin = contents.len();
             let left = range.len as usize - begin;
             // One byte more shows that it does not fit: it may have grown.
@@ -107,7 +126,11 @@ impl<'a> Program<'a> {
                     contents.truncate(begin);
                     continue;
                 }
-                Err(error) => Outcome::Fault(Fault::from(&error)),
+                Err(error) => {
+                    let fault = Fault::from(&error);
+                    fault_bytes += fault.bytes();
+                    Outcome::Fault(fault)
+                }
             };
             if !matches!(outcome, Outcome::Contents(_)) {
                 contents.truncate(begin);
@@ -119,19 +142,20 @@ impl<'a> Program<'a> {
         written.map(|()| outcomes)
     }
 
-    /// The files at the first paths whose contents fit together, and the outcomes for those that cannot be
-    /// read.
+    /// The files at the first paths whose contents fit together, as far as they are found in time.
     fn find_many(
         &self,
         dir: InodeNo,
         paths: &[Vec<u8>],
         range: Memory,
-    ) -> (Vec<(u16, Outcome)>, Vec<Wanted<'a>>) {
+        until: Instant,
+    ) -> Batch<'a> {
         let mut walk = Walk::new(self.volume, self.user);
         let (mut outcomes, mut wanted) = (Vec::new(), Vec::new());
         let (mut bytes, mut fault_bytes) = (0, 0);
         for (position, path) in (0..).zip(paths) {
-            if walk.steps() >= STEPS_MAX || fault_bytes >= LISTED_BYTES {
+            let is_late = position > 0 && Instant::now() >= until;
+            if is_late || walk.steps() >= STEPS_MAX || fault_bytes >= LISTED_BYTES {
                 break;
             }
             match self.find_readable(&mut walk, dir, path) {
@@ -152,7 +176,7 @@ impl<'a> Program<'a> {
                 }
             }
         }
-        (outcomes, wanted)
+        Batch { outcomes, wanted, fault_bytes }
     }
 
     /// A regular file that the program may read, and where it lies on the device.
