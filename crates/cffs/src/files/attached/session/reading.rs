@@ -22,7 +22,7 @@ impl Session {
             fragments: sizes.f_blocks,
             free_fragments: sizes.f_bfree,
             available_fragments: sizes.f_bavail,
-            inodes: sizes.f_files - sizes.f_ffree,
+            inodes: sizes.f_files.saturating_sub(sizes.f_ffree),
             free_inodes: sizes.f_ffree,
             name_bytes_max: sizes.f_namemax as u32,
         })
