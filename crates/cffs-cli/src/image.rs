@@ -1,6 +1,7 @@
 //! Opens an image or a device that other programs may be using, or a volume in a store.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -204,8 +205,15 @@ fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
     let (process, mounted) = mount_elsewhere(user)?;
     // The command needs the /proc of its process namespace. A user can enter a mount namespace only together
     // with the user namespace that it belongs to.
+    // It needs a right over the process namespace of this command to enter that again.
     let is_root = rustix::process::geteuid().is_root();
-    let enter = if is_root { "nsenter -m -p" } else { "nsenter -U --preserve-credentials -m" };
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let same_processes = namespace("self") == namespace(&process.pid.to_string());
+    let enter = match (is_root, same_processes) {
+        (true, _) => "nsenter -m -p",
+        (false, true) => "nsenter -U --preserve-credentials -m",
+        (false, false) => "nsenter -U --preserve-credentials -m -p",
+    };
     Some(format!(
         "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
          first: {enter} -t {pid} cffs umount {directory}",

@@ -1,13 +1,15 @@
 //! `cffs import`: copies a tree into an image, or into a mounted volume.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs::files::{self, CopyError, CopyOptions, Observer, Summary};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -79,6 +81,13 @@ impl Import {
             return self.survey();
         }
         let opened = Target::open(&self.image)?;
+        if opened.is_mounted() && self.is_into_itself() {
+            bail!(
+                "cannot copy {} into itself: {} is in it",
+                self.source.display(),
+                self.image.display()
+            );
+        }
         let watcher = Watcher::new("importing", self.how.is_silent());
         let mut options = self.how.options();
         options.owner &= !opened.is_mounted() || image::may_give_files_away();
@@ -89,6 +98,20 @@ impl Import {
         let summary = copied?;
         closed.with_context(|| self.image.display().to_string())?;
         self.how.print(&summary)
+    }
+
+    /// Whether the source is a directory that contains the destination, on a mounted volume.
+    fn is_into_itself(&self) -> bool {
+        let identity = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+        let source = identity(&self.source).filter(|_| self.source.is_dir());
+        let inside = self.target.as_bytes();
+        let inside =
+            inside.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &inside[at..]);
+        let target = self.image.join(OsStr::from_bytes(inside));
+        // What does not exist yet is made below the last directory that does.
+        let existing = target.ancestors().find_map(|path| path.canonicalize().ok());
+        let existing = existing.unwrap_or_default();
+        source.is_some() && existing.ancestors().any(|path| identity(path) == source)
     }
 
     fn survey(&self) -> anyhow::Result<ExitCode> {

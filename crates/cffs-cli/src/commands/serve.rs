@@ -189,9 +189,12 @@ impl Serve {
     fn change_exports(mut self) -> anyhow::Result<ExitCode> {
         let named = self.source.display().to_string();
         let place = || named.clone();
-        let mounted = names::mounted(&self.source)?;
+        let mounted = match names::mounted(&self.source)? {
+            Some(mounted) => Some(mounted.path),
+            None => image::directory_elsewhere(&self.source)?,
+        };
         let is_mounted = mounted.is_some();
-        self.source = mounted.map_or(self.source, |mounted| mounted.path);
+        self.source = mounted.unwrap_or(self.source);
         let remove = self.export_remove.iter();
         let remove = remove.map(|path| (path, Request::RemoveExport(path.clone())));
         let add = self.export_add.iter();
@@ -235,7 +238,10 @@ impl Serve {
                 by: User::Writer(Some(process)) | User::Reader(Some(process)),
                 ..
             }) => process,
-            Err(error) => return Err(error).with_context(|| "finding the server"),
+            Err(error) => {
+                image::not_mounted_elsewhere(&self.source)?;
+                return Err(error).with_context(|| "finding the server");
+            }
         };
         let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
         if arguments.split(|byte| *byte == 0).nth(1) != Some(b"serve") {

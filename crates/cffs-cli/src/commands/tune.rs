@@ -141,6 +141,9 @@ impl Tune {
         let Some(location) = image::location(&self.target)? else {
             bail!("only volumes in object stores have a key; name one by its URL");
         };
+        if let Some(version) = location.version() {
+            bail!("a version has the key of its volume; leave out @{version}");
+        }
         let keys = Keys { key_file: Some(path.to_owned()), key_command: None };
         let Some(secret) = keys.read()? else { bail!("no new key") };
         cffs_object::rekey(&location, &secret)?;

@@ -327,6 +327,31 @@ fn a_user_extracts_an_archive_without_the_attributes_of_the_system() {
     scratch.assert_clean();
 }
 
+/// Regression: the copies were copied as well, until the volume was full.
+#[test]
+fn a_tree_is_not_copied_into_itself() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("");
+    let dir = scratch.mountpoint();
+    fs::create_dir_all(dir.join("a/b")).expect("made");
+    fs::write(dir.join("a/file"), "contents").expect("written");
+    std::os::unix::fs::symlink("a/b", dir.join("link")).expect("made");
+    let source = dir.join("a");
+    for (below, target) in [("", "/a/b/c"), ("", "/a"), ("", "/link/new"), ("a/b", "/")] {
+        let mut import = scratch.cffs(["import", "-q"]);
+        let refused = fail(1, import.arg(dir.join(below)).arg(&source).arg(target));
+        assert!(refused.contains("into itself"), "{target}: {refused}");
+    }
+    assert_eq!(fs::read_dir(dir.join("a/b")).expect("there").count(), 0);
+    let mut import = scratch.cffs(["import", "-q"]);
+    succeed(import.arg(&dir).arg(&source).arg("/ab"));
+    assert_eq!(fs::read(dir.join("ab/file")).expect("there"), b"contents");
+    scratch.umount();
+}
+
 /// Regression: each file was made, could not be given away, and was removed again.
 #[test]
 fn root_that_may_not_give_files_away_keeps_them() {
