@@ -515,6 +515,9 @@ class Contents(WithVolume):
     def test_ctrl_c_ends_a_copy(self):
         """Regression: the whole tree was copied first. Here most attempts are interrupted in the middle, as
         soon as a file is copied; one is enough, since none was interrupted before."""
+        # A shell starts background jobs with this signal ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         source = self.scratch / "source"
         for number in range(2_000):
             directory = source / str(number % 20)

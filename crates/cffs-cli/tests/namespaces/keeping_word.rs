@@ -558,6 +558,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
     let of_stores = [
         ("follow", "follow=9"),
         ("cache-dir", "cache-dir=/elsewhere=1G"),
+        ("key-file", "key-file=/elsewhere"),
         ("staging", "staging=/elsewhere"),
     ];
     let known = kept.iter().map(|(name, ..)| *name).chain(of_stores.map(|(name, _)| name));
