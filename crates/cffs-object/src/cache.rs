@@ -30,7 +30,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Object};
 use crate::local::private_directory;
-use crate::vault::sealed_len;
+use crate::vault::{Instance, sealed_len};
 
 /// The smallest cache has room for a few chunks.
 pub const SIZE_BYTES_MIN: u64 = 16 << 20;
@@ -294,7 +294,9 @@ fn encode(volume: &[u8; 16], (object, chunk): Key, bytes: &[u8]) -> Vec<u8> {
 /// The contents of a file, which must be those of this chunk; otherwise an error says what is wrong.
 fn read_chunk(file: &File, volume: &[u8; 16], key: Key) -> Result<Vec<u8>, String> {
     let len = file.metadata().map_err(|error| error.to_string())?.len();
-    if len <= HEAD_BYTES as u64 || len > HEAD_BYTES as u64 + sealed_len(CHUNK_BYTES) {
+    if len <= HEAD_BYTES as u64
+        || len > HEAD_BYTES as u64 + sealed_len(CHUNK_BYTES, Instance::Named)
+    {
         return Err(format!("it has {len} bytes"));
     }
     let mut bytes = vec![0; len as usize];

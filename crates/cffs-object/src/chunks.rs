@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Object, REQUEST_BYTES};
 use crate::identity::{Format, Origin};
 use crate::store::{self, Address, Store};
+use crate::vault::Instance;
 
 /// The number of chunks in a request, from the missing one on. The chunk before it is requested as well.
 const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
@@ -124,10 +125,10 @@ impl Chunks {
 
     /// Caches a record that was just written, or the part that was read for its head. Long records are not
     /// cached.
-    pub fn keep_record(&self, slot: u64, bytes: &[u8]) {
+    pub fn keep_record(&self, record: Object, bytes: &[u8]) {
         if bytes.len() as u64 <= REQUEST_BYTES {
             for (chunk, piece) in (0..).zip(bytes.chunks(CHUNK_BYTES as usize)) {
-                self.kept.insert((Object::record(slot), chunk), Bytes::copy_from_slice(piece));
+                self.kept.insert((record, chunk), Bytes::copy_from_slice(piece));
             }
         }
     }
@@ -331,12 +332,16 @@ impl Chunks {
 
     fn address(&self, object: Object) -> Result<Address, Error> {
         let name = object.name();
+        let instance = match object.slot() {
+            Some(_) => Instance::Known(object.instance()),
+            None => Instance::Named,
+        };
         match object.origin() {
-            0 => Ok(self.store.address(&name)),
+            0 => Ok(Address { instance, ..self.store.address(&name) }),
             number => match self.origins.get(number - 1) {
                 Some(Origin { uuid, prefix }) => {
                     let path = store::below(&Path::from(prefix.as_str()), &name);
-                    Ok(Address { path, owner: *uuid, name })
+                    Ok(Address { path, owner: *uuid, name, instance })
                 }
                 None => {
                     let why = format!("the volume has no origin {number}");

@@ -59,7 +59,7 @@ pub struct Mark {
     pub term: u64,
     /// The number of objects of contents that the writer had made.
     pub data_count: u64,
-    /// The live bytes of each object of this volume.
+    /// The live bytes of each object of this volume, as listings show it.
     pub live: HashMap<Object, u64>,
 }
 
@@ -74,13 +74,13 @@ pub struct Swept {
     pub sparse: HashSet<Object>,
 }
 
-/// The live bytes of each object of this volume.
+/// The live bytes of each object of this volume, as listings show it.
 pub fn live(extents: &Extents<Place>) -> HashMap<Object, u64> {
     let mut live = HashMap::new();
     for (_, len, place) in extents.iter() {
         match place {
             Place::Stored(object, _) if object.origin() == 0 => {
-                *live.entry(*object).or_default() += len;
+                *live.entry(object.listed()).or_default() += len;
             }
             _ => {}
         }
@@ -169,8 +169,7 @@ fn kept_by_snapshots(store: &Store) -> Result<HashSet<Object>, Error> {
 
 /// The ranges of the device that are read from these objects, in device order.
 pub fn ranges_of(extents: &Extents<Place>, objects: &HashSet<Object>) -> Vec<(u64, u64)> {
-    let reads =
-        |place: &Place| matches!(place, Place::Stored(object, _) if objects.contains(object));
+    let reads = |place: &Place| matches!(place, Place::Stored(object, _) if objects.contains(&object.listed()));
     let ranges = extents.iter().filter(|(_, _, place)| reads(place));
     ranges.map(|(start, len, _)| (start, len)).collect()
 }

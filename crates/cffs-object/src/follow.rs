@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::chunks::Chunks;
 use crate::device::LogDevice;
 use crate::error::Error;
-use crate::format::Record;
+use crate::format::{Object, Record};
 use crate::history::{self, AT_ONCE, History};
 use crate::location::Location;
 use crate::store::Store;
@@ -81,8 +81,9 @@ impl Follower {
                 return Ok(is_changed);
             };
             is_changed |= self.changes(&record);
+            let object = Object::record(slot, record.instance);
             self.history.apply(&self.store, slot, (record, checksum))?;
-            self.chunks.keep_record(slot, &bytes);
+            self.chunks.keep_record(object, &bytes);
         }
         self.history.read_on(&self.store)?;
         self.listed = Instant::now();

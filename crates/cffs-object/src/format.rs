@@ -16,12 +16,14 @@
 //!  16 UUID, 16  32 slot, 8  40 term, 8  48 nonce, 16  64 checksum of the record before, 4
 //!  68 kind, 1   69 codec of the contents, 1: 0 for none  70 whether its writer has a staging directory, 1
 //!  71 reserved, 1  72 bytes of the device, 8
-//!  80 number of extents, 4  84 reserved, 4
+//!  80 number of extents, 4  84 instance of the writer's objects, 4: 0 without encryption
 //!  88 extents, 40 each: first byte, length, source, number, first byte there
 //! ```
 //!
 //! The highest byte of a source names the volume that made the object (0: this one, else one of the origins
-//! in `format`); the lower bytes are the term of its writer, or 0 for a record. All ones mean zeros.
+//! in `format`); the lower bytes are the term of its writer, or 0 for a record. All ones mean zeros. The upper
+//! half of a number is the instance of the object, which is 0 without encryption (decision 027); the lower half
+//! is the slot of a record, or the number of contents among those of their term.
 //!
 //! A map is encoded as the head of a record that changes everything, with two differences: it has the
 //! checksum of its slot's record instead of that of the previous one, and that record's kind if it is a
@@ -37,11 +39,16 @@ const STAGING_MAGIC: [u8; 8] = *b"CFFSSTG1";
 pub const IDENTITY: &str = "format";
 /// The object by which a program asks the writer to let it go first.
 pub const TAKE_OVER: &str = "takeover";
+/// The folder of records.
+pub const LOG: &str = "log/";
+/// The folder of contents sent ahead.
+pub const DATA: &str = "data/";
 /// The folder of the objects that show whether a store has conditional PUT.
 pub const PROBES: &str = "probe/";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;
+const INSTANCE_AT: usize = 84;
 /// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
 
@@ -55,21 +62,39 @@ pub const CHUNK_BYTES: u64 = 256 << 10;
 pub struct Object {
     /// The volume that made it and the term of its writer, as they are encoded.
     source: u64,
-    /// The slot of a record; otherwise the object's number among its writer's contents.
+    /// The slot of a record, or the number among its writer's contents; and the instance, in the upper half.
     number: u64,
 }
+
+const INSTANCE_SHIFT: u32 = 32;
 
 const TERM_BITS: u32 = 56;
 
 impl Object {
-    /// The record in a slot.
-    pub fn record(slot: u64) -> Object {
-        Object { source: 0, number: slot }
+    /// The record in a slot, by a writer whose objects have this instance.
+    pub fn record(slot: u64, instance: u32) -> Object {
+        assert!(slot <= u32::MAX.into(), "the log has no more slots");
+        Object { source: 0, number: slot | u64::from(instance) << INSTANCE_SHIFT }
     }
 
-    /// Contents sent ahead of their record, by the term of their writer and their number in it.
-    pub fn data(term: u64, number: u64) -> Object {
-        Object { source: term, number }
+    /// Contents sent ahead of their record, by the term of their writer, their number in it, and the instance
+    /// of its objects.
+    pub fn data(term: u64, number: u64, instance: u32) -> Object {
+        assert!(number <= u32::MAX.into(), "a term has no more objects");
+        Object { source: term, number: number | u64::from(instance) << INSTANCE_SHIFT }
+    }
+
+    /// Its instance.
+    pub fn instance(self) -> u32 {
+        (self.number >> INSTANCE_SHIFT) as u32
+    }
+
+    /// The object that a listing shows: the name of a record does not have its instance.
+    pub fn listed(self) -> Object {
+        match self.slot() {
+            Some(slot) => Object { number: slot, ..self },
+            None => self,
+        }
     }
 
     /// The volume that made it: 0 for this one, else the number of an origin, from 1 on.
@@ -89,7 +114,7 @@ impl Object {
 
     /// The slot, if it is a record.
     pub fn slot(self) -> Option<u64> {
-        (self.term() == 0).then_some(self.number)
+        (self.term() == 0).then_some(self.number())
     }
 
     /// The term of the writer of contents; 0 for a record.
@@ -99,7 +124,7 @@ impl Object {
 
     /// The slot of a record, or the number among its writer's contents.
     pub fn number(self) -> u64 {
-        self.number
+        self.number & u64::from(u32::MAX)
     }
 
     /// Its name below the prefix of its volume. Contents are spread over several prefixes, since stores limit
@@ -117,10 +142,10 @@ impl Object {
     /// The object of this volume with that name.
     pub fn of_name(name: &str) -> Option<Object> {
         let object = match name.strip_prefix("log/") {
-            Some(slot) => Object::record(slot.parse().ok()?),
+            Some(slot) => Object::record(slot.parse::<u32>().ok()?.into(), 0),
             None => {
                 let (term, number) = name.strip_prefix("data/")?.get(3..)?.split_once('-')?;
-                Object::data(term.parse().ok()?, number.parse().ok()?)
+                Object { source: term.parse().ok()?, number: number.parse().ok()? }
             }
         };
         (object.name() == name).then_some(object)
@@ -207,6 +232,8 @@ pub struct Record {
     pub kind: Kind,
     /// Whether its writer has a staging directory, so that syncs may wait where no other machine sees them.
     pub is_staging: bool,
+    /// The instance of its writer's objects.
+    pub instance: u32,
     /// The device's size in bytes after this record.
     pub size_bytes: u64,
     /// The ranges that it changes.
@@ -226,8 +253,19 @@ impl Record {
         size_bytes: u64,
         extents: Extents<Place>,
     ) -> Record {
-        let (nonce, kind, is_staging) = ([0; 16], Kind::Epoch, false);
-        Record { uuid, slot, term, nonce, previous, kind, is_staging, size_bytes, extents }
+        let (nonce, kind, is_staging, instance) = ([0; 16], Kind::Epoch, false, 0);
+        Record {
+            uuid,
+            slot,
+            term,
+            nonce,
+            previous,
+            kind,
+            is_staging,
+            instance,
+            size_bytes,
+            extents,
+        }
     }
 
     /// The head, and its checksum, which the next record repeats.
@@ -245,7 +283,7 @@ impl Record {
         out.extend_from_slice(&[self.kind as u8, 0, u8::from(self.is_staging), 0]);
         out.extend_from_slice(&self.size_bytes.to_le_bytes());
         out.extend_from_slice(&(self.extents.len() as u32).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.instance.to_le_bytes());
         encode_extents(&self.extents, &mut out);
         let checksum = crc32c::crc32c(&out[12..]);
         out[8..12].copy_from_slice(&checksum.to_le_bytes());
@@ -291,16 +329,31 @@ impl Record {
             return Err(format!("contents in codec {codec}, which this program does not know"));
         }
         let size_bytes = reader.u64()?;
-        let count = reader.u32()? as usize;
-        reader.u32()?;
+        let (count, instance) = (reader.u32()? as usize, reader.u32()?);
         if Self::head_bytes(count) != len {
             return Err(format!("{count} extents in a head of {len} bytes"));
         }
         let extents = decode_extents(&mut reader, count, size_bytes)?;
         let is_staging = staging != 0;
-        let record =
-            Record { uuid, slot, term, nonce, previous, kind, is_staging, size_bytes, extents };
+        let record = Record {
+            uuid,
+            slot,
+            term,
+            nonce,
+            previous,
+            kind,
+            is_staging,
+            instance,
+            size_bytes,
+            extents,
+        };
         Ok((record, checksum))
+    }
+
+    /// The instance in an encoded head.
+    pub fn instance_of(bytes: &[u8]) -> Option<u32> {
+        let field = bytes.get(INSTANCE_AT..HEAD_BYTES)?.try_into().ok()?;
+        Some(u32::from_le_bytes(field))
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::format::IDENTITY;
 use crate::reader::{Reader, checked, with_checksum};
 use crate::secret::Wrapped;
-use crate::vault::{Owner, Vault};
+use crate::vault::{Instance, Owner, Vault};
 
 const PLAIN_MAGIC: [u8; 8] = *b"CFFSOBJ1";
 const SEALED_MAGIC: [u8; 8] = *b"CFFSOBJ2";
@@ -87,7 +87,8 @@ impl Format {
 
     /// Encodes the object of an encrypted volume.
     pub fn seal(&self, vault: &Vault, wrapped: &Wrapped) -> Vec<u8> {
-        let sealed = vault.seal(IDENTITY, &self.encode_rest(|origin| &origin.uuid));
+        let sealed =
+            vault.seal(IDENTITY, Instance::Leading, &self.encode_rest(|origin| &origin.uuid));
         with_checksum(SEALED_MAGIC, &[&self.uuid[..], &wrapped.encode(), &sealed].concat())
     }
 
@@ -97,7 +98,8 @@ impl Format {
     ///
     /// The part was changed.
     pub fn open(vault: &Vault, sealed: &[u8]) -> Result<Format, String> {
-        let opened = vault.open(&vault.owner(), IDENTITY, &(0..u64::MAX), sealed)?;
+        let opened =
+            vault.open(&vault.owner(), (IDENTITY, Instance::Leading), &(0..u64::MAX), sealed)?;
         Self::decode_rest(vault.owner(), &mut Reader::new(&opened), |reader| reader.array())
     }
 

@@ -29,7 +29,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::format;
 use crate::local::{self, private_directory};
-use crate::vault::{self, Vault};
+use crate::vault::{self, Instance, Vault};
 
 const REJECTED: &str = "rejected";
 const CHECKSUM_BYTES: usize = 4;
@@ -115,7 +115,8 @@ impl Staging {
     ///
     /// Errors of the disk; then the record is not staged.
     pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
-        let sealed = self.vault.get().map(|vault| vault.seal(&name_of(slot), record));
+        let sealed =
+            self.vault.get().map(|vault| vault.seal(&name_of(slot), Instance::Named, record));
         let bytes = sealed.as_deref().unwrap_or(record);
         let write = || {
             let mut file = File::create(self.path(slot))?;
@@ -157,7 +158,7 @@ impl Staging {
         }
         let wanted = at..at + len;
         let there = match self.vault.get() {
-            Some(_) => vault::sealed_range(&wanted),
+            Some(_) => vault::sealed_range(&wanted, Instance::Named),
             None => wanted.clone(),
         };
         let read = || -> io::Result<Bytes> {
@@ -177,7 +178,7 @@ impl Staging {
     /// The wanted part of a record, from the bytes of its file that have it.
     fn opened(&self, slot: u64, wanted: &Range<u64>, bytes: Vec<u8>) -> io::Result<Bytes> {
         let Some(vault) = self.vault.get() else { return Ok(bytes.into()) };
-        let opened = vault.open(&vault.owner(), &name_of(slot), wanted, &bytes);
+        let opened = vault.open(&vault.owner(), (&name_of(slot), Instance::Named), wanted, &bytes);
         opened.map_err(|_| {
             let why = format!(
                 "the volume's key does not open the record for slot {slot}: the record belongs to another \

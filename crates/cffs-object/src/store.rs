@@ -15,11 +15,11 @@ use tokio::runtime::{Builder, Runtime};
 use crate::answer::{self, Place};
 use crate::cache::DiskCache;
 use crate::error::Error;
-use crate::format::{IDENTITY, PROBES, TAKE_OVER};
+use crate::format::{DATA, IDENTITY, LOG, PROBES, Record, TAKE_OVER};
 use crate::requests::{Counter, Kind};
 use crate::secret::Secret;
 use crate::staging::Staging;
-use crate::vault::{self, Owner, Vault};
+use crate::vault::{self, Instance, Owner, Vault};
 
 /// An object in a listing.
 pub struct Listed {
@@ -49,6 +49,8 @@ pub struct Address {
     pub owner: Owner,
     /// Its name below the prefix of that volume.
     pub name: String,
+    /// Its instance, if objects are sealed.
+    pub instance: Instance,
 }
 
 /// A client of a store, with its counter.
@@ -143,7 +145,7 @@ impl Store {
     /// Seals bytes for a file of this machine, under a name that no object has.
     pub fn seal_here<'a>(&self, name: &str, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         match self.vault() {
-            Some(vault) => vault.seal(name, bytes).into(),
+            Some(vault) => vault.seal(name, Instance::Named, bytes).into(),
             None => bytes.into(),
         }
     }
@@ -155,7 +157,9 @@ impl Store {
     /// They were changed.
     pub fn open_here(&self, name: &str, bytes: Vec<u8>) -> Result<Bytes, String> {
         match self.vault() {
-            Some(vault) => vault.open(&vault.owner(), name, &(0..u64::MAX), &bytes),
+            Some(vault) => {
+                vault.open(&vault.owner(), (name, Instance::Named), &(0..u64::MAX), &bytes)
+            }
             None => Ok(bytes.into()),
         }
     }
@@ -183,7 +187,12 @@ impl Store {
     }
 
     fn put_as(&self, name: &str, bytes: Bytes, mode: PutMode) -> Result<(), Error> {
-        let sealed = self.vault_of(name).map(|vault| vault.seal(name, &bytes));
+        // A record has the instance of its writer, to which extents refer.
+        let instance = match Record::instance_of(&bytes).filter(|_| name.starts_with(LOG)) {
+            Some(instance) => Instance::Known(instance),
+            None => instance_by_name(name),
+        };
+        let sealed = self.vault_of(name).map(|vault| vault.seal(name, instance, &bytes));
         let payload: PutPayload = sealed.map_or(bytes, Bytes::from).into();
         self.count(Kind::Put, 1);
         if let Some(counter) = self.uncounted() {
@@ -250,10 +259,10 @@ impl Store {
 
     async fn fetch(&self, object: Address, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.count(Kind::Get, 1);
-        let Address { path, owner, name } = object;
+        let Address { path, owner, name, instance } = object;
         let vault = self.vault_of(&name);
         let asked = range.clone().map(|range| match vault {
-            Some(_) => vault::sealed_range(&range),
+            Some(_) => vault::sealed_range(&range, instance),
             None => range,
         });
         let options = GetOptions { range: asked.map(GetRange::Bounded), ..GetOptions::default() };
@@ -267,7 +276,8 @@ impl Store {
             counter.received(bytes.len() as u64);
         }
         let Some(vault) = vault else { return Ok(bytes) };
-        let opened = vault.open(&owner, &name, &range.unwrap_or(0..u64::MAX), &bytes);
+        let wanted = range.unwrap_or(0..u64::MAX);
+        let opened = vault.open(&owner, (&name, instance), &wanted, &bytes);
         opened.map_err(|why| Error::Damaged { object: path.to_string(), why })
     }
 
@@ -301,8 +311,8 @@ impl Store {
                 if after.is_some_and(|after| name.as_str() <= after) {
                     continue;
                 }
-                let sealed = self.vault_of(&name).and_then(|_| vault::plain_len(meta.size));
-                let bytes = sealed.unwrap_or(meta.size);
+                let plain = |_| vault::plain_len(meta.size, instance_by_name(&name));
+                let bytes = self.vault_of(&name).and_then(plain).unwrap_or(meta.size);
                 each(Listed { name, bytes, made: meta.last_modified.into() });
             }
             Ok(())
@@ -347,8 +357,14 @@ impl Store {
     /// The address of an object of this volume.
     pub fn address(&self, name: &str) -> Address {
         let owner = self.vault().map_or([0; 16], |vault| vault.owner());
-        Address { path: self.path(name), owner, name: name.to_owned() }
+        let (name, instance) = (name.to_owned(), instance_by_name(name));
+        Address { path: self.path(&name), owner, name, instance }
     }
+}
+
+/// The instance of an object, as far as its name tells.
+fn instance_by_name(name: &str) -> Instance {
+    if name.starts_with(DATA) { Instance::Named } else { Instance::Leading }
 }
 
 /// The path of an object below a prefix.

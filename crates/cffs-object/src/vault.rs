@@ -3,15 +3,17 @@
 //!
 //! ```text
 //!   plain    |0 .. 16 KiB|16 .. 64 KiB|64 .. 128 KiB|128 ..     |          cut at the frames' borders
-//!   sealed   |nonce 12, ciphertext, tag 16|nonce, …              28 bytes more for each frame
+//!   sealed   |instance 4|nonce 12, ciphertext, tag 16|nonce, …    28 bytes more for each frame
 //! ```
 //!
 //! The borders include those of chunks, of requests and of the first read of a record, so a range of whole
 //! frames is one range of the sealed object.
 //!
-//! A frame's key is derived from the volume's data key, the UUID of the volume that made the object, and the
-//! object's name; the number of the frame is associated data. So a frame opens only in its place. Nonces are
-//! random: one key seals at most the frames of one object, or of the objects that writers sent for one name.
+//! A frame's key is derived from the volume's data key, the UUID of the volume that made the object, the
+//! object's name and its instance; the number of the frame is associated data. So a frame opens only in its
+//! place. The instance tells objects apart that were sealed for one name: it is random, and where extents
+//! refer to an object they have it, in the object's number (see [`Object`](crate::format::Object)). Nonces are
+//! random as well: one key seals at most the frames of one object, again for each attempt to send it.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,6 +39,27 @@ pub type DataKey = Zeroizing<[u8; KEY_BYTES]>;
 
 /// The owner of an object: the UUID of the volume that made it.
 pub type Owner = [u8; 16];
+
+/// The length of an instance at the beginning of a sealed object.
+const INSTANCE_BYTES: u64 = 4;
+
+/// The instance of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instance {
+    /// Part of its name, or not needed.
+    Named,
+    /// At its beginning, which must be this one.
+    Known(u32),
+    /// At its beginning. Only ranges from there on can be opened.
+    Leading,
+}
+
+impl Instance {
+    /// The bytes that it takes in the object.
+    fn bytes(self) -> u64 {
+        if self == Instance::Named { 0 } else { INSTANCE_BYTES }
+    }
+}
 
 /// Seals and opens the objects of a volume and of its origins.
 pub struct Vault {
@@ -76,9 +99,18 @@ impl Vault {
     }
 
     /// Seals an object of this volume.
-    pub fn seal(&self, name: &str, plain: &[u8]) -> Vec<u8> {
-        let key = self.key_of(&self.owner, name);
-        let mut sealed = Vec::with_capacity(sealed_len(plain.len() as u64) as usize);
+    pub fn seal(&self, name: &str, instance: Instance, plain: &[u8]) -> Vec<u8> {
+        let len = sealed_len(plain.len() as u64, instance);
+        let mut sealed = Vec::with_capacity(len as usize);
+        let number = match instance {
+            Instance::Named => 0,
+            Instance::Known(number) => number,
+            Instance::Leading => new_instance(),
+        };
+        if instance != Instance::Named {
+            sealed.extend_from_slice(&number.to_le_bytes());
+        }
+        let key = self.key_of(&self.owner, name, number);
         for number in 0..frames(plain.len() as u64) {
             let frame = start(number)..start(number + 1).min(plain.len() as u64);
             let mut nonce = [0; NONCE_LEN];
@@ -91,7 +123,7 @@ impl Vault {
             let tag = tag.expect("a frame is shorter than 64 GiB");
             sealed.extend_from_slice(tag.as_ref());
         }
-        debug_assert_eq!(sealed.len() as u64, sealed_len(plain.len() as u64));
+        debug_assert_eq!(sealed.len() as u64, len);
         sealed
     }
 
@@ -104,14 +136,29 @@ impl Vault {
     pub fn open(
         &self,
         owner: &Owner,
-        name: &str,
+        (name, instance): (&str, Instance),
         wanted: &Range<u64>,
         sealed: &[u8],
     ) -> Result<Bytes, String> {
-        let key = self.key_of(owner, name);
         let first = frame_of(wanted.start);
         let mut plain = Vec::with_capacity(sealed.len());
         let mut rest = sealed;
+        let mut number = match instance {
+            Instance::Known(number) => number,
+            Instance::Named | Instance::Leading => 0,
+        };
+        if instance != Instance::Named && first == 0 && !sealed.is_empty() {
+            let (leading, frames) = sealed.split_first_chunk().ok_or("it is cut off")?;
+            rest = frames;
+            let leading = u32::from_le_bytes(*leading);
+            if instance == Instance::Leading {
+                number = leading;
+            } else if leading != number {
+                return Err(String::from("it is another object that was sealed for this name"));
+            }
+        }
+        assert!(instance != Instance::Leading || first == 0, "the instance is not known");
+        let key = self.key_of(owner, name, number);
         for number in first.. {
             if rest.is_empty() {
                 break;
@@ -137,8 +184,9 @@ impl Vault {
         Ok(Bytes::from(plain).slice(skipped..skipped + len))
     }
 
-    fn key_of(&self, owner: &Owner, name: &str) -> LessSafeKey {
-        let info = [FRAME_INFO, owner, name.as_bytes()];
+    fn key_of(&self, owner: &Owner, name: &str, instance: u32) -> LessSafeKey {
+        let instance = instance.to_le_bytes();
+        let info = [FRAME_INFO, owner, &instance, name.as_bytes()];
         let key = self.root.expand(&info, &AES_256_GCM).expect("a key is shorter than 255 hashes");
         LessSafeKey::new(UnboundKey::from(key))
     }
@@ -149,26 +197,38 @@ pub fn random(bytes: &mut [u8]) {
     SystemRandom::new().fill(bytes).expect("Linux has random numbers");
 }
 
+/// A new instance of an object, or of all objects of a term.
+pub fn new_instance() -> u32 {
+    let mut bytes = [0; INSTANCE_BYTES as usize];
+    random(&mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
 fn aad(number: u64) -> Aad<[u8; 8]> {
     Aad::from(number.to_le_bytes())
 }
 
 /// The range of the sealed object that has a range of the plain one, which is not empty.
-pub fn sealed_range(wanted: &Range<u64>) -> Range<u64> {
+pub fn sealed_range(wanted: &Range<u64>, instance: Instance) -> Range<u64> {
     debug_assert!(wanted.start < wanted.end);
     let (first, last) = (frame_of(wanted.start), frame_of(wanted.end - 1));
     // The end of a range may lie beyond all objects.
-    let end = start(last + 1).saturating_add((last + 1) * ADDED_BYTES);
-    start(first) + first * ADDED_BYTES..end
+    let end = start(last + 1).saturating_add((last + 1) * ADDED_BYTES + instance.bytes());
+    match first {
+        // The instance belongs to the first frame.
+        0 => 0..end,
+        _ => start(first) + first * ADDED_BYTES + instance.bytes()..end,
+    }
 }
 
 /// The length of a sealed object, from that of the plain one.
-pub fn sealed_len(plain: u64) -> u64 {
-    plain + frames(plain) * ADDED_BYTES
+pub fn sealed_len(plain: u64, instance: Instance) -> u64 {
+    plain + frames(plain) * ADDED_BYTES + instance.bytes()
 }
 
 /// The length of the plain object, from that of the sealed one; `None` if no object has that length.
-pub fn plain_len(sealed: u64) -> Option<u64> {
+pub fn plain_len(sealed: u64, instance: Instance) -> Option<u64> {
+    let sealed = sealed.checked_sub(instance.bytes())?;
     let first = FIRST_BYTES + ADDED_BYTES;
     let second = FRAME_BYTES + 2 * ADDED_BYTES;
     let frames = match sealed {
@@ -178,7 +238,7 @@ pub fn plain_len(sealed: u64) -> Option<u64> {
         _ => 2 + (sealed - second).div_ceil(FRAME_BYTES + ADDED_BYTES),
     };
     let plain = sealed.checked_sub(frames * ADDED_BYTES)?;
-    (sealed_len(plain) == sealed).then_some(plain)
+    (plain + frames * ADDED_BYTES == sealed && self::frames(plain) == frames).then_some(plain)
 }
 
 /// The number of frames of an object.

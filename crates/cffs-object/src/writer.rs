@@ -20,6 +20,7 @@ use crate::identity::Format;
 use crate::state::State;
 use crate::store::Store;
 use crate::upload::Uploader;
+use crate::vault;
 
 /// The number of records after which a map is written, if at least the map's length in bytes was written.
 /// Without a map, an opening would have to read all records.
@@ -61,6 +62,8 @@ pub struct Writer {
     /// Its own records.
     turns: Turns,
     term: u64,
+    /// The instance of the term's objects: another one even if the store hides records of this slot.
+    instance: u32,
     /// The last used slot.
     slot: u64,
     checksum: u32,
@@ -86,6 +89,7 @@ pub struct Writer {
 pub struct Claimed {
     history: History,
     slot: u64,
+    instance: u32,
     checksum: u32,
 }
 
@@ -116,6 +120,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
             previous: history.checksum,
             kind: Kind::Claim,
             is_staging: store.staging().is_some(),
+            instance: store.vault().map_or(0, |_| vault::new_instance()),
             size_bytes: history.size_bytes,
             extents: Extents::default(),
         };
@@ -141,7 +146,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                          there are lost"
                     );
                 }
-                return Ok(Claimed { history, slot, checksum });
+                return Ok(Claimed { history, slot, instance: claim.instance, checksum });
             }
             Owner::Ours => history = History::read(store)?,
         }
@@ -178,7 +183,7 @@ impl Claimed {
         chunks: Arc<Chunks>,
         options: OpenOptions,
     ) -> Result<(Writer, Arc<RwLock<State>>), Error> {
-        let Claimed { history, slot, checksum } = self;
+        let Claimed { history, slot, instance, checksum } = self;
         let (format, records) = (history.format.clone(), history.records_since_map + 1);
         let state = Arc::new(RwLock::new(State::new(history)));
         let uploader = match store.staging() {
@@ -199,6 +204,7 @@ impl Claimed {
             turns: Turns::default(),
             term: slot,
             slot,
+            instance,
             checksum,
             data_count: 0,
             ahead: VecDeque::new(),
@@ -219,7 +225,7 @@ impl Writer {
     /// Commits all writes.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.wait_for_ahead(0)?;
-        let object = Object::record(self.slot + 1);
+        let object = Object::record(self.slot + 1, self.instance);
         let Some((mut extents, contents)) = self.state.write().send(object) else { return Ok(()) };
         put_behind_head(&mut extents, object);
         self.append(Kind::Epoch, extents, contents)?;
@@ -229,7 +235,7 @@ impl Writer {
     /// Sends the pending bytes ahead of their record, unless another thread did, and returns once at most
     /// [`AHEAD_MAX`] objects are being sent.
     pub fn send_ahead(&mut self) -> Result<(), Error> {
-        let object = Object::data(self.term, self.data_count);
+        let object = Object::data(self.term, self.data_count, self.instance);
         let contents = {
             let mut state = self.state.write();
             if !state.is_much() {
@@ -316,6 +322,7 @@ impl Writer {
             previous: self.checksum,
             kind,
             is_staging: self.uploader.is_some(),
+            instance: self.instance,
             size_bytes: self.state.read().size_bytes,
             extents,
         };
@@ -339,7 +346,7 @@ impl Writer {
             self.count(len);
             self.state.write().commit(&record);
             // A superblock that was written will soon be read.
-            self.chunks.keep_record(slot, &bytes);
+            self.chunks.keep_record(Object::record(slot, self.instance), &bytes);
         }
         Ok(())
     }
@@ -478,7 +485,7 @@ impl Writer {
     /// Nothing is staged or in flight here, so the committed state is complete except for pending pieces,
     /// which stay above it. Holes in a range become stored zeros, so that the range is one extent.
     fn compact(&mut self) -> Result<bool, Error> {
-        let object = Object::record(self.slot + 1);
+        let object = Object::record(self.slot + 1, self.instance);
         let mut moved = Extents::default();
         let mut wanted = Vec::new();
         let mut len_all = 0;

@@ -23,7 +23,7 @@ fn chunk_of(number: u64) -> Vec<u8> {
 }
 
 fn key(number: u64) -> (Object, u64) {
-    (Object::data(3, number), number % 5)
+    (Object::data(3, number, 0), number % 5)
 }
 
 /// The files of chunks, and the bytes of these and all other files.
@@ -196,7 +196,7 @@ fn a_chunk_that_is_too_short_is_forgotten() {
     let volume = last.parent().and_then(Path::file_name).and_then(|name| name.to_str());
     let volume = uuid::Uuid::try_parse(volume.expect("ours")).expect("a UUID").into_bytes();
     let (key, cache) =
-        ((Object::data(parts[0], parts[1]), parts[2]), cache_in(&directory, 64 << 20));
+        ((Object::data(parts[0], parts[1], 0), parts[2]), cache_in(&directory, 64 << 20));
     cache.forget(&volume, key);
     assert!(cache.put(&volume, key, &[1; 100]) > 0);
     let short = location.clone().with_cache(cache);

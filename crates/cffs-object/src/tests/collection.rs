@@ -319,7 +319,7 @@ pub fn removed_files_take_no_space() {
 fn the_ranges_with_the_most_extents_are_chosen() {
     let mut extents = Extents::default();
     for number in 0..100 {
-        let place = Place::Stored(Object::record(number + 1), 0);
+        let place = Place::Stored(Object::record(number + 1, 0), 0);
         extents.insert(number * 8192, 4096, place);
         extents.insert(3 * WINDOW_BYTES + number * (WINDOW_BYTES / 4), 4096, place);
     }
@@ -330,10 +330,10 @@ fn the_ranges_with_the_most_extents_are_chosen() {
 #[test]
 fn a_beginning_is_compacted_as_far_as_it_spans_many_objects() {
     let mut extents = Extents::default();
-    let place = |number| Place::Stored(Object::record(number), 0);
+    let place = |number| Place::Stored(Object::record(number, 0), 0);
     for number in 0..8 {
         extents.insert(number * 8192, 4096, place(number));
-        extents.insert(number * 8192 + 4096, 4096, Place::Stored(Object::record(number), 4096));
+        extents.insert(number * 8192 + 4096, 4096, Place::Stored(Object::record(number, 0), 4096));
     }
     extents.insert(NEAR_BYTES / 2, 4096, Place::Zeros);
     for number in 8..50 {
@@ -357,13 +357,13 @@ fn a_collection_deletes_nothing_newer_than_its_map() {
     let store = Arc::new(InMemory::new());
     let volume = at(store.clone()).connect().expect("connected");
     let (slot, term, data_count) = (7, 5, 3);
-    let covered = [Object::record(6), Object::data(5, 2), Object::data(4, 9)];
+    let covered = [Object::record(6, 0), Object::data(5, 2, 0), Object::data(4, 9, 0)];
     let spared = [
-        Object::record(7),
-        Object::record(8),
-        Object::data(5, 3),
-        Object::data(5, 4),
-        Object::data(6, 0),
+        Object::record(7, 0),
+        Object::record(8, 0),
+        Object::data(5, 3, 0),
+        Object::data(5, 4, 0),
+        Object::data(6, 0, 0),
     ];
     for object in covered.iter().chain(&spared) {
         volume.put(&object.name(), vec![1; 4096]).expect("put");

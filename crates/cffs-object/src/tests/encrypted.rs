@@ -200,6 +200,56 @@ fn a_store_cannot_change_what_is_read() {
     });
 }
 
+/// The store hides the newest records from a writer, so that two histories have the same names. It cannot mix
+/// them afterwards: an object or a frame of the one history opens in no other.
+#[test]
+fn two_histories_cannot_be_mixed() {
+    with_secret(|| {
+        let (first, _) = sealed_volume();
+        let second = Arc::new(first.fork());
+        let [_, wanted] = [(&first, 1), (&second, 2)].map(|(store, byte)| {
+            let device =
+                LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+            device.keep_at_most(200 << 10);
+            for (number, piece) in vec![byte; BYTES].chunks(50 << 10).enumerate() {
+                write(&device, (number * (50 << 10)) as u64, piece);
+                if number % 3 == 2 {
+                    device.sync().expect("synced");
+                }
+            }
+            device.sync().expect("synced");
+            device.release().expect("released");
+            vec![byte; BYTES]
+        });
+        assert!(read_at(&second, VOLUMES[0]).expect("opened") == wanted);
+        let others: std::collections::HashMap<_, _> = all_of(&first).into_iter().collect();
+        let (mut shown, mut refused) = (0, 0);
+        for (path, bytes) in all_of(&second) {
+            let Some(other) = others.get(&path).filter(|other| **other != bytes) else { continue };
+            let border = (4 + (16 << 10) + 28).min(bytes.len()).min(other.len());
+            let mixes = [
+                other.clone(),
+                [&bytes[..border], &other[border..]].concat(),
+                [&other[..border], &bytes[border..]].concat(),
+                [&bytes[..4], &other[4..]].concat(),
+            ];
+            for mixed in mixes {
+                let store = second.fork();
+                set(&store, &path, Some(&mixed));
+                match read_at(&store, VOLUMES[0]) {
+                    Ok(found) => {
+                        assert!(found == wanted, "{path} shows a mixture");
+                        shown += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        println!("{shown} reads were right, {refused} refused");
+        assert!(refused > 10, "{refused}");
+    });
+}
+
 /// Neither the store nor the local directories have contents, names of the format, or the key.
 #[test]
 fn nothing_leaves_the_machine_unsealed() {
