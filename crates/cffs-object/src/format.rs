@@ -21,9 +21,9 @@
 //! ```
 //!
 //! The highest byte of a source names the volume that made the object (0: this one, else one of the origins
-//! in `format`); the lower bytes are the term of its writer, or 0 for a record. All ones mean zeros. The upper
-//! half of a number is the instance of the object, which is 0 without encryption (decision 027); the lower half
-//! is the slot of a record, or the number of contents among those of their term.
+//! in `format`); the lower bytes are the term of its writer, or 0 for a record. All ones mean zeros. The
+//! upper half of a number is the instance of the object, which is 0 without encryption (decision 027); the
+//! lower half is the slot of a record, or the number of contents among those of their term.
 //!
 //! A map is encoded as the head of a record that changes everything, with two differences: it has the
 //! checksum of its slot's record instead of that of the previous one, and that record's kind if it is a
