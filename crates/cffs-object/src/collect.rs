@@ -169,7 +169,10 @@ fn kept_by_snapshots(store: &Store) -> Result<HashSet<Object>, Error> {
 
 /// The ranges of the device that are read from these objects, in device order.
 pub fn ranges_of(extents: &Extents<Place>, objects: &HashSet<Object>) -> Vec<(u64, u64)> {
-    let reads = |place: &Place| matches!(place, Place::Stored(object, _) if objects.contains(&object.listed()));
+    let reads = |place: &Place| match place {
+        Place::Stored(object, _) => objects.contains(&object.listed()),
+        Place::Zeros => false,
+    };
     let ranges = extents.iter().filter(|(_, _, place)| reads(place));
     ranges.map(|(start, len, _)| (start, len)).collect()
 }
