@@ -133,9 +133,17 @@ pub fn open_with_journal(
     };
     let read_only = access == Access::ReadOnly;
     let options = cffs_object::OpenOptions { read_only, ..command_options(take_over) };
-    let device =
-        LogDevice::open(&location, options).with_context(|| target.display().to_string())?;
-    Ok(Arc::new(device))
+    Ok(open_store(target, &location, options)?)
+}
+
+/// Opens a volume in a store.
+pub fn open_store(
+    target: &Path,
+    location: &Location,
+    options: cffs_object::OpenOptions,
+) -> anyhow::Result<Arc<LogDevice>> {
+    let device = LogDevice::open(location, options);
+    Ok(Arc::new(device.with_context(|| target.display().to_string())?))
 }
 
 /// Pairs the volume's device with that of its journal, unless it is paired already.

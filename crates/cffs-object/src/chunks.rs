@@ -330,7 +330,12 @@ impl Chunks {
         }
     }
 
-    fn address(&self, object: Object) -> Result<Address, Error> {
+    /// The address of an object.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if the volume has no such origin.
+    pub fn address(&self, object: Object) -> Result<Address, Error> {
         let name = object.name();
         let instance = match object.slot() {
             Some(_) => Instance::Known(object.instance()),

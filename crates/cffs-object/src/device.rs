@@ -3,6 +3,7 @@
 //! Written bytes stay in memory until a sync commits them as one record. Large amounts are sent ahead into an
 //! object, which becomes part of the volume only with the record.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
 use crate::commit;
 use crate::error::Error;
-use crate::format;
+use crate::format::{self, Place};
 use crate::history::History;
 use crate::identity::Format;
 use crate::location::Location;
@@ -29,6 +30,7 @@ use crate::store::{PARALLEL, Store};
 use crate::unlock;
 use crate::upload;
 use crate::vault::Vault;
+use crate::verify::{self, Unusable};
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
 /// How long commands that make or change a volume repeat a failing request.
@@ -44,6 +46,12 @@ pub struct LogDevice {
     state: Arc<RwLock<State>>,
     /// The writer, if this program writes the volume.
     writing: Option<OpenOptions>,
+    /// Whether it is a version, whose objects no program deletes.
+    is_version: bool,
+    /// See [`OpenOptions::without_objects`].
+    without_objects: bool,
+    /// The missing and damaged objects that reads met, and what is wrong with them.
+    met: Mutex<BTreeMap<String, String>>,
     /// Held during all sending.
     writer: Mutex<Role>,
 }
@@ -110,7 +118,10 @@ impl LogDevice {
         }
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
-        Ok(Self::to_read(store, chunks, history))
+        let mut device = Self::to_read(store, chunks, history);
+        device.is_version = location.version().is_some();
+        device.without_objects = options.without_objects;
+        Ok(device)
     }
 
     /// The device with the state of a history.
@@ -118,7 +129,17 @@ impl LogDevice {
         let sector_bytes = history.format.sector_bytes;
         let state = Arc::new(RwLock::new(State::new(history)));
         let writer = Mutex::new(Role::Reader);
-        LogDevice { store, chunks, sector_bytes, state, writing: None, writer }
+        LogDevice {
+            store,
+            chunks,
+            sector_bytes,
+            state,
+            writing: None,
+            is_version: false,
+            without_objects: false,
+            met: Mutex::default(),
+            writer,
+        }
     }
 
     fn to_write(
@@ -132,7 +153,17 @@ impl LogDevice {
         let (writer, state) =
             claimed.into_writer(Arc::clone(&store), Arc::clone(&chunks), options)?;
         let writer = Mutex::new(Role::Writer(Box::new(writer)));
-        Ok(LogDevice { store, chunks, sector_bytes, state, writing: Some(options), writer })
+        Ok(LogDevice {
+            store,
+            chunks,
+            sector_bytes,
+            state,
+            writing: Some(options),
+            is_version: false,
+            without_objects: options.without_objects,
+            met: Mutex::default(),
+            writer,
+        })
     }
 
     /// The number of requests sent to the store.
@@ -173,6 +204,24 @@ impl LogDevice {
         self.as_writer(Writer::collect)
     }
 
+    /// Verifies that all objects of the volume are in the store and long enough, without reading them. If
+    /// `read` is given, also reads each as a whole, and passes the bytes of each to it; an encrypted object
+    /// that was changed is noticed only so, and of an object that is not encrypted the head alone has a
+    /// checksum.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. Missing and damaged objects are no error.
+    pub fn verify(&self, read: Option<&mut dyn FnMut(u64)>) -> Result<Vec<Unusable>, Error> {
+        let extents = self.state.read().committed.clone();
+        verify::verify(&self.store, &self.chunks, &extents, read)
+    }
+
+    /// The missing and damaged objects that reads met, with what is wrong with each.
+    pub fn met(&self) -> Vec<(String, String)> {
+        self.met.lock().clone().into_iter().collect()
+    }
+
     /// Keeps at most this many bytes in memory until a sync.
     #[cfg(test)]
     pub(crate) fn keep_at_most(&self, pending_bytes_max: u64) {
@@ -201,13 +250,38 @@ impl LogDevice {
             }
             None => self.chunks.read(wanted, buf),
         };
-        read.map_err(|error| match error {
-            // Only the writer of a volume collects it.
-            Error::Collected { object, .. } if self.writing.is_some() => {
-                let why = String::from("it is missing, although the volume has data in it");
-                Error::Damaged { object, why }.of_device()
+        read.map_err(|error| self.failed(error))
+    }
+
+    /// The error of a read. An object that is missing was collected, unless the volume has data in it.
+    fn failed(&self, error: Error) -> io::Error {
+        let error = match error {
+            Error::Collected { object, .. } if self.is_used(&object) => {
+                Error::Damaged { object, why: String::from(verify::MISSING) }
             }
-            error => error.of_device(),
+            error => error,
+        };
+        if let Error::Damaged { object, why } = &error {
+            self.met.lock().insert(object.clone(), why.clone());
+            if self.without_objects {
+                return io::Error::other(error);
+            }
+        }
+        error.of_device()
+    }
+
+    /// Whether the newest state of the volume, or the version, has data in an object.
+    fn is_used(&self, object: &str) -> bool {
+        // Only the writer of a volume collects it.
+        if self.writing.is_some() || self.is_version || self.met.lock().contains_key(object) {
+            return true;
+        }
+        let Ok(newest) = History::read(&self.store) else { return false };
+        newest.extents.iter().any(|(_, _, place)| match place {
+            Place::Stored(used, _) => {
+                self.chunks.address(*used).is_ok_and(|address| address.path.as_ref() == object)
+            }
+            Place::Zeros => false,
         })
     }
 

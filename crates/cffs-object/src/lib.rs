@@ -28,6 +28,7 @@
 //! | `local` | private directories, and making their files durable |
 //! | `state` | the places of the device's bytes: in the store, in flight, or in memory |
 //! | `collect` | finds dead objects, and ranges to compact |
+//! | `verify` | whether all objects of a volume are in the store, and can be read |
 //! | `writer` | claiming, committing, collecting |
 //! | `device` | the block device |
 //! | `follow` | the device while another program writes it |
@@ -65,6 +66,7 @@ mod store;
 mod unlock;
 mod upload;
 mod vault;
+mod verify;
 pub mod versions;
 mod writer;
 
@@ -81,4 +83,5 @@ pub use requests::{Counter, Requests};
 pub use secret::{Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
 pub use unlock::rekey;
+pub use verify::Unusable;
 pub use writer::OpenOptions;

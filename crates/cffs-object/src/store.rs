@@ -1,6 +1,7 @@
 //! Blocking requests to a store.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -318,6 +319,15 @@ impl Store {
             Ok(())
         };
         self.runtime.block_on(listing)
+    }
+
+    /// The lengths of the objects in a folder of a volume with this prefix, with what sealing adds, by path.
+    pub fn lengths(&self, prefix: &Path, folder: &str) -> Result<HashMap<Path, u64>, Error> {
+        self.count(Kind::List, 1);
+        let folder = below(prefix, folder);
+        let listed = self.client.store.list(Some(&folder));
+        let named = listed.map_ok(|meta| (meta.location, meta.size));
+        self.runtime.block_on(named.try_collect()).map_err(self.failed(&folder))
     }
 
     /// Sends a request, and repeats it once if the store rejects the keys and new ones may exist.

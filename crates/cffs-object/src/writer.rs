@@ -42,6 +42,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Claim the volume although its last writer has not released it. That writer can no longer write.
     pub take_over: bool,
+    /// Count missing and damaged objects as lost: reads of them fail as those of a bad sector do.
+    pub without_objects: bool,
     /// How long a failing request is repeated; forever by default, since a failed sync ends all writing.
     pub patience: Option<Duration>,
     /// When dead objects are deleted.

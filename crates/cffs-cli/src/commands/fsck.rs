@@ -24,8 +24,10 @@ use serde_json::json;
 use crate::names::{self, OnMount};
 use crate::{exit, image, output, progress};
 
+mod objects;
 mod report;
 
+use objects::Objects;
 use report::Printed;
 
 /// The interval between queries of a check's status.
@@ -66,7 +68,8 @@ pub struct Fsck {
     /// interrupted.
     #[arg(short, long)]
     force: bool,
-    /// Also read the contents of small files, and verify their checksums.
+    /// Also read the contents of small files, and verify their checksums; of a volume in an object store, also
+    /// read all its objects.
     #[arg(long)]
     contents: bool,
     /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable
@@ -89,6 +92,11 @@ pub struct Fsck {
     /// found again.
     #[arg(long, conflicts_with_all = ["preen", "online"])]
     without_journal: bool,
+    /// Give up the contents of missing and damaged objects of a volume in an object store: with -y, files and
+    /// directories with data in them are lost, even if the objects are found again. With -n, list what -y
+    /// would lose.
+    #[arg(long, requires = "repair", conflicts_with_all = ["preen", "online"])]
+    without_objects: bool,
     /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
     #[arg(long)]
     progress: bool,
@@ -153,12 +161,31 @@ impl Fsck {
         };
         let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
         let journal_device = self.journal_device.as_deref();
-        let device = match self.without_journal && journal_device.is_none() {
-            true => Arc::new(image::open_device(&self.target, access)?),
-            false => {
-                image::open_with_journal(&self.target, access, self.take_over, journal_device)?
+        let location = image::location(&self.target)?;
+        if location.is_none() && self.without_objects {
+            bail!("{}: only volumes in object stores have objects", self.target.display());
+        }
+        let mut objects = None;
+        let device: Arc<dyn BlockDevice> = match &location {
+            Some(location) => {
+                let options = cffs_object::OpenOptions {
+                    read_only: repair == Repair::No,
+                    without_objects: self.without_objects,
+                    ..image::command_options(self.take_over)
+                };
+                let device = image::open_store(&self.target, location, options)?;
+                let found = Objects::find(&self.target, Arc::clone(&device), self.contents)?;
+                objects = Some(found);
+                device
             }
+            None if self.without_journal && journal_device.is_none() => {
+                Arc::new(image::open_device(&self.target, access)?)
+            }
+            None => image::open_with_journal(&self.target, access, self.take_over, journal_device)?,
         };
+        if let Some(objects) = objects.as_ref().filter(|_| !self.without_objects) {
+            objects.refuse()?;
+        }
         let options = CheckOptions {
             repair,
             // As e2fsck does. Options that select repairs imply a reason to check.
@@ -174,11 +201,19 @@ impl Fsck {
         let claim = || self.claim(&*device, &options);
         let report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
-        if repair != Repair::No && report.is_ok() {
+        let is_refused = objects.as_ref().is_some_and(|objects| objects.have_more());
+        if repair != Repair::No && (report.is_ok() || is_refused && !self.without_objects) {
             // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
             match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 released => released.with_context(|| self.target.display().to_string())?,
+            }
+        }
+        if let Some(mut objects) = objects {
+            objects.take_met();
+            match self.without_objects {
+                true => objects.print_lost(report.as_ref().ok())?,
+                false => objects.refuse()?,
             }
         }
         report.with_context(|| self.target.display().to_string())

@@ -3,10 +3,13 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use cffs::vfs::ScrubProgress;
+use cffs_object::{LogDevice, Unusable};
 use cffs_serve::served::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -105,16 +108,33 @@ impl Scrub {
     }
 
     fn scrub_image(&self) -> anyhow::Result<ScrubStatus> {
-        let files = image::open_files(&self.target, image::read_only())?;
+        let location = image::location(&self.target)?;
+        let store = match &location {
+            Some(location) => {
+                let options =
+                    cffs_object::OpenOptions { read_only: true, ..image::command_options(false) };
+                Some(image::open_store(&self.target, location, options)?)
+            }
+            None => None,
+        };
+        let volume = match &store {
+            Some(device) => {
+                image::open_volume(&self.target, Arc::clone(device), image::read_only())?
+            }
+            None => Arc::clone(image::open_files(&self.target, image::read_only())?.volume()),
+        };
         let pace = Pace::new(self.rate);
         let bar = self.bar();
-        let done = files.volume().admin().scrub(&mut |progress| {
+        let mut done = volume.admin().scrub(&mut |progress| {
             if progress.inodes % 64 == 0 {
                 show(&bar, &ScrubStatus::new(Stage::Running, progress));
             }
             thread::sleep(pace.wait_after(progress.read_bytes));
             ControlFlow::Continue(())
         })?;
+        if let Some(device) = store {
+            scrub_objects(&device, &pace, &mut done)?;
+        }
         bar.finish_and_clear();
         Ok(ScrubStatus::new(Stage::Done, &done))
     }
@@ -145,6 +165,24 @@ impl Scrub {
             counted(status.problem_count, "problem")
         )
     }
+}
+
+/// Reads all objects of a volume in a store, and adds the missing and damaged ones to the problems.
+fn scrub_objects(device: &LogDevice, pace: &Pace, done: &mut ScrubProgress) -> anyhow::Result<()> {
+    let mut bytes = done.read_bytes;
+    let mut count = |len| {
+        bytes += len;
+        thread::sleep(pace.wait_after(bytes));
+    };
+    let unusable = device.verify(Some(&mut count))?;
+    done.read_bytes = bytes;
+    for Unusable { object, why, .. } in unusable {
+        if !done.problems.iter().any(|problem| problem.contains(&object)) {
+            done.problem_count += 1;
+            done.problems.push(format!("object {object}: {why}"));
+        }
+    }
+    Ok(())
 }
 
 fn show(bar: &ProgressBar, status: &ScrubStatus) {

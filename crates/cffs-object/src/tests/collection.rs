@@ -12,6 +12,7 @@ use crate::history::History;
 use crate::versions;
 
 const AT_ONCE: OpenOptions = OpenOptions {
+    without_objects: false,
     read_only: false,
     take_over: true,
     patience: Some(Duration::ZERO),

@@ -200,6 +200,42 @@ fn a_store_cannot_change_what_is_read() {
     });
 }
 
+/// A verification names each object that a volume, a version or a clone uses and that was changed. A volume
+/// that it finds sound can be read.
+#[test]
+fn a_verification_names_each_changed_object() {
+    with_secret(|| {
+        let (store, contents) = sealed_volume();
+        let mut named = 0;
+        for (path, bytes) in all_of(&store) {
+            let mut flipped = bytes.clone();
+            flipped[bytes.len() * 3 / 4] ^= 4;
+            for changed in [None, Some(&flipped[..]), bytes.get(..bytes.len() - 1)] {
+                let store = Arc::new(store.fork());
+                set(&store, &path, changed);
+                for prefix in VOLUMES {
+                    let Ok(device) = LogDevice::open(&located(store.clone(), prefix), READ_ONLY)
+                    else {
+                        continue;
+                    };
+                    let mut read = 0;
+                    let found = device.verify(Some(&mut |bytes| read += bytes)).expect("listed");
+                    match &found[..] {
+                        [] => assert!(read_at(&store, prefix).is_ok_and(|read| read == contents)),
+                        [one] => {
+                            assert_eq!(one.object, path.as_ref());
+                            named += 1;
+                        }
+                        several => panic!("{several:?}"),
+                    }
+                    assert!(read > 0, "nothing was read");
+                }
+            }
+        }
+        assert!(named > 30, "{named}");
+    });
+}
+
 /// The store hides the newest records from a writer, so that two histories have the same names. It cannot mix
 /// them afterwards: an object or a frame of the one history opens in no other.
 #[test]

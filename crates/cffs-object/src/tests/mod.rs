@@ -43,6 +43,7 @@ const GEOMETRY: Geometry = Geometry { size_bytes: SIZE_BYTES, sector_bytes: 4096
 const LATER: Collection =
     Collection { grace: Duration::from_secs(3600), after_bytes: 64 << 20, extents_max: 1 << 20 };
 const TAKE_OVER: OpenOptions = OpenOptions {
+    without_objects: false,
     take_over: true,
     read_only: false,
     patience: Some(Duration::ZERO),

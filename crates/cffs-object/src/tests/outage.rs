@@ -92,15 +92,28 @@ fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
     });
 }
 
-/// A missing object is damage to the program that writes the volume: no other program may delete it.
+/// A missing object is not collected if the newest state of the volume, or the version, has data in it. It can
+/// be put back, so it is not lost as a bad sector is, unless the device was opened to do without it.
 #[test]
-fn a_missing_object_is_damage() {
+fn a_missing_object_can_be_put_back() {
     let store = Arc::new(FaultStore::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &vec![7; 2 << 20]);
     device.sync().expect("synced");
+    let version = located(store.clone(), "bucket/volume@kept");
+    crate::versions::create(&version).expect("kept");
     store.remove(&format!("bucket/volume/{}", crate::format::record_name(2)).into());
-    let error = device.read_at(0, &mut [0; 4096]).expect_err("gone");
+    let without = OpenOptions { without_objects: true, ..READ_ONLY };
+    let reader = LogDevice::open(&version, without).expect("opened");
+    let error = reader.read_at(0, &mut [0; 4096]).expect_err("gone");
     assert_eq!(Failure::of(&error), Failure::Medium, "{error}");
-    assert!(error.to_string().contains("it is missing"), "{error}");
+    for device in [device, LogDevice::open(&version, READ_ONLY).expect("opened")] {
+        let error = device.read_at(0, &mut [0; 4096]).expect_err("gone");
+        assert_eq!(Failure::of(&error), Failure::Restorable, "{error}");
+        assert!(error.to_string().contains("it is missing, although"), "{error}");
+        let found = device.verify(None).expect("listed");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].why.as_str(), found[0].bytes), (crate::verify::MISSING, 2 << 20));
+        assert_eq!(device.met()[0].0, found[0].object);
+    }
 }

@@ -29,6 +29,9 @@ pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
             "the volume could not be written ({cause}); {lost}; when it can be reached again, run cffs \
              fsck -p"
         ),
+        Some(Failure::Restorable) => format!(
+            "the volume could not be written ({cause}); {lost}; when the object is back, run cffs fsck -p"
+        ),
         Some(Failure::Medium) | None => format!(
             "writing to the device failed ({cause}); {lost}; fix the device, then run cffs fsck -p"
         ),

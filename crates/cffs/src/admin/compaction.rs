@@ -236,7 +236,7 @@ impl<'a> Compactor<'a> {
             let raw = match self.expand(*ino, run) {
                 Ok(raw) => raw,
                 Err(Error::Stale | Error::Corruption(_)) => continue,
-                Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => continue,
+                Err(Error::Io(error)) if Failure::of(&error).is_of_data() => continue,
                 Err(error) => return Err(error),
             };
             let fragments = (raw.len() as u32).div_ceil(fragment_bytes);

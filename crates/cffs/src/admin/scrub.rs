@@ -132,7 +132,7 @@ impl ScrubProgress {
         self.read_bytes = scrubber.read_bytes;
         for problem in scrubber.problems.drain(..) {
             if let Error::Io(error) = &problem
-                && Failure::of(error) != Failure::Medium
+                && !Failure::of(error).is_of_data()
             {
                 return Err(problem);
             }

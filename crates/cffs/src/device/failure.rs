@@ -15,6 +15,8 @@ use rustix::io::Errno;
 pub enum Failure {
     /// The device tried and failed: data may be lost.
     Medium,
+    /// What the device refers to is missing or was changed, and can be put back: an object of a store.
+    Restorable,
     /// The device did not answer, or refused the caller: nothing is known about its data.
     Unreachable,
     /// Another program has the device now: this one's view of it is out of date.
@@ -22,6 +24,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether the device answered, and does not have the data.
+    pub fn is_of_data(self) -> bool {
+        matches!(self, Failure::Medium | Failure::Restorable)
+    }
+
     /// Classifies an error of a request.
     pub fn of(error: &io::Error) -> Failure {
         use io::ErrorKind as Kind;
@@ -32,6 +39,7 @@ impl Failure {
             return Failure::Unreachable;
         }
         match error.kind() {
+            Kind::InvalidData => Failure::Restorable,
             // The system's own ESTALE, of an image on a network file system, is dealt with above.
             Kind::StaleNetworkFileHandle => Failure::TakenOver,
             Kind::ConnectionAborted

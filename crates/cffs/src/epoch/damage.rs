@@ -117,7 +117,7 @@ impl EpochWriter {
     #[cold]
     fn note_error(&self, error: &Error) {
         if let Error::Io(error) = error
-            && Failure::of(error) == Failure::Medium
+            && Failure::of(error).is_of_data()
             && self.latched().is_none()
         {
             let what = format!("the device failed a read of metadata: {error}");

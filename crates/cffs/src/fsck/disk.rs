@@ -6,8 +6,8 @@
 //!
 //! Invariants: a failed request is repeated sector by sector, so that only the sectors that cannot be read
 //! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device does not
-//! answer, nothing more is read or written, and [`Disk::check_reached`] fails: unread sectors are not lost
-//! sectors.
+//! answer, or lacks what can be put back, nothing more is read or written, and [`Disk::check_reached`] fails:
+//! unread sectors are not lost sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};

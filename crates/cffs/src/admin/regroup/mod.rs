@@ -165,7 +165,7 @@ impl<'a> Regrouper<'a> {
         {
             let (files, directories) = match self.list(dir) {
                 Err(Error::Stale | Error::Corruption(_)) => continue,
-                Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => continue,
+                Err(Error::Io(error)) if Failure::of(&error).is_of_data() => continue,
                 listed => listed?,
             };
             pending.extend(directories.into_iter().rev().map(Pending::tree));
@@ -538,7 +538,7 @@ impl Regrouping<'_> {
             match regrouper.fetch(file.ino) {
                 Ok(vnode) => vnodes.push((file.rank, vnode, file.learned)),
                 Err(Error::Stale) => {}
-                Err(Error::Io(error)) if Failure::of(&error) != Failure::Medium => {
+                Err(Error::Io(error)) if !Failure::of(&error).is_of_data() => {
                     return Err(error.into());
                 }
                 Err(_) => lost += 1,

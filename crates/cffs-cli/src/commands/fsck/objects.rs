@@ -1,0 +1,90 @@
+//! What a check does about missing and damaged objects of a volume in a store. They can often be put back, so
+//! without `--without-objects` the check refuses to go on, and changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use cffs::fsck::Report;
+use cffs::vfs::read_superblock;
+use cffs_object::{LogDevice, Unusable};
+
+use crate::output::{counted, note};
+use crate::size;
+
+/// The objects of a volume that are missing or damaged.
+pub(super) struct Objects {
+    target: PathBuf,
+    device: Arc<LogDevice>,
+    /// What is wrong with each, by path in the store.
+    unusable: BTreeMap<String, String>,
+    /// The inodes of the volume, by its superblock.
+    inodes: Option<u64>,
+}
+
+impl Objects {
+    /// Finds missing objects and those that are cut off, and if `contents` is set, all damaged ones.
+    pub fn find(target: &Path, device: Arc<LogDevice>, contents: bool) -> anyhow::Result<Objects> {
+        let mut nothing = |_| {};
+        let read: Option<&mut dyn FnMut(u64)> = if contents { Some(&mut nothing) } else { None };
+        let found = device.verify(read).with_context(|| target.display().to_string())?;
+        let in_words = |Unusable { object, why, bytes }| {
+            (object, format!("{why} ({} of the volume are in it)", size::show(bytes)))
+        };
+        let unusable = found.into_iter().map(in_words).collect();
+        let inodes = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
+        Ok(Objects { target: target.to_owned(), device, unusable, inodes })
+    }
+
+    /// Whether reads met objects that are missing or damaged.
+    pub fn have_more(&self) -> bool {
+        !self.device.met().is_empty()
+    }
+
+    /// Adds the objects that reads met.
+    pub fn take_met(&mut self) {
+        for (object, why) in self.device.met() {
+            self.unusable.entry(object).or_insert(why);
+        }
+    }
+
+    /// Fails if there is such an object: names all, and the remedy.
+    pub fn refuse(&self) -> anyhow::Result<()> {
+        if self.unusable.is_empty() {
+            return Ok(());
+        }
+        let name = self.target.display();
+        self.name_all();
+        let (are, them) = if self.unusable.len() == 1 { ("is", "it") } else { ("are", "them") };
+        bail!(
+            "{name}: {} {are} missing or damaged; nothing was changed. Put {them} back, from a copy or from \
+             older versions of the objects in the store, or read a version of the volume (cffs snapshot ls). \
+             If neither is possible, cffs fsck -n --without-objects {name} lists what is lost, and -y instead \
+             of -n gives it up",
+            counted(self.unusable.len() as u64, "object")
+        )
+    }
+
+    /// Names the objects whose contents the check took for lost, and counts the lost inodes.
+    pub fn print_lost(&self, report: Option<&Report>) -> anyhow::Result<()> {
+        self.name_all();
+        let (Some(before), Some(report)) = (self.inodes, report) else { return Ok(()) };
+        let lost = before.saturating_sub(report.inodes);
+        if lost > 0 && !self.unusable.is_empty() {
+            let outcome = if report.changed { "are lost" } else { "would be lost" };
+            note!(
+                "{}: {} of {before} {outcome} with these objects",
+                self.target.display(),
+                counted(lost, "inode")
+            );
+        }
+        Ok(())
+    }
+
+    fn name_all(&self) {
+        for (object, why) in &self.unusable {
+            note!("{}: object {object}: {why}", self.target.display());
+        }
+    }
+}
