@@ -12,7 +12,7 @@ use crate::history;
 use crate::store::{Address, Store};
 use crate::vault;
 
-/// What is wrong with an object that a volume needs and the store does not have.
+/// The fault of an object that a volume needs and the store does not have.
 pub const MISSING: &str = "it is missing, although the volume has data in it";
 
 /// An object of a volume that is missing or damaged.
@@ -20,7 +20,7 @@ pub const MISSING: &str = "it is missing, although the volume has data in it";
 pub struct Unusable {
     /// Its path in the store.
     pub object: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
     /// The bytes of the volume in it.
     pub bytes: u64,

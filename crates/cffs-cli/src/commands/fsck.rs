@@ -11,6 +11,7 @@ use cffs::clock::{Clock, SystemClock};
 use cffs::device::BlockDevice;
 use cffs::device::file::Access;
 use cffs::error::Error;
+use cffs::format::Superblock;
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
@@ -30,6 +31,9 @@ mod report;
 use objects::Objects;
 use report::Printed;
 
+/// The device of a volume, and its objects if it is in a store.
+type Opened = (Arc<dyn BlockDevice>, Option<Objects>);
+
 /// The interval between queries of a check's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit code if problems remain, as in fsck(8).
@@ -39,7 +43,8 @@ const PROBLEMS_LEFT: u8 = 4;
 ///
 /// Changes nothing without -p or -y. Skips a volume that was left clean without -f, -n or -y. A mounted
 /// volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all were
-/// repaired, 4 if some were not, 8 if the check could not be made, 16 for wrong usage. Each kind of problem
+/// repaired, 4 if some were not, 8 if the check could not be made, or a volume in an object store has missing
+/// or damaged objects, 16 for wrong usage. Each kind of problem
 /// has a code, explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -68,8 +73,8 @@ pub struct Fsck {
     /// interrupted.
     #[arg(short, long)]
     force: bool,
-    /// Also read the contents of small files, and verify their checksums; of a volume in an object store, also
-    /// read all its objects.
+    /// Also read the contents of small files, and verify their checksums; of a volume in an object store,
+    /// also read all its objects.
     #[arg(long)]
     contents: bool,
     /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable
@@ -159,33 +164,6 @@ impl Fsck {
             (_, true) => Repair::Yes,
             _ => Repair::No,
         };
-        let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
-        let journal_device = self.journal_device.as_deref();
-        let location = image::location(&self.target)?;
-        if location.is_none() && self.without_objects {
-            bail!("{}: only volumes in object stores have objects", self.target.display());
-        }
-        let mut objects = None;
-        let device: Arc<dyn BlockDevice> = match &location {
-            Some(location) => {
-                let options = cffs_object::OpenOptions {
-                    read_only: repair == Repair::No,
-                    without_objects: self.without_objects,
-                    ..image::command_options(self.take_over)
-                };
-                let device = image::open_store(&self.target, location, options)?;
-                let found = Objects::find(&self.target, Arc::clone(&device), self.contents)?;
-                objects = Some(found);
-                device
-            }
-            None if self.without_journal && journal_device.is_none() => {
-                Arc::new(image::open_device(&self.target, access)?)
-            }
-            None => image::open_with_journal(&self.target, access, self.take_over, journal_device)?,
-        };
-        if let Some(objects) = objects.as_ref().filter(|_| !self.without_objects) {
-            objects.refuse()?;
-        }
         let options = CheckOptions {
             repair,
             // As e2fsck does. Options that select repairs imply a reason to check.
@@ -197,6 +175,7 @@ impl Fsck {
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
+        let (device, objects) = self.open(&options)?;
         let bars = Bars::new(self.is_quiet());
         let claim = || self.claim(&*device, &options);
         let report = fsck::check_claimed(&*device, &options, &bars, &claim);
@@ -206,6 +185,8 @@ impl Fsck {
             // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
             match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
+                // It may be in a missing object.
+                Err(_) if is_refused => {}
                 released => released.with_context(|| self.target.display().to_string())?,
             }
         }
@@ -219,6 +200,48 @@ impl Fsck {
         report.with_context(|| self.target.display().to_string())
     }
 
+    /// Opens the device; of a volume in a store, looks for missing objects, unless the check passes over it.
+    fn open(&self, options: &CheckOptions) -> anyhow::Result<Opened> {
+        let is_read_only = options.repair == Repair::No;
+        let access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let journal_device = self.journal_device.as_deref();
+        let target = &self.target;
+        if let Some(location) = image::location(target)? {
+            let store_options = cffs_object::OpenOptions {
+                read_only: is_read_only,
+                without_objects: self.without_objects,
+                ..image::command_options(self.take_over)
+            };
+            let device = image::open_store(target, &location, store_options)?;
+            let mut objects = Objects::new(target, Arc::clone(&device));
+            let superblock = read_superblock(&*device).ok();
+            if !superblock.is_some_and(|superblock| self.passes_over(options, &superblock)) {
+                objects.find(self.contents)?;
+            }
+            if !self.without_objects {
+                objects.refuse()?;
+            }
+            return Ok((device, Some(objects)));
+        }
+        if self.without_objects {
+            bail!("{}: only volumes in object stores have objects", target.display());
+        }
+        let device = match self.without_journal && journal_device.is_none() {
+            true => Arc::new(image::open_device(target, access)?),
+            false => image::open_with_journal(target, access, self.take_over, journal_device)?,
+        };
+        Ok((device, None))
+    }
+
+    /// Whether the check skips the volume.
+    fn passes_over(&self, options: &CheckOptions, superblock: &Superblock) -> bool {
+        options.pass_over_clean
+            && !options.force
+            && superblock.state == State::Clean
+            && superblock.damage.is_none()
+            && !self.take_over
+    }
+
     /// Marks the volume as in use by this process before a repair; does not mark one that preening skips. A
     /// damaged superblock has no mark.
     fn claim(&self, device: &dyn BlockDevice, options: &CheckOptions) -> Result<(), Error> {
@@ -227,11 +250,7 @@ impl Fsck {
             Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let is_passed_over = options.pass_over_clean
-            && !options.force
-            && superblock.state == State::Clean
-            && superblock.damage.is_none()
-            && !self.take_over;
+        let is_passed_over = self.passes_over(options, &superblock);
         if options.repair == Repair::No {
             image::warn_of_writer(&self.target, &superblock);
         } else if !is_passed_over {

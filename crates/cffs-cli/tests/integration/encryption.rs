@@ -185,7 +185,8 @@ fn a_check_gives_up_no_object_that_can_be_put_back() {
                     }
                 }
                 let without = run(&["-n", "--without-objects"]);
-                assert!(matches!(without.status.code(), Some(0 | 4)), "{without:?}");
+                let text = String::from_utf8_lossy(&without.stderr);
+                assert!(text.contains(&name) && !text.contains("Put it back"), "{text}");
             }
             fs::write(&path, &whole).expect("put back");
             assert_eq!(succeed(&mut volume.read("key")), TEXT, "{name} cost contents");
@@ -200,7 +201,6 @@ fn missing_objects_are_given_up_on_request() {
     let volume = Encrypted::new();
     let url = &volume.url;
     let log = volume.scratch.path().join("volume/log");
-    // The largest record has the tables and the root directory of the new volume, or the contents.
     let mut all: Vec<_> =
         fs::read_dir(&log).expect("listed").map(|e| e.expect("e").path()).collect();
     all.sort();
@@ -218,10 +218,9 @@ fn missing_objects_are_given_up_on_request() {
                 let mut command = volume.keyed("key", &["fsck", "-y", "--without-objects", url]);
                 let output = command.output().expect("run");
                 let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert_eq!(output.status.code(), Some(1), "{text}");
+                assert!(matches!(output.status.code(), Some(1 | 4)), "{text}");
                 assert!(text.contains(&name) && text.contains("are lost with these"), "{text}");
                 checked += 1;
-                succeed(&mut volume.keyed("key", &["fsck", "-n", "--contents", url]));
                 break;
             }
         }

@@ -92,8 +92,8 @@ fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
     });
 }
 
-/// A missing object is not collected if the newest state of the volume, or the version, has data in it. It can
-/// be put back, so it is not lost as a bad sector is, unless the device was opened to do without it.
+/// A missing object is not collected if the newest state of the volume, or the version, has data in it. It
+/// can be put back, so it is not lost as a bad sector is, unless the device was opened to do without it.
 #[test]
 fn a_missing_object_can_be_put_back() {
     let store = Arc::new(FaultStore::new());

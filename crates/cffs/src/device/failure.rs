@@ -15,7 +15,7 @@ use rustix::io::Errno;
 pub enum Failure {
     /// The device tried and failed: data may be lost.
     Medium,
-    /// What the device refers to is missing or was changed, and can be put back: an object of a store.
+    /// Data is missing or was changed that can be put back: an object of a store.
     Restorable,
     /// The device did not answer, or refused the caller: nothing is known about its data.
     Unreachable,

@@ -1,5 +1,5 @@
-//! What a check does about missing and damaged objects of a volume in a store. They can often be put back, so
-//! without `--without-objects` the check refuses to go on, and changes nothing.
+//! Missing and damaged objects of a volume in a store, in a check. They can often be put back, so without
+//! `--without-objects` the check refuses to go on, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,24 +17,29 @@ use crate::size;
 pub(super) struct Objects {
     target: PathBuf,
     device: Arc<LogDevice>,
-    /// What is wrong with each, by path in the store.
+    /// The fault of each, by path in the store.
     unusable: BTreeMap<String, String>,
     /// The inodes of the volume, by its superblock.
     inodes: Option<u64>,
 }
 
 impl Objects {
+    /// The objects of a volume; no missing or damaged one is known yet.
+    pub fn new(target: &Path, device: Arc<LogDevice>) -> Objects {
+        let inodes = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
+        Objects { target: target.to_owned(), device, unusable: BTreeMap::new(), inodes }
+    }
+
     /// Finds missing objects and those that are cut off, and if `contents` is set, all damaged ones.
-    pub fn find(target: &Path, device: Arc<LogDevice>, contents: bool) -> anyhow::Result<Objects> {
+    pub fn find(&mut self, contents: bool) -> anyhow::Result<()> {
         let mut nothing = |_| {};
         let read: Option<&mut dyn FnMut(u64)> = if contents { Some(&mut nothing) } else { None };
-        let found = device.verify(read).with_context(|| target.display().to_string())?;
+        let found = self.device.verify(read).with_context(|| self.target.display().to_string())?;
         let in_words = |Unusable { object, why, bytes }| {
             (object, format!("{why} ({} of the volume are in it)", size::show(bytes)))
         };
-        let unusable = found.into_iter().map(in_words).collect();
-        let inodes = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
-        Ok(Objects { target: target.to_owned(), device, unusable, inodes })
+        self.unusable.extend(found.into_iter().map(in_words));
+        Ok(())
     }
 
     /// Whether reads met objects that are missing or damaged.
@@ -59,9 +64,9 @@ impl Objects {
         let (are, them) = if self.unusable.len() == 1 { ("is", "it") } else { ("are", "them") };
         bail!(
             "{name}: {} {are} missing or damaged; nothing was changed. Put {them} back, from a copy or from \
-             older versions of the objects in the store, or read a version of the volume (cffs snapshot ls). \
-             If neither is possible, cffs fsck -n --without-objects {name} lists what is lost, and -y instead \
-             of -n gives it up",
+             older versions of the objects in the store, or read a version of the volume (cffs snapshot \
+             ls). If neither is possible, cffs fsck -n --without-objects {name} lists what is lost, and -y \
+             instead of -n gives it up",
             counted(self.unusable.len() as u64, "object")
         )
     }
