@@ -71,6 +71,20 @@ pub fn lacks_object(error: &StoreError) -> bool {
     }
 }
 
+/// Whether the object ends before the requested range, or is empty.
+pub fn is_beyond_end(error: &StoreError) -> bool {
+    let is_of_range = |text: &str| {
+        text.contains("Wanted range starting at") || text.contains("416 Range Not Satisfiable")
+    };
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    std::iter::from_fn(|| {
+        let this = cause?;
+        cause = this.source();
+        Some(this.to_string())
+    })
+    .any(|text| is_of_range(&text))
+}
+
 /// Whether the store is full, so that retrying does not help.
 pub fn is_full(error: &StoreError) -> bool {
     let text = error.to_string();

@@ -178,7 +178,10 @@ impl History {
         let first = self.slot + 1;
         for (slot, name) in (first..).zip(&names) {
             if format::record_name(slot) != *name {
-                let why = format!("is missing, although {name} follows it");
+                let why = format!(
+                    "is missing, although {name} follows it; put it back from a copy, or delete {name} if \
+                     another program put it there"
+                );
                 return Err(store.damaged(&format::record_name(slot))(why));
             }
         }
@@ -248,6 +251,12 @@ pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Byte
 /// Decodes the head of a record from its first bytes; reads more if the head is longer.
 fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32), Error> {
     let wrong = store.damaged(name);
+    if bytes.len() < Record::head_bytes(0) {
+        return Err(wrong(String::from(
+            "it is cut off; put it back from a copy. If there is none, and no object of the log \
+             follows it, delete it: the sync that it had is lost",
+        )));
+    }
     let len = Record::len_of(bytes).map_err(&wrong)?;
     match len <= bytes.len() {
         true => Record::decode(bytes).map_err(&wrong),

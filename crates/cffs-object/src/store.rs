@@ -268,8 +268,10 @@ impl Store {
         });
         let options = GetOptions { range: asked.map(GetRange::Bounded), ..GetOptions::default() };
         let ask = || async {
-            let asked = self.client.store.get_opts(&path, options.clone());
-            let answer = asked.await.map_err(self.failed(&path))?;
+            let answer = match self.client.store.get_opts(&path, options.clone()).await {
+                Err(error) if answer::is_beyond_end(&error) => return Ok(Bytes::new()),
+                answer => answer.map_err(self.failed(&path))?,
+            };
             answer.bytes().await.map_err(self.failed(&path))
         };
         let bytes = self.with_new_keys(ask).await?;
