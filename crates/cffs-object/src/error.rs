@@ -187,6 +187,15 @@ pub enum Error {
         /// The store's answer.
         cause: StoreError,
     },
+    /// The directory of the volume is not the one that was opened.
+    #[error(
+        "directory {directory} of the volume is gone, or another one is in its place; bring it back (was it \
+         moved, or its file system unmounted?), and writing goes on"
+    )]
+    Gone {
+        /// The directory.
+        directory: String,
+    },
     /// The directory cannot be used as a cache.
     #[error("the cache {directory}: {why}")]
     Cache {
@@ -240,6 +249,9 @@ impl Error {
 
     /// Whether retrying is useless.
     pub(crate) fn is_final(&self) -> bool {
+        if let Error::Gone { .. } = self {
+            return false;
+        }
         let Error::Store { cause, place, .. } = self else { return true };
         if answer::is_about_keys(cause) {
             match place.keys {
@@ -267,9 +279,10 @@ impl Error {
                 ..
             } => io::ErrorKind::PermissionDenied,
             Error::Store { cause, .. } if answer::is_full(cause) => io::ErrorKind::StorageFull,
-            Error::Store { .. } | Error::NoBucket { .. } | Error::Staging { .. } => {
-                io::ErrorKind::HostUnreachable
-            }
+            Error::Store { .. }
+            | Error::NoBucket { .. }
+            | Error::Gone { .. }
+            | Error::Staging { .. } => io::ErrorKind::HostUnreachable,
             Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
             Error::NeedsSecret { .. } | Error::Secret { .. } => io::ErrorKind::PermissionDenied,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,

@@ -22,6 +22,7 @@
 //! | `history` | the state after the last record: found from the hint on, checked slot by slot |
 //! | `commit` | puts a record into its slot, even if answers are lost |
 //! | `cache` | a cache of chunks on a local disk |
+//! | `home` | the directory of a volume that is stored in one: whether it is still there |
 //! | `chunks` | reads of objects, with a cache in memory |
 //! | `staging` | records that wait on a local disk |
 //! | `upload` | a thread that sends staged records, in order |
@@ -52,6 +53,7 @@ mod extents;
 mod follow;
 mod format;
 mod history;
+mod home;
 mod identity;
 mod keys;
 mod local;

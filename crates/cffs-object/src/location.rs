@@ -169,7 +169,8 @@ impl Location {
         let prefix = Path::from(prefix);
         let root = parent.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?.to_owned();
         let name = text.to_owned();
-        let client = uncounted(Arc::new(store), &name, &root);
+        let parent = Some(resolved);
+        let client = Client { parent, ..uncounted(Arc::new(store), &name, &root) };
         Ok(Location { name, root, client, prefix, version: None, service: String::new() })
     }
 
@@ -199,6 +200,7 @@ impl Location {
             staging: None,
             secret: None,
             place,
+            parent: None,
         };
         let service = service.trim_end_matches('/').to_owned();
         Ok(Location { name, root, client, prefix, version: None, service })
@@ -297,7 +299,16 @@ fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
     let (url, bucket) = (url.to_owned(), bucket.to_owned());
     let place = Place { url, bucket, endpoint: None, keys: Keys::Client };
     let counter = Counter::default();
-    Client { store, counter, counts: false, cache: None, staging: None, secret: None, place }
+    Client {
+        store,
+        counter,
+        counts: false,
+        cache: None,
+        staging: None,
+        secret: None,
+        place,
+        parent: None,
+    }
 }
 
 /// Splits a path at the `@` in its last part.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -17,6 +18,7 @@ use crate::answer::{self, Place};
 use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::format::{DATA, IDENTITY, LOG, PROBES, Record, TAKE_OVER};
+use crate::home::Home;
 use crate::requests::{Counter, Kind};
 use crate::secret::Secret;
 use crate::staging::Staging;
@@ -37,6 +39,8 @@ pub struct Store {
     client: Client,
     prefix: Path,
     runtime: Runtime,
+    /// Its directory, if the volume is stored in one.
+    home: Option<Home>,
     /// Seals and opens objects, once the identity of an encrypted volume was read.
     vault: OnceLock<Arc<Vault>>,
 }
@@ -71,6 +75,8 @@ pub struct Client {
     pub secret: Option<Arc<Secret>>,
     /// The destination of its requests.
     pub place: Place,
+    /// The directory with the directories of volumes.
+    pub parent: Option<PathBuf>,
 }
 
 /// The number of ranges requested concurrently: more than saturate the connection of one machine.
@@ -89,7 +95,8 @@ impl Store {
             .enable_all()
             .build()
             .map_err(Error::Runtime)?;
-        Ok(Store { client, prefix, runtime, vault: OnceLock::new() })
+        let home = client.parent.as_ref().map(|parent| Home::new(parent.join(prefix.as_ref())));
+        Ok(Store { client, prefix, runtime, home, vault: OnceLock::new() })
     }
 
     /// The volume, as the user names it.
@@ -134,6 +141,21 @@ impl Store {
             staging.seal_with(Arc::clone(vault));
         }
         vault
+    }
+
+    /// Notes that the volume with this UUID was found, or made. Its directory must stay the same.
+    pub fn opened(&self, volume: Owner) {
+        if let Some(home) = &self.home {
+            home.opened(volume);
+        }
+    }
+
+    /// Fails if the volume's directory is gone.
+    fn check_home(&self) -> Result<(), Error> {
+        match self.home.as_ref().and_then(Home::is_gone) {
+            Some(directory) => Err(Error::Gone { directory }),
+            None => Ok(()),
+        }
     }
 
     /// The vault, if it covers the object. The identity, which has the wrapped key, and objects without
@@ -188,6 +210,7 @@ impl Store {
     }
 
     fn put_as(&self, name: &str, bytes: Bytes, mode: PutMode) -> Result<(), Error> {
+        self.check_home()?;
         // A record has the instance of its writer, to which extents refer.
         let instance = match Record::instance_of(&bytes).filter(|_| name.starts_with(LOG)) {
             Some(instance) => Instance::Known(instance),
@@ -229,6 +252,7 @@ impl Store {
 
     /// Deletes objects, some of which may not exist.
     pub fn delete(&self, names: &[String]) -> Result<(), Error> {
+        self.check_home()?;
         for names in names.chunks(DELETED_AT_ONCE) {
             self.count(Kind::Delete, 1);
             let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
@@ -270,6 +294,10 @@ impl Store {
         let ask = || async {
             let answer = match self.client.store.get_opts(&path, options.clone()).await {
                 Err(error) if answer::is_beyond_end(&error) => return Ok(Bytes::new()),
+                Err(error) if answer::lacks_object(&error) => {
+                    self.check_home()?;
+                    return Err(self.failed(&path)(error));
+                }
                 answer => answer.map_err(self.failed(&path))?,
             };
             answer.bytes().await.map_err(self.failed(&path))
@@ -299,6 +327,7 @@ impl Store {
         after: Option<&str>,
         mut each: impl FnMut(Listed),
     ) -> Result<(), Error> {
+        self.check_home()?;
         self.count(Kind::List, 1);
         let folder = self.path(folder);
         let listing = async {
@@ -325,6 +354,7 @@ impl Store {
 
     /// The lengths of the objects in a folder of a volume with this prefix, with what sealing adds, by path.
     pub fn lengths(&self, prefix: &Path, folder: &str) -> Result<HashMap<Path, u64>, Error> {
+        self.check_home()?;
         self.count(Kind::List, 1);
         let folder = below(prefix, folder);
         let listed = self.client.store.list(Some(&folder));

@@ -18,6 +18,12 @@ use crate::vault::{DataKey, Owner, Vault};
 /// [`Error::NoVolume`]; [`Error::NeedsSecret`], [`Error::Secret`] and [`Error::NotEncrypted`]; damage;
 /// errors of the store.
 pub fn read(store: &Store) -> Result<Format, Error> {
+    let format = read_unnoted(store)?;
+    store.opened(format.uuid);
+    Ok(format)
+}
+
+fn read_unnoted(store: &Store) -> Result<Format, Error> {
     match read_encoded(store)? {
         Encoded::Plain(_) if store.secret().is_some() => {
             Err(Error::NotEncrypted { url: store.url() })
@@ -75,7 +81,10 @@ pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<()
         (Some(_), None) => return Err(Error::NeedsSecret { url: store.url() }),
         (None, _) => format.encode(),
     };
-    let Err(error) = store.create(IDENTITY, bytes) else { return Ok(()) };
+    let Err(error) = store.create(IDENTITY, bytes) else {
+        store.opened(format.uuid);
+        return Ok(());
+    };
     // The object may have been created and only the answer lost.
     match read(store).is_ok_and(|there| there == *format) {
         true => Ok(()),

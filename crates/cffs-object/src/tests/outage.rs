@@ -114,6 +114,44 @@ fn an_empty_object_in_the_next_slot_is_damage() {
     }
 }
 
+/// Regression: when the directory of a volume was moved while the volume was open, or its file system was
+/// unmounted, syncs succeeded, and wrote to a new directory.
+#[test]
+fn a_directory_that_is_gone_is_an_outage() {
+    let scratch = tempfile::tempdir().expect("made");
+    let (directory, away) = (scratch.path().join("volume"), scratch.path().join("away"));
+    let url = format!("file://{}", directory.display());
+    let location = Location::parse(&url).expect("a URL");
+    let device = LogDevice::create(&location, GEOMETRY).expect("made");
+    write(&device, 0, &[7; 4096]);
+    device.sync().expect("synced");
+    std::fs::rename(&directory, &away).expect("moved");
+    for copy_in_place in [false, true] {
+        if copy_in_place {
+            std::fs::create_dir(&directory).expect("made");
+            std::fs::copy(away.join("format"), directory.join("format")).expect("copied");
+        }
+        let soft = OpenOptions { patience: Some(Duration::ZERO), ..READ_ONLY };
+        let other = LogDevice::open(&Location::parse(&url).expect("a URL"), soft);
+        assert!(other.is_err(), "no volume is there");
+        write(&device, 0, &[8; 4096]);
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| device.sync());
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!syncing.is_finished(), "nothing was written where the volume is not");
+            assert!(!directory.join("log").exists(), "a new directory was made");
+            let _ = std::fs::remove_dir_all(&directory);
+            std::fs::rename(&away, &directory).expect("moved back");
+            syncing.join().expect("no panic").expect("writing goes on");
+        });
+        std::fs::rename(&directory, &away).expect("moved");
+    }
+    std::fs::rename(&away, &directory).expect("moved back");
+    device.release().expect("released");
+    let device = LogDevice::open(&location, READ_ONLY).expect("opened");
+    assert_eq!(read(&device, 0, 4096), [8; 4096]);
+}
+
 /// A missing object is not collected if the newest state of the volume, or the version, has data in it. It
 /// can be put back, so it is not lost as a bad sector is, unless the device was opened to do without it.
 #[test]
