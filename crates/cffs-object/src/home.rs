@@ -1,8 +1,8 @@
 //! The directory of a volume that is stored in one.
 //!
 //! Nothing keeps a directory where it is while its volume is open: it can be moved, or its file system
-//! unmounted. The client makes missing directories, so it would write the next record to a new one. Requests are
-//! therefore made only while the directory is the one that was opened.
+//! unmounted. The client makes missing directories, so it would write the next record to a new one. Requests
+//! are therefore made only while the directory is the one that was opened.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ impl Home {
         }
     }
 
-    /// The path of the directory, if that is not the one that was opened. A file system that was mounted again
-    /// may have another device number.
+    /// The path of the directory, if that is not the one that was opened. A file system that was mounted
+    /// again may have another device number.
     pub fn is_gone(&self) -> Option<String> {
         let opened = self.opened.get()?;
         let is_it = fs::metadata(&self.directory).is_ok_and(|there| {
