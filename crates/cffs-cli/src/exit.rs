@@ -173,7 +173,9 @@ fn advice(
                 )
             }
             io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(match command {
-                "serve" => "cffs serve takes an image or a device, not a URL",
+                "serve" => {
+                    "cffs serve takes an image or a device, not a URL; cffs mount takes a URL"
+                }
                 _ => {
                     "for a volume in an object store, give this command the directory on which it \
                          is mounted"

@@ -1,8 +1,9 @@
 //! The key or passphrase of an encrypted volume in an object store: from a file, or printed by a command.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -80,7 +81,16 @@ impl Keys {
     }
 }
 
+/// Reads a file, or a pipe that the shell passes as a descriptor (`<(command)`). A named pipe may have no
+/// writer, and then nothing would happen.
 fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let is_pipe = fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
+    if is_pipe && !path.starts_with("/dev/fd") && !path.starts_with("/proc") {
+        bail!(
+            "the key file {} is a named pipe; name a file, or print the key with --key-command",
+            path.display()
+        );
+    }
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes));
     read.with_context(|| format!("the key file {}", path.display()))?;
@@ -91,11 +101,15 @@ fn of_command(command: &OsString) -> anyhow::Result<Vec<u8>> {
     let mut shell = Command::new("/bin/sh");
     // It is no server, even if this is one.
     shell.env_remove(ROLE_VARIABLE);
-    let output =
-        shell.arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.context("starting the key command")?;
-    if !output.status.success() {
-        bail!("the key command ended with {}", output.status);
+    shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = shell.spawn().context("starting the key command")?;
+    let mut bytes = Vec::new();
+    // The pipe is closed here, so that a command without end ends.
+    let read = child.stdout.take().map(|pipe| pipe.take(BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.transpose().context("reading from the key command")?;
+    let status = child.wait().context("waiting for the key command")?;
+    if bytes.len() as u64 <= BYTES_MAX && !status.success() {
+        bail!("the key command ended with {status}");
     }
-    Ok(output.stdout)
+    Ok(bytes)
 }

@@ -93,8 +93,13 @@ impl Location {
     }
 
     fn parse_volume(text: &str) -> Result<Location, Error> {
-        let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
-        // Any of these may be a secret, which a message must not show.
+        // Credentials, a query and a fragment may be secret, which a message must not show.
+        let url = Url::parse(text).map_err(|error| {
+            let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+            let has_credentials = text.contains('@');
+            let shown = if has_credentials { format!("{scheme}://") } else { text.to_owned() };
+            wrong(&shown, format!("{error}; write {scheme}://bucket/prefix, or file:///directory"))
+        })?;
         let shown = || format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
         if !url.username().is_empty() || url.password().is_some() {
             return Err(wrong(
@@ -154,7 +159,12 @@ impl Location {
         let directory = url
             .to_file_path()
             .map_err(|()| wrong(text, "write file:///directory, with an absolute path"))?;
-        let parent = directory.parent().unwrap_or(HostPath::new("/"));
+        let Some(parent) = directory.parent() else {
+            return Err(wrong(
+                text,
+                "write file:///directory, with a directory for the volume alone",
+            ));
+        };
         if !parent.is_dir() {
             return Err(wrong(text, format!("directory {} does not exist", parent.display())));
         }

@@ -139,7 +139,9 @@ impl Tune {
 
     fn rekey(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let Some(location) = image::location(&self.target)? else {
-            bail!("only volumes in object stores have a key; name one by its URL");
+            bail!(
+                "name a volume in an object store by its URL, also while it is mounted; others have no key"
+            );
         };
         if let Some(version) = location.version() {
             bail!("a version has the key of its volume; leave out @{version}");

@@ -31,7 +31,7 @@ fn a_url_is_not_suggested_as_an_image_to_create() {
         "s3://bucket/tree: entity not found; for a volume in an object store, give this command the \
          directory on which it is mounted"
     );
-    assert!(said("serve").ends_with("takes an image or a device, not a URL"));
+    assert!(said("serve").ends_with("not a URL; cffs mount takes a URL"));
 }
 
 #[test]

@@ -231,3 +231,24 @@ fn missing_objects_are_given_up_on_request() {
     let refused = fail(8, &mut volume.scratch.cffs(["fsck", "-n", "--without-objects", &image]));
     assert!(refused.contains("only volumes in object stores"), "{refused}");
 }
+
+/// Regression: the output of a key command was read without limit, and a named pipe without a writer was
+/// waited for forever.
+#[test]
+fn a_key_without_end_is_refused() {
+    let volume = Encrypted::new();
+    let endless = ["ls", "--key-command", "cat /dev/zero", &volume.url];
+    let text = fail(1, &mut volume.scratch.cffs(endless));
+    assert!(
+        text.contains("the key command: a key or passphrase has at most 65536 bytes"),
+        "{text}"
+    );
+    let pipe = volume.at("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("run").success());
+    let text = fail(1, &mut volume.keyed("pipe", &["ls", &volume.url]));
+    assert!(text.contains("is a named pipe"), "{text}");
+    let shell = format!("exec \"$0\" ls --key-file <(cat '{}') '{}'", volume.at("key"), volume.url);
+    let mut command = Command::new("bash");
+    command.args(["-c", &shell]).arg(env!("CARGO_BIN_EXE_cffs"));
+    succeed(&mut command);
+}

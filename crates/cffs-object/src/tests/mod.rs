@@ -355,6 +355,9 @@ fn an_invalid_url_is_refused_with_advice() {
         ("s3://key:secret@bucket/x", "a URL has no credentials"),
         ("file:///no/such/directory/volume", "directory /no/such/directory does not exist"),
         ("file://host/x", "write file:///directory"),
+        ("file:///", "with a directory for the volume alone"),
+        ("file://", "with a directory for the volume alone"),
+        ("file://user:secret@ho st/x", "write file://bucket/prefix, or file:///directory"),
         (
             "file:///tmp/u?x#y",
             "file:///tmp/u?x#y: a URL ends with the path; write a ? or # of the path",
