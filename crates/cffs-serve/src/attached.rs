@@ -30,12 +30,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cffs::device::Access;
 use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
-use cffs::wire::{ATTRIBUTE, Answer, Invitation, LEASE, Ticket, hex};
+use cffs::wire::{ATTRIBUTE, Answer, Invitation, LEASE, TO_READ, Ticket, hex};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -92,6 +93,11 @@ pub(crate) fn asked_by(name: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
+/// The number in the name of an attribute that gives a ticket to read files only.
+pub(crate) fn asked_to_read(name: &[u8]) -> Option<u64> {
+    asked_by(name.strip_suffix(TO_READ.as_bytes())?)
+}
+
 /// The sessions of the programs that are attached to a mounted volume.
 pub(crate) struct Sessions {
     volume: Current,
@@ -128,6 +134,8 @@ pub(crate) struct Asking {
     pub user: User,
     /// Whether something is mounted in a volume, as the program sees it. The server does not know where.
     pub are_covered: bool,
+    /// Whether the kernel has shown that the mount is writable.
+    pub access: Access,
 }
 
 /// How long a session may carry out requests.
@@ -160,11 +168,7 @@ impl Sessions {
         uid: u32,
         examine: impl FnOnce() -> std::result::Result<Asking, &'static str>,
     ) -> Result<()> {
-        let attr = self.volume.get().attr(dir)?;
-        if attr.file_type != FileType::Directory {
-            return Err(Error::NotDirectory);
-        }
-        let directory = (dir, attr.generation);
+        let directory = self.directory(dir)?;
         {
             let mut state = self.state.lock();
             if let Some(lease) = state.leases.get_mut(&number)
@@ -176,17 +180,54 @@ impl Sessions {
                 self.ended.notify_all();
                 return Ok(());
             }
-            state.tickets.check_room(uid, Instant::now())?;
         }
+        self.make_ticket(directory, number, uid, examine)
+    }
+
+    /// Makes a ticket to read files below a directory, of which the kernel has not shown that its mount is
+    /// writable, and returns the answer to the user; see [`ask`](Sessions::ask).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ask`](Sessions::ask).
+    pub fn ask_to_read(
+        self: &Arc<Self>,
+        dir: InodeNo,
+        number: u64,
+        uid: u32,
+        examine: impl FnOnce() -> std::result::Result<Asking, &'static str>,
+    ) -> Result<Vec<u8>> {
+        self.make_ticket(self.directory(dir)?, number, uid, examine)?;
+        self.answer(number, uid)
+    }
+
+    fn directory(&self, dir: InodeNo) -> Result<Directory> {
+        let attr = self.volume.get().attr(dir)?;
+        if attr.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok((dir, attr.generation))
+    }
+
+    fn make_ticket(
+        self: &Arc<Self>,
+        directory: Directory,
+        number: u64,
+        uid: u32,
+        examine: impl FnOnce() -> std::result::Result<Asking, &'static str>,
+    ) -> Result<()> {
+        self.state.lock().tickets.check_room(uid, Instant::now())?;
         // This takes long, and is not done for a user with too many tickets.
         let asking = examine();
         let mut state = self.state.lock();
         if self.is_closing() {
             return Err(Error::InUse(String::from("sessions are being ended")));
         }
-        if asking.is_ok() {
+        if let Ok(asking) = &asking {
             self.listen(&mut state)?;
-            self.sharing.begin();
+            if asking.access == Access::ReadWrite {
+                self.sharing.begin();
+            }
         }
         state.tickets.add(directory, number, uid, asking, Instant::now())
     }

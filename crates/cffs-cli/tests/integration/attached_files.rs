@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use cffs::files::{CopyOptions, Node, Observer, import_into};
-use cffs::wire::{ATTRIBUTE, Call, Invitation};
+use cffs::wire::{ATTRIBUTE, Call, Invitation, VERSION};
 use rustix::fs::{FileType, Mode, XattrFlags, getxattr, lgetxattr, llistxattr, mknodat, setxattr};
 use rustix::mount::{MountFlags, mount_remount};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -474,7 +474,7 @@ fn a_file_of_the_same_mount_is_refused_as_memory() {
     let address = SocketAddr::from_abstract_name(socket).expect("a name");
     let mut stream = UnixStream::connect_addr(&address).expect("connected");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-    stream.write_all(&Call::Hello { oldest: 1, newest: 1 }.encode()).expect("sent");
+    stream.write_all(&Call::Hello { oldest: VERSION, newest: VERSION }.encode()).expect("sent");
     stream.read_exact(&mut [0; 10]).expect("welcome");
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

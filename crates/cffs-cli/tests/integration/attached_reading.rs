@@ -12,6 +12,7 @@ use cffs::error::Error;
 use cffs::files::{CopyOptions, Files, Observer, export, import};
 use cffs::wire::CONTENTS_BYTES_MAX;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::mount::{MountFlags, mount_remount};
 
 use crate::harness::{Scratch, can_mount};
 
@@ -272,6 +273,33 @@ fn a_tree_is_imported_and_exported_through_the_server() {
     assert!(matches!(files.node_by_number(files.root().ino()), Err(Error::Mounted(_))));
     assert!(files.clone_tree("/tree", "/clone").is_err(), "it needs the image");
     drop(files);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_read_only_mount_is_read_through_its_server() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("");
+    let top = scratch.mountpoint();
+    fs::write(top.join("f"), "contents").expect("written");
+    let are_read = || {
+        let refused = Files::attach(&top, Access::ReadWrite).err().map(Error::from);
+        assert!(matches!(refused, Some(Error::ReadOnly)), "{refused:?}");
+        let files = Files::attach(&top, Access::ReadOnly).expect("attached");
+        assert_eq!(files.read("f").expect("read"), b"contents");
+        assert_eq!(files.read_dir("/").expect("listed").len(), 1);
+        assert!(matches!(files.write("f", b""), Err(Error::ReadOnly)));
+    };
+    let bound = MountFlags::BIND | MountFlags::RDONLY;
+    mount_remount(&top, bound, "").expect("read-only");
+    are_read();
+    scratch.umount();
+    scratch.mount("ro");
+    are_read();
     scratch.umount();
     scratch.assert_clean();
 }

@@ -3,7 +3,8 @@
 use std::io::{self, IoSliceMut, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use cffs::wire::{self, Answer, HEADER_BYTES, REQUEST_BYTES_MAX, Reply, Request};
+use cffs::error::Error;
+use cffs::wire::{self, Answer, Fault, HEADER_BYTES, REQUEST_BYTES_MAX, Reply, Request};
 
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
@@ -22,8 +23,8 @@ const CALLS_SETTLED: u64 = 64;
 pub(super) struct Requests<'a> {
     sessions: &'a Sessions,
     stream: &'a UnixStream,
-    /// The number that the program has its ticket by.
-    lease: u64,
+    /// The number that the program has its ticket by; `None` if it may only read.
+    lease: Option<u64>,
     received: Vec<u8>,
     /// The first byte of `received` that was not decoded.
     at: usize,
@@ -34,7 +35,7 @@ pub(super) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    pub fn new(sessions: &'a Sessions, stream: &'a UnixStream, lease: u64) -> Requests<'a> {
+    pub fn new(sessions: &'a Sessions, stream: &'a UnixStream, lease: Option<u64>) -> Requests<'a> {
         let (received, answers) = Default::default();
         Requests { sessions, stream, lease, received, at: 0, answers, calls: 0, settled: 0 }
     }
@@ -52,14 +53,21 @@ impl<'a> Requests<'a> {
             if self.sessions.is_closing() {
                 return Ok(());
             }
-            if request.is_change() && !self.sessions.await_lease(self.lease, self.stream) {
+            if let (true, Some(lease)) = (request.is_change(), self.lease)
+                && !self.sessions.await_lease(lease, self.stream)
+            {
                 return Ok(());
             }
             self.calls += 1;
             let is_answered = request.is_answered();
-            let changing = request.is_change().then(|| self.sessions.sharing.during_change());
-            let outcome = program.carry_out(request);
-            drop(changing);
+            let outcome = if request.is_change() && self.lease.is_none() {
+                Some(Reply::Fault(Fault::from(&Error::ReadOnly)))
+            } else {
+                let changing = request.is_change().then(|| self.sessions.sharing.during_change());
+                let outcome = program.carry_out(request);
+                drop(changing);
+                outcome
+            };
             match (outcome, is_answered) {
                 (Some(reply), true) => self.answer(&Answer::Reply(reply)),
                 (Some(Reply::Fault(fault)), false) => {

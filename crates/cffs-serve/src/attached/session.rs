@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use cffs::device::Access;
 use cffs::vfs::errno;
 use cffs::vfs::types::Attr;
 use cffs::wire::{
@@ -153,14 +154,18 @@ impl<'a> Session<'a> {
         };
         let mut handles = Handles::new(&volume);
         handles.add(Handle::ROOT, &root, false);
-        if !self.sessions.begin_lease(&granted) {
-            return self.refuse("another session has the number of this ticket");
+        let mut lease = None;
+        if granted.access == Access::ReadWrite {
+            if !self.sessions.begin_lease(&granted) {
+                return self.refuse("another session has the number of this ticket");
+            }
+            lease = Some(EndLease(self.sessions, granted.number));
         }
-        let _lease = EndLease(self.sessions, granted.number);
+        let number = lease.as_ref().map(|lease| lease.1);
         let observer = &*self.sessions.observer;
         let mut program = Program::new(&volume, observer, (&granted.user, umask), memory, handles);
         self.send(&Answer::Attached { root })?;
-        let served = Requests::new(self.sessions, self.stream, granted.number).serve(&mut program);
+        let served = Requests::new(self.sessions, self.stream, number).serve(&mut program);
         program.end(self.sessions.is_closing());
         served
     }
@@ -199,6 +204,9 @@ impl<'a> Session<'a> {
         let Some((granted, inside)) = self.sessions.redeem(ticket, self.peer) else {
             return self.refuse("the ticket is not valid, or no longer");
         };
+        if granted.access == Access::ReadOnly {
+            return self.refuse("the ticket is for reading");
+        }
         let changing = self.sessions.sharing.during_change();
         let volume = self.sessions.volume.get();
         let mut report = Report::new(self);

@@ -84,7 +84,7 @@ fn names(volume: &Volume, dir: InodeNo) -> usize {
 /// A program that sees no mount on a volume.
 impl From<User> for Asking {
     fn from(user: User) -> Asking {
-        Asking { user, are_covered: false }
+        Asking { user, are_covered: false, access: Access::ReadWrite }
     }
 }
 
@@ -126,7 +126,7 @@ fn answer(mut stream: &UnixStream) -> Option<Answer> {
     Some(Answer::decode(kind, &body).expect("an answer"))
 }
 
-const HELLO: Call = Call::Hello { oldest: 1, newest: 1 };
+const HELLO: Call = Call::Hello { oldest: wire::VERSION, newest: wire::VERSION };
 
 fn remove_call(ticket: Ticket, name: &str) -> Call {
     Call::Remove { ticket, name: name.into(), recursive: true }
@@ -257,11 +257,12 @@ fn programs_that_break_the_rules_are_cut_off_and_others_are_served() {
     tree(&volume);
     let sessions = sessions(&volume);
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
-    let wrong: [&[u8]; 7] = [
+    let wrong: [&[u8]; 8] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0; 64],
         &[0xff; 64],
-        &Call::Hello { oldest: 2, newest: 9 }.encode(),
+        &Call::Hello { oldest: wire::VERSION + 1, newest: 9 }.encode(),
+        &Call::Hello { oldest: 1, newest: 1 }.encode(),
         &remove_call(ticket, "tree").encode(),
         b"\x08\0\0\0\x01\0\0\0CFFX\x01\0\x01\0",
         b"\x00\x10\0\0\x02\0\0\0",

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use cffs::device::Access;
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::wire::Ticket;
@@ -32,6 +33,8 @@ pub(super) struct Granted {
     pub user: User,
     /// Whether something is mounted in a volume, as the program sees it.
     pub are_covered: bool,
+    /// Whether the program may make changes.
+    pub access: Access,
 }
 
 struct Entry {
@@ -61,8 +64,9 @@ impl Tickets {
     ) -> Result<()> {
         self.check_room(uid, now)?;
         let answer = match asking {
-            Ok(Asking { user, are_covered }) => {
-                Ok((random()?, Granted { number, asked: now, directory, user, are_covered }))
+            Ok(Asking { user, are_covered, access }) => {
+                let granted = Granted { number, asked: now, directory, user, are_covered, access };
+                Ok((random()?, granted))
             }
             Err(why) => Err(why),
         };

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cffs::device::Access;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
@@ -480,8 +481,8 @@ impl Handler for Adapter {
         }
         if let Some(number) = attached::asked(set.name, set.value) {
             let ask = |number| {
-                let (uid, user) = (credentials::uid(cx), || credentials::user_apart(cx));
-                self.sessions.ask(ino(node), number, uid, user)
+                let examine = || credentials::user_apart(cx, Access::ReadWrite);
+                self.sessions.ask(ino(node), number, credentials::uid(cx), examine)
             };
             return number.and_then(ask).map_err(errno("control"));
         }
@@ -525,6 +526,13 @@ impl Handler for Adapter {
         }
         if let Some(number) = attached::asked_by(name) {
             return filled(self.sessions.answer(number, uid()), buf);
+        }
+        if let Some(number) = attached::asked_to_read(name) {
+            let examine = || match self.volume {
+                VolumeHandle::Fixed(_) => credentials::user_apart(cx, Access::ReadOnly),
+                VolumeHandle::Following(..) => Err("the mount follows another program's changes"),
+            };
+            return filled(self.sessions.ask_to_read(ino(node), number, uid(), examine), buf);
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, uid()),

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
+use cffs::device::Access;
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
 use crate::access::{Privileges, User};
@@ -58,14 +59,14 @@ pub fn user(cx: &Context<'_>) -> User {
 /// The caller with its groups and capabilities, for calls that the kernel does not check; or why it may not
 /// make such calls. The capabilities are those that the kernel accepts in any user namespace with the ids of
 /// the server's: CAP_MKNOD and CAP_SYS_ADMIN count in the first one alone, which the server cannot recognise.
-pub fn user_apart(cx: &Context<'_>) -> Result<Asking, &'static str> {
+pub fn user_apart(cx: &Context<'_>, access: Access) -> Result<Asking, &'static str> {
     let status = status(cx).ok_or("its server cannot see the process that asks")?;
     let user = user_shown(&status, cx.uid)?;
     if !has_ids_of_server(cx.pid) {
         return Err("this program runs in another user namespace");
     }
     match File::open(format!("/proc/{}/mountinfo", cx.pid)).and_then(Mounts::read) {
-        Ok(Mounts { are_mapped: false, are_covered }) => Ok(Asking { user, are_covered }),
+        Ok(Mounts { are_mapped: false, are_covered }) => Ok(Asking { user, are_covered, access }),
         Ok(_) => Err("a volume is mounted here with other user ids (an id-mapped mount)"),
         Err(_) => Err("its server cannot read the mounts of this program, or they are too many"),
     }

@@ -6,6 +6,10 @@ use super::{BadMessage, Result, Ticket};
 /// answer from the attribute with the number at the end, after a dot.
 pub const ATTRIBUTE: &str = "system.cffs.attach";
 
+/// The end of the name of an attribute from which a program reads a ticket to read files only, without having
+/// asked: `system.cffs.attach.NUMBER.read`. The kernel sets no attribute on a read-only mount.
+pub const TO_READ: &str = ".read";
+
 /// The answer to a program that asked for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invitation {

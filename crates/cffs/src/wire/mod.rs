@@ -37,12 +37,12 @@ mod tests;
 pub use fault::Fault;
 use fields::{Fields, message};
 pub use handle::{Handle, Memory};
-pub use invitation::{ATTRIBUTE, Invitation, hex};
+pub use invitation::{ATTRIBUTE, Invitation, TO_READ, hex};
 pub use reading::{ENTRY_BYTES, Entry, Outcome, Query, READ_BYTES_MAX, fitting};
 pub use request::{Kind, Put, Reply, Request};
 
-/// The version of the messages.
-pub const VERSION: u16 = 1;
+/// The version of the messages. Version 1 has neither [`Query`] nor its answers.
+pub const VERSION: u16 = 2;
 pub const HEADER_BYTES: usize = 8;
 /// The longest body of a call before [`Call::Attach`]: a name and a few numbers.
 pub const CALL_BYTES_MAX: usize = 1 << 10;

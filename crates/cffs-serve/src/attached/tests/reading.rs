@@ -146,3 +146,35 @@ fn a_listing_needs_the_rights_to_read_and_to_search() {
     assert!(matches!(program.fails(&Request::Query(wrong)), Error::NotDirectory));
     sessions.end().expect("ended");
 }
+
+#[test]
+fn a_ticket_to_read_gives_no_right_to_change() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let file = make_file(&volume, InodeNo::ROOT, "file");
+    volume.write(ME, file, 0, b"contents").expect("written");
+    let user = me(Privileges::ALL);
+    let ticket = |number| {
+        let asking = Asking { access: Access::ReadOnly, ..user.clone().into() };
+        let asked = sessions.ask_to_read(InodeNo::ROOT, number, user.uid, || Ok(asking));
+        match Invitation::decode(&asked.expect("asked")) {
+            Ok(Invitation::Ticket { socket, ticket }) => (socket, ticket),
+            other => panic!("{other:?}"),
+        }
+    };
+    let program = Program::attached(ticket(5));
+    assert!(!sessions.sharing.is_on(), "the kernel may go on caching");
+    let change = Request::Unlink { dir: Handle::ROOT, name: b"file".to_vec() };
+    assert!(matches!(program.fails(&change), Error::ReadOnly));
+    // Asking with its number, at another mount that is writable, changes nothing.
+    sessions.ask(InodeNo::ROOT, 5, user.uid, || Ok(user.clone().into())).expect("asked");
+    assert!(matches!(program.fails(&change), Error::ReadOnly));
+    assert!(matches!(program.ask(&walk("file")), Reply::Attr(_)));
+    assert_eq!(program.ask(&read(100)), Reply::Count(8));
+    let (socket, ticket) = ticket(6);
+    let removed = ask(&greeted(&socket), &remove_call(ticket, "file")).0;
+    assert!(matches!(removed, Some(Answer::Refused(_))), "{removed:?}");
+    assert!(is_there(&volume, InodeNo::ROOT, "file"));
+    drop(program);
+    sessions.end().expect("ended");
+}

@@ -59,7 +59,11 @@ impl Program {
 
     /// A program that does not ask again.
     pub(super) fn idle(sessions: &Arc<Sessions>, privileges: Privileges) -> Program {
-        let (socket, ticket) = ticket(sessions, me(privileges));
+        Program::attached(ticket(sessions, me(privileges)))
+    }
+
+    /// A program with a ticket.
+    pub(super) fn attached((socket, ticket): (String, Ticket)) -> Program {
         let (stream, memory) = (greeted(&socket), sealed());
         let attached = attach(&stream, ticket, &memory);
         assert!(matches!(attached, Some(Answer::Attached { .. })), "{attached:?}");
@@ -248,7 +252,7 @@ fn a_program_that_sees_a_mount_on_a_volume_gets_no_session() {
     let sessions = sessions(&volume);
     let user = me(Privileges::ALL);
     let uid = user.uid;
-    let covered = Asking { user, are_covered: true };
+    let covered = Asking { user, are_covered: true, access: Access::ReadWrite };
     sessions.ask(InodeNo::ROOT, 5, uid, || Ok(covered)).expect("asked");
     let answer = sessions.answer(5, uid).expect("answered");
     let Ok(Invitation::Ticket { socket, ticket }) = Invitation::decode(&answer) else {

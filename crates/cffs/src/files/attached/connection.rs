@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown,
+};
 
 use super::answers::Answers;
 use super::door::{AttachError, Door};
@@ -232,6 +234,17 @@ impl Connection {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn stream_of_child(&self) -> OwnedFd {
+        self.stream.try_clone().expect("a copy").into()
+    }
+
+    /// Ends the connection, also if a child of this process has it as well.
+    pub fn shut_down(self) {
+        // If this fails, the server has closed it.
+        let _ = shutdown(&self.stream, Shutdown::Both);
+    }
+
     /// The directory at which the session began.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.door.directory()
@@ -253,7 +266,11 @@ impl Connection {
     }
 
     /// Sends all requests. Receives meanwhile, since the server may wait for that.
-    fn send(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Connection::begin).
+    pub fn send(&mut self) -> Result<()> {
         self.check()?;
         self.renew()?;
         self.contents = 0;

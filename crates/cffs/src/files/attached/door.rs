@@ -10,8 +10,9 @@ use std::time::Instant;
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, getxattr, openat, setxattr};
 use rustix::io::Errno;
 
+use crate::device::Access;
 use crate::error::Error;
-use crate::wire::{ATTRIBUTE, BadMessage, Invitation, Ticket};
+use crate::wire::{ATTRIBUTE, BadMessage, Invitation, TO_READ, Ticket};
 
 /// Why a program was not attached, or not to the end of its call.
 #[derive(Debug, thiserror::Error)]
@@ -73,30 +74,33 @@ pub(super) struct Door {
     /// A random number, by which the server knows the program.
     number: u64,
     asked: Instant,
+    access: Access,
 }
 
 impl Door {
-    /// Asks at a directory.
+    /// Asks at a directory. To read only, it asks for nothing yet, so that the mount may be read-only.
     ///
     /// # Errors
     ///
     /// [`AttachError::NotMounted`]; [`AttachError::ReadOnly`]; [`AttachError::Busy`];
     /// [`AttachError::Failed`].
-    pub fn open(directory: &Path) -> Result<Door, AttachError> {
+    pub fn open(directory: &Path, access: Access) -> Result<Door, AttachError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, directory, flags, Mode::empty()).map_err(io::Error::from)?;
         let mut number = [0; 8];
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
         let number = u64::from_le_bytes(number);
-        let mut door = Door { directory, number, asked: Instant::now() };
-        door.ask()?;
+        let mut door = Door { directory, number, asked: Instant::now(), access };
+        if access == Access::ReadWrite {
+            door.ask()?;
+        }
         Ok(door)
     }
 
     /// The directory, as if this program had asked.
     #[cfg(test)]
     pub fn asked_at(directory: OwnedFd, asked: Instant) -> Door {
-        Door { directory, number: 1, asked }
+        Door { directory, number: 1, asked, access: Access::ReadWrite }
     }
 
     /// Asks, or asks again: the kernel passes this on as long as the mount is writable.
@@ -128,7 +132,8 @@ impl Door {
     /// [`AttachError::Refused`]; [`AttachError::Unreachable`]; those of [`Door::open`].
     pub fn connect(&self) -> Result<(Ticket, UnixStream), AttachError> {
         let mut value = vec![0; 4096];
-        let name = format!("{ATTRIBUTE}.{}", self.number);
+        let end = if self.access == Access::ReadOnly { TO_READ } else { "" };
+        let name = format!("{ATTRIBUTE}.{}{end}", self.number);
         let len = getxattr(self.path(), name, &mut value)?;
         let invitation = Invitation::decode(&value[..len]);
         let (socket, ticket) = match invitation.map_err(|bad: BadMessage| io::Error::from(bad))? {

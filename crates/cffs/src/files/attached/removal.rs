@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::answers::Answers;
 use super::door::{AttachError, Door};
+use crate::device::Access;
 use crate::wire::{self, Answer, Call, End, Failure, Removed, Ticket, VERSION};
 
 /// How often a call looks whether it should end.
@@ -69,7 +70,7 @@ pub fn remove(
 
 /// Gets a ticket for a directory, and connects to its server.
 fn attach(directory: &Path) -> Result<(Ticket, Connection), AttachError> {
-    let (ticket, stream) = Door::open(directory)?.connect()?;
+    let (ticket, stream) = Door::open(directory, Access::ReadWrite)?.connect()?;
     stream.set_read_timeout(Some(INTERVAL))?;
     let mut connection = Connection { stream, answers: Answers::default() };
     // If the server has closed the connection, its answer says why.

@@ -13,6 +13,7 @@ use crate::device;
 use crate::error::{Error, Result};
 use crate::files::node::Put;
 use crate::format::SYMLINK_BYTES_MAX;
+use crate::format::inode::FileType;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr};
 use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_MAX};
 
@@ -37,10 +38,17 @@ pub(crate) struct Session {
     process: u32,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// A handle of a file in a session. The server forgets it when this is dropped.
 pub(crate) struct Remote {
     session: Arc<Session>,
     handle: Handle,
+    is_regular: bool,
 }
 
 impl Drop for Remote {
@@ -48,7 +56,11 @@ impl Drop for Remote {
         if self.handle != Handle::ROOT {
             // If the session has ended, so has the handle.
             let forget = Request::Forget { node: self.handle };
-            let _ = self.session.connection().and_then(|mut connection| connection.begin(&forget));
+            let _ = self.session.connection().and_then(|mut connection| {
+                connection.begin(&forget)?;
+                // The server keeps the space of a file that was removed. The program may make no other call.
+                if self.is_regular { connection.send() } else { Ok(()) }
+            });
         }
     }
 }
@@ -60,7 +72,7 @@ impl Session {
     ///
     /// See [`AttachError`].
     pub fn attach(directory: &Path, access: device::Access) -> Result<Arc<Session>, AttachError> {
-        let (connection, root) = Connection::open(Door::open(directory)?)?;
+        let (connection, root) = Connection::open(Door::open(directory, access)?)?;
         let owner = (geteuid().as_raw(), getegid().as_raw());
         let (connection, next) = (Mutex::new(Some(connection)), AtomicU32::new(1));
         let process = std::process::id();
@@ -93,10 +105,13 @@ impl Session {
     }
 
     /// Ends the session; later calls fail with [`Error::Stale`]. Each call was waited for, except for puts
-    /// that were not finished. A child of the process leaves the session as it is.
+    /// that were not finished. A child of the process leaves the session as it is, and closes its own descriptors.
     pub fn close(&self) {
-        if !self.is_in_child() {
-            self.connection.lock().take();
+        if self.is_in_child() {
+            // Another thread of the parent may have held the lock at the fork.
+            drop(self.connection.try_lock().and_then(|mut connection| connection.take()));
+        } else if let Some(connection) = self.connection.lock().take() {
+            connection.shut_down();
         }
     }
 
@@ -108,9 +123,16 @@ impl Session {
         Arc::new(Session { connection, root, next, owner: (0, 0), access, process })
     }
 
+    /// The socket as a child of this process has it.
+    #[cfg(test)]
+    pub(super) fn stream_of_child(&self) -> std::os::fd::OwnedFd {
+        self.connection().expect("it has not ended").stream_of_child()
+    }
+
     /// The directory of the session, and its attributes when the session began.
     pub fn root(self: &Arc<Self>) -> (Remote, Attr) {
-        (Remote { session: Arc::clone(self), handle: Handle::ROOT }, self.root)
+        let session = Arc::clone(self);
+        (Remote { session, handle: Handle::ROOT, is_regular: false }, self.root)
     }
 
     /// The user and the group that new files belong to.
@@ -141,7 +163,10 @@ impl Session {
     fn found(self: &Arc<Self>, request: impl FnOnce(Handle) -> Request) -> Result<(Remote, Attr)> {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
         match self.call(&request(handle))? {
-            Reply::Attr(attr) => Ok((Remote { session: Arc::clone(self), handle }, attr)),
+            Reply::Attr(attr) => {
+                let is_regular = attr.file_type == FileType::Regular;
+                Ok((Remote { session: Arc::clone(self), handle, is_regular }, attr))
+            }
             _ => Err(unexpected()),
         }
     }

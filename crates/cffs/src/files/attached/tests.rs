@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::door::Door;
@@ -135,4 +135,57 @@ fn a_file_with_several_names_takes_one_handle() {
 /// A request that changes the volume, for which the program must have asked.
 fn removal() -> Request {
     Request::Unlink { dir: Handle::ROOT, name: b"f".to_vec() }
+}
+
+/// A session without a server, and the server's side of its connection.
+fn session_alone() -> (Arc<Session>, UnixStream) {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&device, &Default::default()).expect("made");
+    let volume = open(device, Arc::new(SystemClock), Default::default()).expect("opened");
+    let root = volume.attr(InodeNo::ROOT).expect("read");
+    let (stream, server) = UnixStream::pair().expect("made");
+    stream.set_nonblocking(true).expect("set");
+    server.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    let door = Door::asked_at(File::open("/").expect("opened").into(), Instant::now());
+    (Session::over(Connection::new(door, stream).expect("made"), root), server)
+}
+
+/// Regression: the session went on as long as a child of the program had the socket.
+#[test]
+fn the_end_of_a_session_ends_the_connection_that_a_child_has_as_well() {
+    for is_closed in [true, false] {
+        let (session, mut server) = session_alone();
+        let of_child = session.stream_of_child();
+        if is_closed {
+            session.close();
+        }
+        drop(session);
+        assert_eq!(server.read(&mut [0]).expect("the end"), 0);
+        drop(of_child);
+    }
+}
+
+/// Regression: an idle program kept the space of a file that it had closed and others had removed.
+#[test]
+fn a_regular_file_is_forgotten_at_once() {
+    let (session, server) = session_alone();
+    let attr = Attr { file_type: FileType::Regular, ..session.root().1 };
+    let requests = thread::spawn(move || {
+        (&server).write_all(&Answer::Reply(Reply::Attr(attr)).encode()).expect("sent");
+        let expected = 2;
+        let mut received = Vec::new();
+        while received.len() < expected {
+            let mut head = [0; HEADER_BYTES];
+            (&server).read_exact(&mut head).expect("received in time");
+            let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
+            let mut body = vec![0; len];
+            (&server).read_exact(&mut body).expect("received");
+            received.push(Request::decode(kind, &body).expect("a request"));
+        }
+        received
+    });
+    let (dir, _) = session.root();
+    drop(dir.lookup(b"file").expect("found"));
+    let requests = requests.join().expect("received");
+    assert!(matches!(requests[1], Request::Forget { .. }), "{requests:?}");
 }
