@@ -148,7 +148,7 @@ fn ask(mut stream: &UnixStream, call: &Call) -> (Option<Answer>, Vec<wire::Failu
 
 fn greeted(socket: &str) -> UnixStream {
     let stream = connect(socket);
-    assert_eq!(ask(&stream, &HELLO).0, Some(Answer::Welcome { version: 1 }));
+    assert_eq!(ask(&stream, &HELLO).0, Some(Answer::Welcome { version: wire::VERSION }));
     stream
 }
 
@@ -298,7 +298,7 @@ fn a_program_that_sends_byte_by_byte_is_served_or_cut_off_in_time() {
         stream.write_all(&[byte]).expect("sent");
         thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(answer(&stream), Some(Answer::Welcome { version: 1 }));
+    assert_eq!(answer(&stream), Some(Answer::Welcome { version: wire::VERSION }));
     assert!(matches!(ask(&stream, &HELLO).0, Some(Answer::Done { .. })));
     let mut slow = connect(&socket);
     let begun = Instant::now();
@@ -380,7 +380,7 @@ fn descriptors_that_come_with_a_message_are_closed() {
     let hello = HELLO.encode();
     let message = [io::IoSlice::new(&hello)];
     sendmsg(&stream, &message, &mut control, SendFlags::empty()).expect("sent");
-    assert_eq!(answer(&stream), Some(Answer::Welcome { version: 1 }));
+    assert_eq!(answer(&stream), Some(Answer::Welcome { version: wire::VERSION }));
     drop(sent);
     kept.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
     assert_eq!((&kept).read(&mut [0]).expect("closed by all"), 0);
