@@ -106,6 +106,7 @@ commands! {
     Tar(tar::Tar) = "tar";
     Snapshot(snapshot::Snapshot) = "snapshot";
     Clone(clone::Clone) = "clone";
+    Cp(cp::Cp) = "cp";
     Rm(rm::Rm) = "rm";
     Publish(publish::Publish) = "publish";
     Stats(stats::Stats) = "stats";

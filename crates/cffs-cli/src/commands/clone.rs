@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cffs::files::{Cloned, Summary};
 use cffs_object::versions;
-use cffs_serve::served::control::{CloneAtServer, CloneStatus, Stage};
+use cffs_serve::served::control::{CloneAtServer, Stage};
 use clap::Args;
 use rustix::fs::{Access, access};
 use serde_json::json;
@@ -73,17 +73,41 @@ impl Clone {
                 .with_context(|| self.from.display().to_string())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let status = self.tree()?;
+        let copying = Copying::begin("clone", self.quiet || self.json)?;
+        let cloned = copying.copy(&self.from, &self.to)?;
         if self.json {
-            output::json(&json!(status.cloned))?;
+            output::json(&json!(cloned))?;
         } else if !self.quiet {
-            say!("{}", summary(&status))?;
+            say!("{}", summary(cloned))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn tree(&self) -> anyhow::Result<CloneStatus> {
-        let (from, to) = (&self.from, &self.to);
+/// Copies trees at the server of their mount.
+pub struct Copying {
+    command: &'static str,
+    is_quiet: bool,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Copying {
+    /// For a command, which an interrupt ends.
+    pub fn begin(command: &'static str, is_quiet: bool) -> anyhow::Result<Copying> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
+        }
+        Ok(Copying { command, is_quiet, is_over })
+    }
+
+    /// Whether the command was interrupted.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Copies a file or a tree to a path that does not exist, in the same mount.
+    pub fn copy(&self, from: &Path, to: &Path) -> anyhow::Result<Cloned> {
         mounts::passable(from)?;
         let source = fs::symlink_metadata(from).with_context(|| from.display().to_string())?;
         let Some(name) = to.file_name() else { bail!("{}: file exists", to.display()) };
@@ -101,33 +125,29 @@ impl Clone {
         if fs::symlink_metadata(to).is_ok() {
             bail!("{}: file exists", to.display());
         }
-        let is_over = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
-        }
         let clone = CloneAtServer::begin(from, directory, name.as_bytes())
             .with_context(|| from.display().to_string())?;
-        self.follow(&clone, &is_over).with_context(|| from.display().to_string())
+        self.follow(&clone).with_context(|| from.display().to_string())
     }
 
     /// Waits until the clone has ended.
-    fn follow(&self, clone: &CloneAtServer, is_over: &AtomicBool) -> anyhow::Result<CloneStatus> {
-        let bar = progress::counter("clone", None, "files", self.quiet || self.json);
+    fn follow(&self, clone: &CloneAtServer) -> anyhow::Result<Cloned> {
+        let bar = progress::counter(self.command, None, "files", self.is_quiet);
         let mut interval = Duration::from_millis(1);
         loop {
             let status =
-                clone.status().context("the volume was unmounted before the clone was complete")?;
+                clone.status().context("the volume was unmounted before the copy was complete")?;
             bar.set_position(status.cloned.files);
             bar.set_message(size::show(status.cloned.bytes));
             if status.stage != Stage::Running {
                 bar.finish_and_clear();
                 return match (status.stage, status.failure) {
-                    (Stage::Done, failure) => Ok(CloneStatus { failure, ..status }),
+                    (Stage::Done, _) => Ok(status.cloned),
                     (_, Some(why)) => bail!("{why}"),
                     (_, None) => bail!("ended before it was complete; files that were copied stay"),
                 };
             }
-            if is_over.load(Ordering::Relaxed) {
+            if self.is_over() {
                 clone.stop()?;
             }
             thread::sleep(interval);
@@ -136,8 +156,9 @@ impl Clone {
     }
 }
 
-fn summary(status: &CloneStatus) -> String {
-    let Cloned { directories, files, symlinks, hard_links, special, bytes } = status.cloned;
+/// The counts of a copy, as text.
+pub fn summary(cloned: Cloned) -> String {
+    let Cloned { directories, files, symlinks, hard_links, special, bytes } = cloned;
     let failures = 0;
     import::shown(&Summary { files, directories, symlinks, hard_links, special, bytes, failures })
 }

@@ -2,6 +2,7 @@
 
 pub mod cat;
 pub mod clone;
+pub mod cp;
 pub mod explain;
 pub mod export;
 pub mod fsck;

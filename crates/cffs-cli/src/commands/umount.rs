@@ -96,6 +96,12 @@ impl Umount {
             return Ok(mounted);
         }
         image::not_mounted_elsewhere(&self.target)?;
+        if let Ok(server) = control::identity_of_server(&self.target) {
+            let (image, pid) = (self.target.display(), server.pid);
+            bail!(
+                "{image} is not mounted, but served by process {pid}; to end that: cffs serve --stop {image}"
+            );
+        }
         bail!("no C-FFS volume is mounted on {}", self.target.display())
     }
 }

@@ -204,6 +204,54 @@ fn a_clone_that_is_impossible_is_refused() {
     scratch.umount();
 }
 
+#[test]
+fn cp_gives_copies_the_names_that_cp_gives_them() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = mounted();
+    let tree = scratch.mountpoint();
+    fs::create_dir_all(tree.join("a/b")).expect("made");
+    fs::create_dir(tree.join("into")).expect("made");
+    fs::write(tree.join("a/b/f"), b"contents").expect("written");
+    symlink("into", tree.join("link")).expect("linked");
+    let copied = |sources: &[&str], target: &str| {
+        let mut cp = scratch.cffs(["cp", "-a", "--json"]);
+        let said =
+            succeed(cp.args(sources.iter().map(|name| tree.join(name))).arg(tree.join(target)));
+        serde_json::from_str::<Value>(&said).expect("JSON")["files"].clone()
+    };
+    assert_eq!(copied(&["a"], "new"), 1);
+    assert_eq!(copied(&["a"], "slash/"), 1);
+    assert_eq!(copied(&["a/", "a/b/f", "link"], "into"), 2);
+    assert_eq!(copied(&["a/b"], "link"), 1, "the link names a directory");
+    for name in ["new", "slash", "into/a"] {
+        assert_eq!(seen(&tree.join(name)), seen(&tree.join("a")), "{name}");
+    }
+    assert_eq!(fs::read(tree.join("into/b/f")).expect("read"), b"contents");
+    assert_eq!(fs::read_link(tree.join("into/link")).expect("a link"), Path::new("into"));
+    let refused = |code, sources: &[&str], target: &str, why: &str| {
+        let mut cp = scratch.cffs(["cp", "-qa"]);
+        cp.args(sources.iter().map(|name| tree.join(name)));
+        let said = fail(code, cp.arg(tree.join(target)));
+        assert!(said.contains(why), "{said}");
+    };
+    refused(1, &["a"], "a", "into itself");
+    refused(1, &["a", "a/b/f"], "missing", "not a directory");
+    refused(1, &["a/b/f"], "missing/", "not a directory");
+    refused(1, &["a/."], "into", "name the target of its copy");
+    // A name that is taken keeps its file, and the other sources are copied.
+    fs::write(tree.join("into/f"), b"kept").expect("written");
+    fs::write(tree.join("other"), b"other").expect("written");
+    refused(1, &["a/b/f", "other", "a"], "into", "into/f: file exists");
+    assert_eq!(fs::read(tree.join("into/f")).expect("read"), b"kept");
+    assert_eq!(fs::read(tree.join("into/other")).expect("read"), b"other");
+    let said = fail(2, scratch.cffs(["cp"]).arg(tree.join("a")).arg(tree.join("c")));
+    assert!(said.contains("--archive"), "{said}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 /// Regression: the link itself was asked, which lies in another file system or has no such attribute.
 #[test]
 fn a_copy_is_made_in_a_directory_that_a_symbolic_link_names() {
