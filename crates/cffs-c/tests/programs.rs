@@ -1,5 +1,6 @@
 //! C programs, linked with the static and with the shared library.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -81,10 +82,11 @@ fn a_mounted_volume_is_used_through_its_server() {
     let (image, mountpoint) = (scratch.path().join("image"), scratch.path().join("mnt"));
     std::fs::create_dir(&mountpoint).expect("made");
     run(Command::new(&cffs).args(["mkfs", "-q", "--size", "64M"]).arg(&image));
-    let mounted = Command::new(&cffs).arg("mount").args([&image, &mountpoint]).status();
-    if !Path::new("/dev/fuse").exists() || !mounted.expect("started").success() {
+    let is_root = std::fs::metadata("/proc/self").expect("there").uid() == 0;
+    if !Path::new("/dev/fuse").exists() || !is_root {
         return;
     }
+    run(Command::new(&cffs).arg("mount").args([&image, &mountpoint]));
     for program in programs("tests/attached.c", scratch.path()) {
         std::fs::write(mountpoint.join("by kernel"), "kernel").expect("written");
         let ran = Command::new(&program).arg(&mountpoint).output();

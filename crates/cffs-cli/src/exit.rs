@@ -9,6 +9,7 @@ use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
 use cffs::files::{CopyCause, CopyError};
 use cffs_object::Location;
+use rustix::process::geteuid;
 
 use crate::output::note;
 
@@ -182,6 +183,9 @@ fn advice(
                 }
             }),
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
+            io::ErrorKind::PermissionDenied if geteuid().is_root() => Some(
+                "if it is on a mount of another user without -o allow_other, run this command as that user",
+            ),
             io::ErrorKind::PermissionDenied => Some("only its owner and root may open it"),
             _ => None,
         };

@@ -341,7 +341,8 @@ impl Target {
     /// Opens the files of an image or of a volume in a store; attaches to a directory of a mounted volume.
     pub fn open(path: &Path) -> anyhow::Result<Target> {
         if mounts::holding(path)?.is_some() {
-            if let Some(point) = mounts::below(path)? {
+            let point = mounts::below(path).with_context(|| path.display().to_string())?;
+            if let Some(point) = point {
                 bail!(
                     "something is mounted on {}, and the volume's server would write below it; name a \
                      directory without mounts",

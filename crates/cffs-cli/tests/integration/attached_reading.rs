@@ -303,3 +303,22 @@ fn a_read_only_mount_is_read_through_its_server() {
     scratch.umount();
     scratch.assert_clean();
 }
+
+/// Regression: an append of nothing returned 0.
+#[test]
+fn an_append_of_nothing_returns_the_end() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    files.write("f", b"contents").expect("written");
+    assert_eq!(files.open("f").expect("opened").append_all(b"").expect("appended"), 8);
+    let paths = ["f", "f"];
+    let (batch, missed) = files.batch(&paths);
+    assert_eq!((batch.sizes().count(), missed.len()), (0, 2));
+    assert!(missed.iter().all(|(_, error)| matches!(error, Error::Mounted(_))), "{missed:?}");
+    drop((batch, files));
+    scratch.umount();
+    scratch.assert_clean();
+}

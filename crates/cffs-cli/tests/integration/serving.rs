@@ -294,6 +294,8 @@ fn a_served_image_answers_commands() {
 
     let refused = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("512M"));
     assert!(refused.contains("cffs serve --stop"), "{refused}");
+    let refused = fail(1, scratch.cffs(["umount"]).arg(scratch.image()));
+    assert!(refused.contains("cffs serve --stop"), "{refused}");
     let restart = fail(1, scratch.cffs(["restart"]).arg(scratch.image()));
     assert!(restart.contains("without a mount"), "{restart}");
     let twice = fail(1, scratch.cffs(["serve", "--nfs", "127.0.0.1:0"]).arg(scratch.image()));

@@ -77,6 +77,11 @@ impl Files {
     /// Opens files that are to be read together, and returns them, and which could not be opened, by their
     /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened.
     pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {
+        if self.opened().is_err() {
+            let mounted = |position| self.opened().err().map(|error| (position, error));
+            let missed = (0..paths.len()).filter_map(mounted).collect();
+            return (Batch { volume: None, members: Vec::new() }, missed);
+        }
         // In the order of their names, so that each directory is looked at once.
         let mut positions: Vec<usize> = (0..paths.len()).collect();
         positions.sort_unstable_by_key(|position| paths[*position].as_ref());

@@ -7,9 +7,12 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::vfs;
 use crate::vfs::types::SetAttr;
+use crate::wire::READ_BYTES_MAX;
 
 /// So much of a file is read at once: between that others can change it.
 const STEP_BYTES: usize = (1 << 20) + 1;
+/// So much is read at once from a server: one request.
+const STEP_BYTES_OF_SERVER: usize = READ_BYTES_MAX;
 
 /// A regular file in use, with a position for [`io::Read`], [`io::Write`] and [`io::Seek`].
 pub struct File {
@@ -55,7 +58,8 @@ impl File {
     }
 
     /// Writes all of `data` at the end of the file and returns the offset behind it. Data that others append
-    /// or write meanwhile is not overwritten, and what this call appends stays in one piece.
+    /// or write meanwhile is not overwritten, and what this call appends stays in one piece; attached, each MiB
+    /// of it does.
     ///
     /// # Errors
     ///
@@ -100,11 +104,12 @@ impl File {
     /// [`Error::Io`] and [`Error::Corruption`].
     pub fn read_pieces(&self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         // A read that is short has met the end, and need not be repeated.
+        let step = if self.node.is_attached() { STEP_BYTES_OF_SERVER } else { STEP_BYTES };
         let mut at = 0;
         loop {
-            let read = self.node.read_pieces_at(at, STEP_BYTES, take)?;
+            let read = self.node.read_pieces_at(at, step, take)?;
             at += read as u64;
-            if read < STEP_BYTES {
+            if read < step {
                 return Ok(());
             }
         }

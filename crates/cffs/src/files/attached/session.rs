@@ -21,6 +21,7 @@ mod reading;
 
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;
+const NO_HANDLE: &str = "the program has found too many files since it has attached: attach again";
 const FORKED: &str = "attached programs cannot fork: attach again in the child";
 /// The bits that a new file never has.
 const SET_ID: u32 = 0o6000;
@@ -161,7 +162,11 @@ impl Session {
 
     /// Makes a call that gives a handle to a file.
     fn found(self: &Arc<Self>, request: impl FnOnce(Handle) -> Request) -> Result<(Remote, Attr)> {
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
+        let next = |next: u32| next.checked_add(1);
+        let Ok(number) = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) else {
+            return Err(Error::InUse(String::from(NO_HANDLE)));
+        };
+        let handle = Handle(number);
         match self.call(&request(handle))? {
             Reply::Attr(attr) => {
                 let is_regular = attr.file_type == FileType::Regular;
@@ -239,6 +244,9 @@ impl Remote {
 
     /// Writes to the end of the file, and returns the new end.
     pub fn append_all(&self, contents: &[u8]) -> Result<u64> {
+        if contents.is_empty() {
+            return Ok(self.attr()?.size);
+        }
         self.session.check_writable()?;
         let mut end = 0;
         for part in contents.chunks(CONTENTS_BYTES_MAX as usize) {

@@ -1,5 +1,6 @@
 //! Tests of what needs no server.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,7 +21,8 @@ use crate::units::InodeNo;
 use crate::vfs::errno;
 use crate::vfs::types::Attr;
 use crate::wire::{
-    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, REQUEST_BYTES_MAX, Reply, Request,
+    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, PATHS_MAX, Query, REQUEST_BYTES_MAX, Reply,
+    Request,
 };
 use crate::{mkfs, open};
 
@@ -188,4 +190,28 @@ fn a_regular_file_is_forgotten_at_once() {
     drop(dir.lookup(b"file").expect("found"));
     let requests = requests.join().expect("received");
     assert!(matches!(requests[1], Request::Forget { .. }), "{requests:?}");
+}
+
+/// Regression: all paths of a request that had failed were sent again for each of its files.
+#[test]
+fn files_of_a_request_that_fails_are_asked_for_one_by_one() {
+    let (session, server) = session_alone();
+    let attr = session.root().1;
+    // It answers with something else than outcomes.
+    let server = thread::spawn(move || pretend(server, attr));
+    let paths: Vec<Vec<u8>> = (0..3000).map(|number| format!("{number}").into_bytes()).collect();
+    let failures = Cell::new(0);
+    let too_large = session.root().0.read_many(&paths, &|_, read| {
+        assert!(read.is_err());
+        failures.set(failures.get() + 1);
+    });
+    assert_eq!((failures.get(), too_large.len()), (3000, 0));
+    session.close();
+    drop(session);
+    let named = |request: &Request| match request {
+        Request::Query(Query::ReadMany { paths, .. }) => paths.len(),
+        _ => 0,
+    };
+    let sent: usize = server.join().expect("it ended").iter().map(named).sum();
+    assert!((3000..3000 + PATHS_MAX).contains(&sent), "{sent} paths");
 }

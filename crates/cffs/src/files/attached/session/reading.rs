@@ -107,16 +107,22 @@ impl Remote {
         }
         // In the order of their names, which is about that on the device. They are taken from the end.
         pending.sort_unstable_by(|a, b| path(b).cmp(path(a)));
-        let mut buffer = Vec::new();
+        let (mut buffer, mut has_failed) = (Vec::new(), false);
         while let Some(first) = pending.last().copied() {
-            let count = fitting(pending.iter().rev().map(path));
+            // After an error of a whole request, the next one fails as well, or serves one file.
+            let count = if has_failed { 1 } else { fitting(pending.iter().rev().map(path)) };
             let asked = pending.split_off(pending.len() - count);
             let named = asked.iter().rev().map(|position| path(position).to_vec()).collect();
+            let is_position = |(at, _): &(u16, Outcome)| usize::from(*at) < count;
             let (outcomes, first_error) = match self.ask_many(named, &mut buffer) {
-                Ok(outcomes) if outcomes.is_empty() => (outcomes, Some(unexpected())),
+                // Otherwise the same request would be made for ever.
+                Ok(outcomes) if !outcomes.iter().any(is_position) => {
+                    (Vec::new(), Some(unexpected()))
+                }
                 Ok(outcomes) => (outcomes, None),
                 Err(error) => (Vec::new(), Some(error)),
             };
+            has_failed = first_error.is_some();
             let mut left: Vec<Option<usize>> = asked.iter().rev().copied().map(Some).collect();
             if let Some(error) = first_error {
                 // The others are asked for again, and fail by themselves.
