@@ -138,12 +138,13 @@ int cffs_open(const char *image, const cffs_options *options, cffs_volume **volu
 // Attaches to a directory of a mounted volume, and sets *volume: the directory is the root of all paths,
 // and the volume's server carries out the calls without the kernel. The program has the rights of its user,
 // as through the mount, which shows its changes at once. Threads wait for each other. Access times stay.
+// `options` may be NULL; of its fields, read_only alone counts: with it, the mount may be read-only.
 //
 // Fails with EOPNOTSUPP if the directory is in no mounted volume, or the server refuses the program; then
 // cffs_error gives the reason. After the volume's server was restarted, and in a child after fork, calls
 // fail with ENOTCONN. cffs_close ends the session and makes nothing durable; before that, the volume cannot
 // be unmounted.
-int cffs_attach(const char *directory, cffs_volume **volume);
+int cffs_attach(const char *directory, const cffs_options *options, cffs_volume **volume);
 
 // Makes all changes durable.
 int cffs_sync(const cffs_volume *volume);
@@ -244,8 +245,8 @@ int64_t cffs_pread(const cffs_file *file, void *buffer, size_t count, uint64_t o
 int64_t cffs_pwrite(const cffs_file *file, const void *buffer, size_t count, uint64_t offset);
 
 // Writes `count` bytes at the end of the file and returns `count`. Several threads may append at the same
-// time: the bytes of each call stay together, and do not overwrite those of another. After an error, part of
-// the bytes may have been written.
+// time: the bytes of each call stay together (with cffs_attach, each MiB of them), and do not overwrite those
+// of another. After an error, part of the bytes may have been written.
 int64_t cffs_append(const cffs_file *file, const void *buffer, size_t count);
 
 // Truncates an open file, or extends it by a hole.

@@ -115,6 +115,7 @@ pub unsafe extern "C" fn cffs_open(
 /// Attaches to a directory of a mounted volume, and sets *volume: the directory is the root of all paths,
 /// and the volume's server carries out the calls without the kernel. The program has the rights of its user,
 /// as through the mount, which shows its changes at once. Threads wait for each other. Access times stay.
+/// `options` may be NULL; of its fields, read_only alone counts: with it, the mount may be read-only.
 ///
 /// Fails with EOPNOTSUPP if the directory is in no mounted volume, or the server refuses the program; then
 /// cffs_error gives the reason. After the volume's server was restarted, and in a child after fork, calls
@@ -122,14 +123,21 @@ pub unsafe extern "C" fn cffs_open(
 /// be unmounted.
 ///
 /// # Safety
-/// `directory` is null or a string, `volume` null or writable.
+/// `directory` is null or a string, `options` null or readable for the bytes that its `size` says, `volume`
+/// null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cffs_attach(directory: *const c_char, volume: *mut *mut Volume) -> c_int {
+pub unsafe extern "C" fn cffs_attach(
+    directory: *const c_char,
+    options: *const Options,
+    volume: *mut *mut Volume,
+) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let (directory, volume) = unsafe { (bytes(directory)?, place(volume)?) };
-        let directory = Path::new(OsStr::from_bytes(directory));
-        let files = Files::attach(directory, Access::ReadWrite)?;
+        // SAFETY: the caller's promise.
+        let options = unsafe { Options::read(options) }?;
+        let access = if options.read_only != 0 { Access::ReadOnly } else { Access::ReadWrite };
+        let files = Files::attach(Path::new(OsStr::from_bytes(directory)), access)?;
         *volume = hand_out(Volume { files });
         Ok(())
     })

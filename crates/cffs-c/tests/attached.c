@@ -27,10 +27,15 @@ int main(int argc, char **argv)
     cffs_statvfs_t sizes;
     char value[8];
     CHECK(argc == 2);
-    CHECK(cffs_attach("/proc", &volume) == -EOPNOTSUPP && strstr(cffs_error(), "not in a mounted") != NULL);
-    CHECK(cffs_attach("/missing", &volume) == -ENOENT);
-    CHECK(cffs_attach(argv[1], NULL) == -EINVAL);
-    CHECK(cffs_attach(argv[1], &volume) == 0);
+    CHECK(cffs_attach("/proc", NULL, &volume) == -EOPNOTSUPP && strstr(cffs_error(), "not in a mounted") != NULL);
+    CHECK(cffs_attach("/missing", NULL, &volume) == -ENOENT);
+    CHECK(cffs_attach(argv[1], NULL, NULL) == -EINVAL);
+    cffs_options options = CFFS_OPTIONS_INIT;
+    options.read_only = 1;
+    CHECK(cffs_attach(argv[1], &options, &volume) == 0);
+    CHECK(cffs_mkdir(volume, "/d", 0755) == -EROFS);
+    CHECK(cffs_close(volume) == 0);
+    CHECK(cffs_attach(argv[1], NULL, &volume) == 0);
 
     CHECK(cffs_mkdir_all(volume, "/d/e") == 0);
     CHECK(cffs_write_file(volume, "/d/one", "contents", 8) == 0);
