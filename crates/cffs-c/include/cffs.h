@@ -245,8 +245,8 @@ int64_t cffs_pread(const cffs_file *file, void *buffer, size_t count, uint64_t o
 int64_t cffs_pwrite(const cffs_file *file, const void *buffer, size_t count, uint64_t offset);
 
 // Writes `count` bytes at the end of the file and returns `count`. Several threads may append at the same
-// time: the bytes of each call stay together (with cffs_attach, each MiB of them), and do not overwrite those
-// of another. After an error, part of the bytes may have been written.
+// time: the bytes of each call stay together (with cffs_attach, each MiB of them), and do not overwrite
+// those of another. After an error, part of the bytes may have been written.
 int64_t cffs_append(const cffs_file *file, const void *buffer, size_t count);
 
 // Truncates an open file, or extends it by a hole.

@@ -102,8 +102,8 @@ pub unsafe extern "C" fn cffs_pwrite(
 }
 
 /// Writes `count` bytes at the end of the file and returns `count`. Several threads may append at the same
-/// time: the bytes of each call stay together (with cffs_attach, each MiB of them), and do not overwrite those
-/// of another. After an error, part of the bytes may have been written.
+/// time: the bytes of each call stay together (with cffs_attach, each MiB of them), and do not overwrite
+/// those of another. After an error, part of the bytes may have been written.
 ///
 /// # Safety
 /// `file` is null or open, `buffer` null or readable for `count` bytes.

@@ -1,4 +1,4 @@
-//! `cffs cp`: copies files and trees within a mounted volume at its server, to the names that cp(1) gives them.
+//! `cffs cp`: copies files and trees within a mounted volume at its server, to the names of cp(1).
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

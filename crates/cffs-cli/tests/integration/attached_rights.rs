@@ -342,7 +342,8 @@ fn as_user<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -
     thread::scope(|scope| scope.spawn(run).join().expect("it ends"))
 }
 
-/// Whether the server may be stricter than this kernel, which may follow every link (`fs.protected_symlinks`).
+/// Whether the server may be stricter than this kernel, which may follow each link
+/// (`fs.protected_symlinks`).
 fn is_protected_link(path: &str) -> bool {
     path.starts_with("sticky") && (path.contains("link") || path.contains("loop"))
 }

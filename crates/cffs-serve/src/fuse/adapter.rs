@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cffs::device::Access;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
@@ -50,6 +49,7 @@ const O_DSYNC: u32 = 0o10_000;
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
 
+mod attaching;
 mod changes;
 mod finding;
 #[cfg(test)]
@@ -480,11 +480,7 @@ impl Handler for Adapter {
             return request.and_then(carry_out).map_err(errno("control"));
         }
         if let Some(number) = attached::asked(set.name, set.value) {
-            let ask = |number| {
-                let examine = || credentials::user_apart(cx, Access::ReadWrite);
-                self.sessions.ask(ino(node), number, credentials::uid(cx), examine)
-            };
-            return number.and_then(ask).map_err(errno("control"));
+            return attaching::ask(&self.sessions, cx, node, number).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
         self.as_caller(cx, "setxattr", |volume, caller| {
@@ -528,11 +524,7 @@ impl Handler for Adapter {
             return filled(self.sessions.answer(number, uid()), buf);
         }
         if let Some(number) = attached::asked_to_read(name) {
-            let examine = || match self.volume {
-                VolumeHandle::Fixed(_) => credentials::user_apart(cx, Access::ReadOnly),
-                VolumeHandle::Following(..) => Err("the mount follows another program's changes"),
-            };
-            return filled(self.sessions.ask_to_read(ino(node), number, uid(), examine), buf);
+            return filled(attaching::to_read(&self.sessions, &self.volume, cx, node, number), buf);
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, uid()),

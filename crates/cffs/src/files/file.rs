@@ -58,8 +58,8 @@ impl File {
     }
 
     /// Writes all of `data` at the end of the file and returns the offset behind it. Data that others append
-    /// or write meanwhile is not overwritten, and what this call appends stays in one piece; attached, each MiB
-    /// of it does.
+    /// or write meanwhile is not overwritten, and what this call appends stays in one piece; attached, each
+    /// MiB of it does.
     ///
     /// # Errors
     ///

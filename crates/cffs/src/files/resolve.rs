@@ -61,7 +61,7 @@ pub fn parent(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     match name {
         b"" => Err(Error::Exists),
         b"." | b".." => Err(Error::Invalid("the path does not end in a name")),
-        // With the dot, a server sees that a link at the end of the directory's path is not that of this path.
+        // The dot shows a server that a link at the end of the directory's path is not the last name.
         _ if !dir.is_empty() => Ok((node(root, &[dir, b"./"].concat(), true)?, name.to_vec())),
         _ => Ok((node(root, dir, true)?, name.to_vec())),
     }

@@ -106,7 +106,8 @@ impl Session {
     }
 
     /// Ends the session; later calls fail with [`Error::Stale`]. Each call was waited for, except for puts
-    /// that were not finished. A child of the process leaves the session as it is, and closes its own descriptors.
+    /// that were not finished. A child of the process leaves the session as it is, and closes its own
+    /// descriptors.
     pub fn close(&self) {
         if self.is_in_child() {
             // Another thread of the parent may have held the lock at the fork.
