@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
+    cat, clone, cp, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
     mount, path, publish, regroup, restart, rm, scrub, serve, snapshot, stats, sync, tar, trace,
     trim, tune, umount,
 };
