@@ -1,9 +1,15 @@
 //! A tree, one entry after the other.
 
+use std::collections::VecDeque;
+
 use super::{DirItem, Node, resolve};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::vfs::types::Attr;
+
+/// How many directories are read together, and their size, which bounds the memory for their entries.
+const DIRS_AHEAD_MAX: usize = 16;
+const AHEAD_BYTES_MAX: u64 = 1 << 20;
 
 /// An entry of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +30,13 @@ pub struct Walk {
     /// Where the walk begins, until it has begun.
     start: Option<Node>,
     /// The directories that were read on the way to the next entry, by depth.
-    kept: Vec<Node>,
+    kept: Vec<Level>,
+}
+
+struct Level {
+    dir: Node,
+    /// The next directories in this one, which were read ahead.
+    ahead: VecDeque<Result<(Node, Vec<DirItem>)>>,
 }
 
 impl Walk {
@@ -36,13 +48,20 @@ impl Walk {
 
     fn descend(&mut self, entry: &WalkEntry) -> Result<()> {
         self.kept.truncate(entry.depth);
-        let node = match (self.start.take(), self.kept.last()) {
-            (Some(start), _) => start,
-            (None, Some(dir)) => dir.lookup(last_name(&entry.path))?,
+        let (dir, items) = match (self.start.take(), self.kept.last_mut()) {
+            (Some(start), _) => {
+                let items = start.entries()?;
+                (start, items)
+            }
+            (None, Some(Level { dir, ahead })) => {
+                if ahead.is_empty() {
+                    *ahead = dir.enter(&next_dirs(entry, &self.pending));
+                }
+                ahead.pop_front().ok_or(Error::NotFound)??
+            }
             (None, None) => return Err(Error::NotFound),
         };
-        let items = node.entries()?;
-        self.kept.push(node);
+        self.kept.push(Level { dir, ahead: VecDeque::new() });
         self.pending.extend(items.into_iter().rev().map(|DirItem { name, attr }| WalkEntry {
             path: join(&entry.path, &name),
             attr,
@@ -50,6 +69,18 @@ impl Walk {
         }));
         Ok(())
     }
+}
+
+/// The names of a directory, and of the directories that follow it in the same one, next to be read.
+fn next_dirs<'a>(entry: &'a WalkEntry, pending: &'a [WalkEntry]) -> Vec<&'a [u8]> {
+    let mut bytes = 0;
+    let same_dir = pending.iter().rev().take_while(|next| next.depth == entry.depth);
+    let dirs = same_dir.filter(|next| next.attr.file_type == FileType::Directory);
+    let ahead = dirs.take(DIRS_AHEAD_MAX - 1).take_while(|next| {
+        bytes += next.attr.size;
+        bytes <= AHEAD_BYTES_MAX
+    });
+    [entry].into_iter().chain(ahead).map(|dir| last_name(&dir.path)).collect()
 }
 
 impl Iterator for Walk {

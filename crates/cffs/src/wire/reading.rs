@@ -136,6 +136,14 @@ impl Entry {
 }
 
 impl Outcome {
+    /// Where the contents end in the shared memory, if they are there.
+    pub fn contents_end(&self) -> Option<u64> {
+        match self {
+            Outcome::Contents(Memory { offset, len }) => Some(u64::from(*offset) + u64::from(*len)),
+            Outcome::TooLarge | Outcome::Fault(_) => None,
+        }
+    }
+
     pub(super) fn put(&self, body: &mut Vec<u8>) {
         match self {
             Outcome::Contents(contents) => {

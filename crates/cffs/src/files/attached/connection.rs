@@ -1,6 +1,6 @@
 //! The connection of an attached program with the server: messages, and contents in shared memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,12 +42,28 @@ pub(super) struct Connection {
     settled: u64,
     /// The last call that makes a change, for which the mount must be writable.
     last_change: u64,
-    /// The answer to the last call.
-    reply: Option<Reply>,
+    /// The calls that wait for a reply, in their order, each with the memory for its contents.
+    asked: VecDeque<(Asked, Memory)>,
+    /// The replies that have arrived and were not taken yet.
+    replies: HashMap<Asked, Arrived>,
     /// The puts that have failed.
     failed: HashMap<u64, Fault>,
     /// Why no more calls can be made.
     broken: Option<Broken>,
+}
+
+/// A call whose reply was not taken yet, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "its reply is kept until it is taken"]
+pub(super) struct Asked(u64);
+
+/// A reply, and the contents of the files that it names.
+pub(super) struct Arrived {
+    pub reply: Reply,
+    /// Copied, since later calls use the memory.
+    pub contents: Vec<u8>,
+    /// Where the contents began in the shared memory.
+    pub offset: u32,
 }
 
 /// Why no more calls can be made.
@@ -106,7 +122,8 @@ impl Connection {
             calls: 0,
             settled: 0,
             last_change: 0,
-            reply: None,
+            asked: VecDeque::new(),
+            replies: HashMap::new(),
             failed: HashMap::new(),
             broken: None,
         })
@@ -150,11 +167,33 @@ impl Connection {
     /// The error of the request; [`Error::Detached`] if the session has ended, and [`Error::ReadOnly`] if the
     /// mount is read-only.
     pub fn call(&mut self, request: &Request) -> Result<Reply> {
+        let asked = self.ask(request, Memory::default())?;
+        self.answer(asked).map(|arrived| arrived.reply)
+    }
+
+    /// Makes a call without waiting; [`send`](Connection::send) or the next wait sends it. The contents that
+    /// it reads come to a range of the shared memory. [`answer`](Connection::answer) has to take its reply.
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Connection::begin).
+    pub fn ask(&mut self, request: &Request, contents: Memory) -> Result<Asked> {
         self.push(request)?;
-        self.wait(|connection| connection.reply.is_some())?;
-        match self.reply.take() {
-            Some(Reply::Fault(fault)) => Err(fault.into()),
-            Some(reply) => Ok(reply),
+        let asked = Asked(self.calls);
+        self.asked.push_back((asked, contents));
+        Ok(asked)
+    }
+
+    /// Waits for the reply to a call.
+    ///
+    /// # Errors
+    ///
+    /// As of [`call`](Connection::call).
+    pub fn answer(&mut self, asked: Asked) -> Result<Arrived> {
+        self.wait(|connection| connection.replies.contains_key(&asked))?;
+        match self.replies.remove(&asked) {
+            Some(Arrived { reply: Reply::Fault(fault), .. }) => Err(fault.into()),
+            Some(arrived) => Ok(arrived),
             None => Err(Error::Io(bad())),
         }
     }
@@ -324,7 +363,7 @@ impl Connection {
         }
         while let Some(answer) = self.answers.next().map_err(|error| self.end(&error))? {
             match answer {
-                Answer::Reply(reply) => self.reply = Some(reply),
+                Answer::Reply(reply) => self.arrived(reply)?,
                 Answer::PutFailed { call, fault } => drop(self.failed.insert(call, fault)),
                 Answer::Settled { calls } => {
                     self.settled = calls;
@@ -334,6 +373,26 @@ impl Connection {
             }
         }
         Ok(true)
+    }
+
+    /// Keeps the reply to the next call that waits for one, and the contents that it names: their memory is
+    /// used again when the call is settled.
+    fn arrived(&mut self, reply: Reply) -> Result<()> {
+        let Some((asked, Memory { offset, len })) = self.asked.pop_front() else {
+            return Err(self.end(&bad()));
+        };
+        let mut contents = Vec::new();
+        if let Reply::Many(outcomes) = &reply {
+            let end = outcomes.iter().filter_map(|(_, outcome)| outcome.contents_end()).max();
+            let used = end.map_or(0, |end| end.saturating_sub(offset.into()));
+            if used > len.into() {
+                return Err(self.end(&bad()));
+            }
+            contents.resize(used as usize, 0);
+            self.fetch(offset, &mut contents)?;
+        }
+        self.replies.insert(asked, Arrived { reply, contents, offset });
+        Ok(())
     }
 
     /// Takes in all answers that have arrived, before the session ends: those calls have been made.

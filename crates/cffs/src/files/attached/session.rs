@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustix::process::{getegid, geteuid};
 
-use super::connection::Connection;
+use super::connection::{Arrived, Asked, Connection};
 use super::door::{AttachError, Door};
 use crate::device;
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ use crate::format::inode::FileType;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr};
 use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_MAX};
 
+mod many;
 mod reading;
 
 /// The longest name of a file, and of an extended attribute.
@@ -161,18 +162,28 @@ impl Session {
         }
     }
 
+    /// The file to which the server has given a handle.
+    fn remote(self: &Arc<Self>, handle: Handle, attr: &Attr) -> Remote {
+        let is_regular = attr.file_type == FileType::Regular;
+        Remote { session: Arc::clone(self), handle, is_regular }
+    }
+
+    /// Waits for the reply to a call.
+    fn answer(&self, asked: Asked) -> Result<Arrived> {
+        self.connection()?.answer(asked)
+    }
+
+    fn next_handle(&self) -> Result<Handle> {
+        let next = |next: u32| next.checked_add(1);
+        let number = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        number.map(Handle).map_err(|_| Error::InUse(String::from(NO_HANDLE)))
+    }
+
     /// Makes a call that gives a handle to a file.
     fn found(self: &Arc<Self>, request: impl FnOnce(Handle) -> Request) -> Result<(Remote, Attr)> {
-        let next = |next: u32| next.checked_add(1);
-        let Ok(number) = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) else {
-            return Err(Error::InUse(String::from(NO_HANDLE)));
-        };
-        let handle = Handle(number);
+        let handle = self.next_handle()?;
         match self.call(&request(handle))? {
-            Reply::Attr(attr) => {
-                let is_regular = attr.file_type == FileType::Regular;
-                Ok((Remote { session: Arc::clone(self), handle, is_regular }, attr))
-            }
+            Reply::Attr(attr) => Ok((self.remote(handle, &attr), attr)),
             _ => Err(unexpected()),
         }
     }

@@ -1,16 +1,15 @@
 //! The calls of an attached program that find and read files.
 
-use std::cell::Cell;
+use std::sync::Arc;
 
 use rustix::fs::fstatvfs;
 
-use super::{Remote, Session, checked_xattr, unexpected};
+use super::super::connection::Asked;
+use super::{Remote, Session, checked, checked_xattr, unexpected};
 use crate::error::{Error, Result};
 use crate::files::DirItem;
 use crate::vfs::types::{Attr, StatFs};
-use crate::wire::{
-    Entry, Memory, Outcome, Query, READ_BYTES_MAX, Reply, Request, WALK_BYTES_MAX, fitting,
-};
+use crate::wire::{Entry, Handle, Memory, Query, READ_BYTES_MAX, Reply, Request, WALK_BYTES_MAX};
 
 impl Session {
     /// The sizes of the volume, by the kernel.
@@ -83,113 +82,46 @@ impl Remote {
         Ok(done)
     }
 
-    /// The contents of a file at a path; `None` if it is too large for one request.
-    pub fn read_small(&self, path: &[u8]) -> Option<Result<Vec<u8>>> {
-        let read = Cell::new(None);
-        self.read_many(&[path], &|_, contents| read.set(Some(contents.map(<[u8]>::to_vec))));
-        read.into_inner()
-    }
-
-    /// Reads whole files at paths from this directory on, and passes the contents of each, or why it could
-    /// not be read, to `visit` with its position. Returns the positions of those that are too large for this.
-    pub fn read_many<P: AsRef<[u8]>>(
-        &self,
-        paths: &[P],
-        visit: &dyn Fn(usize, Result<&[u8]>),
-    ) -> Vec<usize> {
-        let path = |position: &usize| paths[*position].as_ref();
-        let (mut too_large, mut pending): (Vec<usize>, Vec<usize>) = Default::default();
-        for position in 0..paths.len() {
-            match checked_path(path(&position)) {
-                Ok(_) => pending.push(position),
-                Err(error) => visit(position, Err(error)),
-            }
-        }
-        // In the order of their names, which is about that on the device. They are taken from the end.
-        pending.sort_unstable_by(|a, b| path(b).cmp(path(a)));
-        let (mut buffer, mut has_failed) = (Vec::new(), false);
-        while let Some(first) = pending.last().copied() {
-            // After an error of a whole request, the next one fails as well, or serves one file.
-            let count = if has_failed { 1 } else { fitting(pending.iter().rev().map(path)) };
-            let asked = pending.split_off(pending.len() - count);
-            let named = asked.iter().rev().map(|position| path(position).to_vec()).collect();
-            let is_position = |(at, _): &(u16, Outcome)| usize::from(*at) < count;
-            let (outcomes, first_error) = match self.ask_many(named, &mut buffer) {
-                // Otherwise the same request would be made for ever.
-                Ok(outcomes) if !outcomes.iter().any(is_position) => {
-                    (Vec::new(), Some(unexpected()))
-                }
-                Ok(outcomes) => (outcomes, None),
-                Err(error) => (Vec::new(), Some(error)),
-            };
-            has_failed = first_error.is_some();
-            let mut left: Vec<Option<usize>> = asked.iter().rev().copied().map(Some).collect();
-            if let Some(error) = first_error {
-                // The others are asked for again, and fail by themselves.
-                visit(first, Err(error));
-                left[0] = None;
-            }
-            for (at, outcome) in outcomes {
-                let Some(position) = left.get_mut(usize::from(at)).and_then(Option::take) else {
-                    continue;
-                };
-                match outcome {
-                    Outcome::Contents(Memory { offset, len }) => {
-                        let begin = offset as usize;
-                        visit(position, Ok(&buffer[begin..begin + len as usize]));
-                    }
-                    Outcome::TooLarge => too_large.push(position),
-                    Outcome::Fault(fault) => visit(position, Err(fault.into())),
-                }
-            }
-            pending.extend(left.into_iter().rev().flatten());
-        }
-        too_large
-    }
-
-    /// Asks for many files. Returns the outcomes of some of them, with contents that lie in the buffer.
-    fn ask_many(&self, paths: Vec<Vec<u8>>, buffer: &mut Vec<u8>) -> Result<Vec<(u16, Outcome)>> {
-        let mut connection = self.session.connection()?;
-        let contents = connection.reserve(READ_BYTES_MAX as u32)?;
-        let query = Query::ReadMany { dir: self.handle, paths, contents };
-        let Reply::Many(mut outcomes) = connection.call(&Request::Query(query))? else {
-            return Err(unexpected());
-        };
-        let mut used = 0;
-        for (_, outcome) in &mut outcomes {
-            if let Outcome::Contents(Memory { offset, len }) = outcome {
-                *offset = offset.checked_sub(contents.offset).ok_or_else(unexpected)?;
-                used = used.max(offset.checked_add(*len).ok_or_else(unexpected)? as usize);
-            }
-        }
-        if used > READ_BYTES_MAX {
-            return Err(unexpected());
-        }
-        buffer.resize(used, 0);
-        connection.fetch(contents.offset, buffer)?;
-        Ok(outcomes)
-    }
-
     /// The entries of this directory.
     pub fn entries(&self) -> Result<Vec<DirItem>> {
-        let (mut items, mut cookie) = (Vec::new(), 0);
-        loop {
-            let Reply::Entries(entries, is_end) =
-                self.query(Query::List { dir: self.handle, cookie })?
-            else {
-                return Err(unexpected());
-            };
-            match (is_end, entries.last()) {
-                (false, Some(last)) => cookie = last.cookie,
-                (false, None) => return Err(unexpected()),
-                (true, _) => {}
-            }
-            items
-                .extend(entries.into_iter().map(|Entry { name, attr, .. }| DirItem { name, attr }));
-            if is_end {
-                return Ok(items);
-            }
+        let mut listing = Listing::default();
+        while let Some(cookie) = listing.next {
+            listing.add(self.query(Query::List { dir: self.handle, cookie })?)?;
         }
+        Ok(listing.items)
+    }
+
+    /// Finds directories in this one by their names, and lists them. All are asked for together.
+    pub fn enter(&self, names: &[&[u8]]) -> Vec<Result<Entered>> {
+        let asked: Vec<_> = names.iter().map(|name| self.ask_to_enter(name)).collect();
+        asked.into_iter().map(|asked| self.entered(asked?)).collect()
+    }
+
+    fn ask_to_enter(&self, name: &[u8]) -> Result<Entering> {
+        let (name, dir, result) = (checked(name)?, self.handle, self.session.next_handle()?);
+        let mut connection = self.session.connection()?;
+        let lookup = Request::Lookup { dir, name, result };
+        let lookup = connection.ask(&lookup, Memory::default())?;
+        let list = Request::Query(Query::List { dir: result, cookie: 0 });
+        let list = connection.ask(&list, Memory::default())?;
+        Ok(Entering { result, lookup, list })
+    }
+
+    fn entered(&self, entering: Entering) -> Result<Entered> {
+        let (attr, first) = {
+            let mut connection = self.session.connection()?;
+            let attr = connection.answer(entering.lookup);
+            // Both replies are taken, also if the first is an error.
+            (attr, connection.answer(entering.list))
+        };
+        let Reply::Attr(attr) = attr?.reply else { return Err(unexpected()) };
+        let dir = self.session.remote(entering.result, &attr);
+        let mut listing = Listing::default();
+        listing.add(first?.reply)?;
+        while let Some(cookie) = listing.next {
+            listing.add(dir.query(Query::List { dir: dir.handle, cookie })?)?;
+        }
+        Ok(((dir, attr), listing.items))
     }
 
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
@@ -209,8 +141,45 @@ impl Remote {
     }
 }
 
+/// A directory that was found, and its entries.
+type Entered = ((Remote, Attr), Vec<DirItem>);
+
+/// A directory that was asked for by name, and for its first entries.
+struct Entering {
+    result: Handle,
+    lookup: Asked,
+    list: Asked,
+}
+
+/// The entries of a directory, as they arrive.
+struct Listing {
+    items: Vec<DirItem>,
+    /// Where the next part begins; `None` at the end.
+    next: Option<u64>,
+}
+
+impl Default for Listing {
+    fn default() -> Listing {
+        Listing { items: Vec::new(), next: Some(0) }
+    }
+}
+
+impl Listing {
+    fn add(&mut self, reply: Reply) -> Result<()> {
+        let Reply::Entries(entries, is_end) = reply else { return Err(unexpected()) };
+        self.next = match (is_end, entries.last()) {
+            (true, _) => None,
+            (false, Some(last)) => Some(last.cookie),
+            (false, None) => return Err(unexpected()),
+        };
+        self.items
+            .extend(entries.into_iter().map(|Entry { name, attr, .. }| DirItem { name, attr }));
+        Ok(())
+    }
+}
+
 /// A path that can be sent.
-fn checked_path(path: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn checked_path(path: &[u8]) -> Result<Vec<u8>> {
     match path {
         path if path.len() > WALK_BYTES_MAX => Err(Error::NameTooLong),
         path if path.contains(&0) => Err(Error::Invalid("a path with a zero byte")),
