@@ -92,10 +92,14 @@ impl Tree {
         mut visit: impl FnMut(anyhow::Result<(&[u8], &Attr)>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         if let Tree::Image(files) = self {
+            let mut last = path.to_vec();
             for entry in files.walk(path)? {
                 match entry {
-                    Ok(WalkEntry { path, attr, .. }) => visit(Ok((&path, &attr)))?,
-                    Err(error) => visit(Err(error).with_context(|| printable(path)))?,
+                    Ok(WalkEntry { path, attr, .. }) => {
+                        visit(Ok((&path, &attr)))?;
+                        last = path;
+                    }
+                    Err(error) => visit(Err(error).with_context(|| printable(&last)))?,
                 }
             }
             return Ok(());

@@ -22,6 +22,7 @@ mod path;
 mod stat;
 mod store;
 mod waiting;
+mod walk;
 
 use bytes::Contents;
 use copying::copied;
@@ -31,6 +32,7 @@ use path::VolumePath;
 use stat::Stat;
 use store::Opened;
 use waiting::{Signals, interruptible};
+use walk::Walk;
 
 /// The module.
 #[pymodule(name = "_native")]
@@ -38,7 +40,7 @@ mod native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::{File, Stat, Volume, mkfs_image};
+    use super::{File, Stat, Volume, Walk, mkfs_image};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -279,6 +281,12 @@ impl Volume {
     fn _entries(&self, py: Python<'_>, path: VolumePath) -> PyResult<Vec<(VolumePath, Stat)>> {
         let items = self.call(py, &path, || Ok(self.files().read_dir(&path)?))?;
         Ok(items.into_iter().map(|item| (item.name.into(), item.attr.into())).collect())
+    }
+
+    /// Begin to walk below a directory.
+    fn _walk(&self, py: Python<'_>, path: VolumePath) -> PyResult<Walk> {
+        let walk = self.call(py, &path, || Ok(self.files().walk(&path)?))?;
+        Ok(Walk::new(&self.opened, walk, path))
     }
 
     /// Create a directory.

@@ -560,8 +560,8 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Those of the first path. A directory below it that cannot be read is an item that is an error, and
-    /// the walk goes on after it.
+    /// Those of the first path. If a directory cannot be read, the item after its entry is the error, and the
+    /// walk continues after the directory.
     ///
     /// ```
     /// # use cffs::files::Files;

@@ -22,13 +22,15 @@ pub struct WalkEntry {
     pub depth: usize,
 }
 
-/// Walks a tree; see [`Files::walk`](super::Files::walk). A directory that cannot be read is one
-/// error, and the walk goes on behind it.
+/// Walks a tree; see [`Files::walk`](super::Files::walk). The error of a directory
+/// that cannot be read follows its entry.
 pub struct Walk {
     /// Entries still to be returned, the next one last. A directory is read when it is returned.
     pending: Vec<WalkEntry>,
     /// Where the walk begins, until it has begun.
     start: Option<Node>,
+    /// Why the directory that was returned last could not be read.
+    failed: Option<Error>,
     /// The directories that were read on the way to the next entry, by depth.
     kept: Vec<Level>,
 }
@@ -43,7 +45,7 @@ impl Walk {
     pub(super) fn new(root: &Node, path: &[u8]) -> Result<Walk> {
         let node = resolve::node(root, path, true)?;
         let first = WalkEntry { path: path.to_vec(), attr: node.attr()?, depth: 0 };
-        Ok(Walk { pending: vec![first], start: Some(node), kept: Vec::new() })
+        Ok(Walk { pending: vec![first], start: Some(node), failed: None, kept: Vec::new() })
     }
 
     fn descend(&mut self, entry: &WalkEntry) -> Result<()> {
@@ -87,11 +89,14 @@ impl Iterator for Walk {
     type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Result<WalkEntry>> {
-        let entry = self.pending.pop()?;
-        if entry.attr.file_type != FileType::Directory {
-            return Some(Ok(entry));
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
         }
-        Some(self.descend(&entry).map(|()| entry))
+        let entry = self.pending.pop()?;
+        if entry.attr.file_type == FileType::Directory {
+            self.failed = self.descend(&entry).err();
+        }
+        Some(Ok(entry))
     }
 }
 

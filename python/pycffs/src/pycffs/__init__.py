@@ -52,9 +52,9 @@ class Entry:
 
     __slots__ = ("_stat", "name", "path")
 
-    def __init__(self, directory: str, name: str, stat: Stat) -> None:
-        self.name = name
-        self.path = f"{directory.rstrip('/')}/{name}"
+    def __init__(self, path: str, stat: Stat) -> None:
+        self.name = path.rpartition("/")[2]
+        self.path = path
         self._stat = stat
 
     def __fspath__(self) -> str:
@@ -107,19 +107,20 @@ class Volume(_native.Volume):
 
     def scandir(self, path: Path = "/") -> Iterator[Entry]:
         """The entries of a directory with their attributes, in the order of their creation."""
-        directory = os.fsdecode(path)
-        return (Entry(directory, name, stat) for name, stat in self._entries(path))
+        directory = os.fsdecode(path).rstrip("/")
+        return (Entry(f"{directory}/{name}", stat) for name, stat in self._entries(path))
 
     def listdir(self, path: Path = "/") -> list[str]:
         """The names in a directory, in the order of their creation."""
         return [name for name, _ in self._entries(path)]
 
     def walk(self, path: Path = "/") -> Iterator[Entry]:
-        """Everything below a directory, each directory before its entries. Links are not followed."""
-        for entry in self.scandir(path):
-            yield entry
-            if entry.is_dir():
-                yield from self.walk(entry.path)
+        """Everything below a directory, each directory before its entries. Links are not followed. Some
+        hundred entries are read ahead."""
+        walk = self._walk(path)
+        while entries := walk.next():
+            for found, stat in entries:
+                yield Entry(found, stat)
 
     def exists(self, path: Path) -> bool:
         """Whether a path exists, like os.path.exists."""

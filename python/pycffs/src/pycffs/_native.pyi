@@ -70,6 +70,11 @@ class File:
     def stat(self) -> Stat: ...
     def fsync(self) -> None: ...
 
+@final
+class Walk:
+    def next(self) -> list[tuple[str, Stat]]:
+        """Return the next entries, each with its path and its attributes; none at the end."""
+
 @disjoint_base
 class Volume:
     def __new__(
@@ -144,6 +149,7 @@ class Volume:
         progress: Callable[[int, int], object] | None = None,
     ) -> dict[str, int]:
         """Copy a tree of the volume to the host; `progress` is as for import_tree."""
+    def _walk(self, path: _Path) -> Walk: ...
     def _entries(self, path: _Path) -> list[tuple[str, Stat]]: ...
     def _read_many(self, paths: list[Any], threads: int) -> list[bytes | OSError]: ...
     def _open(

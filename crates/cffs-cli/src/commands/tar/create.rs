@@ -60,15 +60,18 @@ pub fn archive(
         failures: 0,
     };
     let mut batch = Vec::new();
-    let mut batch_bytes = 0;
+    let (mut batch_bytes, mut last_dir) = (0, top.to_vec());
     for found in files.walk(top).with_context(shown)? {
         let entry = match found {
             Ok(entry) => entry,
             Err(error) => {
-                archive.failed(top, &error);
+                archive.failed(&last_dir, &error);
                 continue;
             }
         };
+        if entry.attr.file_type == FileType::Directory {
+            last_dir.clone_from(&entry.path);
+        }
         batch_bytes += if is_small(&entry.attr) { entry.attr.size } else { 0 };
         batch.push(entry);
         if batch.len() >= BATCH_FILES || batch_bytes >= BATCH_BYTES {

@@ -1,0 +1,86 @@
+//! Walks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cffs::error::Error;
+use cffs::files;
+use cffs::format::inode::FileType;
+use pyo3::prelude::*;
+
+use crate::failing::{Failure, closed};
+use crate::path::VolumePath;
+use crate::stat::Stat;
+use crate::store::Opened;
+use crate::waiting::Signals;
+
+/// How many entries a call returns: few enough that a caller who stops early has not waited for many.
+const ENTRIES: usize = 512;
+
+/// A walk below a directory.
+#[pyclass(frozen, module = "pycffs._native")]
+pub struct Walk {
+    opened: Arc<Opened>,
+    state: Mutex<State>,
+}
+
+struct State {
+    walk: files::Walk,
+    /// The directory whose entries are returned, or the one that could not be read.
+    last: VolumePath,
+    failed: Option<Error>,
+}
+
+#[pymethods]
+impl Walk {
+    /// Return the next entries, each with its path and its attributes; none at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Vec<(VolumePath, Stat)>> {
+        if self.opened.is_closed() {
+            return Err(closed());
+        }
+        py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.next().map_err(|failure| failure.of(&self.opened, &state.last))
+        })
+    }
+}
+
+impl Walk {
+    /// A walk that began at `top`, which it does not return.
+    pub fn new(opened: &Arc<Opened>, mut walk: files::Walk, top: VolumePath) -> Walk {
+        let failed = match walk.next() {
+            Some(Ok(entry)) if entry.attr.file_type != FileType::Directory => {
+                Some(Error::NotDirectory)
+            }
+            _ => None,
+        };
+        let state = State { walk, last: top, failed };
+        Walk { opened: Arc::clone(opened), state: Mutex::new(state) }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Result<Vec<(VolumePath, Stat)>, Failure> {
+        let (mut entries, mut signals) = (Vec::new(), Signals::new());
+        signals.handle()?;
+        while entries.len() < ENTRIES && self.failed.is_none() {
+            match self.walk.next() {
+                Some(Ok(entry)) => {
+                    if entry.attr.file_type == FileType::Directory {
+                        self.last = entry.path.clone().into();
+                    }
+                    entries.push((entry.path.into(), entry.attr.into()));
+                }
+                // The entries before come first.
+                Some(Err(error)) => self.failed = Some(error),
+                None => break,
+            }
+        }
+        match (entries.is_empty(), self.failed.take()) {
+            (true, Some(error)) => Err(error.into()),
+            (_, failed) => {
+                self.failed = failed;
+                Ok(entries)
+            }
+        }
+    }
+}
