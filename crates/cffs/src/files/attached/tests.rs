@@ -21,8 +21,8 @@ use crate::units::InodeNo;
 use crate::vfs::errno;
 use crate::vfs::types::Attr;
 use crate::wire::{
-    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, PATHS_MAX, Query, REQUEST_BYTES_MAX, Reply,
-    Request,
+    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, Memory, Outcome, PATHS_MAX, Query,
+    REQUEST_BYTES_MAX, Reply, Request,
 };
 use crate::{mkfs, open};
 
@@ -152,6 +152,63 @@ fn session_alone() -> (Arc<Session>, UnixStream) {
     (Session::over(Connection::new(door, stream).expect("made"), root), server)
 }
 
+/// The next requests of a program that waits for no answer between them.
+fn receive(mut server: &UnixStream, count: usize) -> Vec<Request> {
+    let request = |_| {
+        let mut head = [0; HEADER_BYTES];
+        server.read_exact(&mut head).expect("received in time");
+        let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
+        let mut body = vec![0; len];
+        server.read_exact(&mut body).expect("received");
+        Request::decode(kind, &body).expect("a request")
+    };
+    (0..count).map(request).collect()
+}
+
+#[test]
+fn directories_are_asked_for_together() {
+    let (session, mut server) = session_alone();
+    let (dir, attr) = session.root();
+    let server = thread::spawn(move || {
+        let requests = receive(&server, 6);
+        for reply in [Reply::Attr(attr), Reply::Entries(Vec::new(), true)].iter().cycle().take(6) {
+            server.write_all(&Answer::Reply(reply.clone()).encode()).expect("sent");
+        }
+        requests
+    });
+    let entered = dir.enter(&[b"a", b"b", b"c"]);
+    assert!(
+        entered.iter().all(|entered| entered.as_ref().is_ok_and(|(_, items)| items.is_empty()))
+    );
+    let requests = server.join().expect("received");
+    assert!(matches!(requests[4], Request::Lookup { .. }), "{requests:?}");
+    assert!(matches!(requests[5], Request::Query(Query::List { .. })), "{requests:?}");
+}
+
+/// Regression: the server did nothing while the program took the contents.
+#[test]
+fn files_are_asked_for_before_the_last_ones_have_arrived() {
+    let (session, mut server) = session_alone();
+    let paths: Vec<Vec<u8>> = (0..PATHS_MAX + 1).map(|n| format!("{n}").into_bytes()).collect();
+    let server = thread::spawn(move || {
+        for request in receive(&server, 2) {
+            let Request::Query(Query::ReadMany { paths, contents, .. }) = request else {
+                panic!("{request:?}");
+            };
+            let empty = Outcome::Contents(Memory { offset: contents.offset, len: 0 });
+            let outcomes = (0..paths.len()).map(|at| (at as u16, empty.clone())).collect();
+            server.write_all(&Answer::Reply(Reply::Many(outcomes)).encode()).expect("sent");
+        }
+    });
+    let files = Cell::new(0);
+    let too_large = session.root().0.read_many(&paths, &|_, read| {
+        assert_eq!(read.expect("read"), b"");
+        files.set(files.get() + 1);
+    });
+    assert_eq!((files.get(), too_large.len()), (paths.len(), 0));
+    server.join().expect("received");
+}
+
 /// Regression: the session went on as long as a child of the program had the socket.
 #[test]
 fn the_end_of_a_session_ends_the_connection_that_a_child_has_as_well() {
@@ -174,17 +231,7 @@ fn a_regular_file_is_forgotten_at_once() {
     let attr = Attr { file_type: FileType::Regular, ..session.root().1 };
     let requests = thread::spawn(move || {
         (&server).write_all(&Answer::Reply(Reply::Attr(attr)).encode()).expect("sent");
-        let expected = 2;
-        let mut received = Vec::new();
-        while received.len() < expected {
-            let mut head = [0; HEADER_BYTES];
-            (&server).read_exact(&mut head).expect("received in time");
-            let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
-            let mut body = vec![0; len];
-            (&server).read_exact(&mut body).expect("received");
-            received.push(Request::decode(kind, &body).expect("a request"));
-        }
-        received
+        receive(&server, 2)
     });
     let (dir, _) = session.root();
     drop(dir.lookup(b"file").expect("found"));

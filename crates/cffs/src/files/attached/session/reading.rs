@@ -1,7 +1,5 @@
 //! The calls of an attached program that find and read files.
 
-use std::sync::Arc;
-
 use rustix::fs::fstatvfs;
 
 use super::super::connection::Asked;
