@@ -4,7 +4,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-__all__ = ["File", "Stat", "Volume", "__version__", "mkfs"]
+__all__ = ["File", "Stat", "Volume", "Walk", "__version__", "mkfs"]
 
 __version__: str
 
