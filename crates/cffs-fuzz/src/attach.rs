@@ -1,14 +1,14 @@
-//! Any bytes in place of the messages between an attached program and its server.
+//! Arbitrary bytes as messages between an attached program and its server.
 
 use cffs::wire::{
     self, ANSWER_BYTES_MAX, Answer, CALL_BYTES_MAX, Call, HEADER_BYTES, REQUEST_BYTES_MAX, Request,
 };
 
-/// Decodes messages, and encodes and decodes them again, with the same outcome.
+/// Decodes messages, encodes them, and decodes them again: the result is the same.
 pub fn attach_frames(data: &[u8]) {
     let mut rest = data;
     while let Some((head, tail)) = rest.split_first_chunk::<HEADER_BYTES>() {
-        // A length that the data has not is made to fit, since no other body would ever be long enough.
+        // A wrong length is corrected: otherwise no body would ever be long enough.
         let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX).unwrap_or((0, u32::from(head[4])));
         let (body, next) = tail.split_at(len.min(tail.len()));
         for kind in [kind, u32::from(head[0] % 32)] {

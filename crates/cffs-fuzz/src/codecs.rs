@@ -1,5 +1,5 @@
-//! Every structure of the format but the sector, with arbitrary contents or as a damaged copy of a
-//! valid one: each is refused, or can be used, and then encodes to the same again.
+//! Every structure of the format except the sector, with arbitrary contents or as a damaged copy of a valid
+//! one: the decoder refuses it, or it can be used, and encodes to the same bytes.
 
 use cffs::format::checksum::Checksum;
 use cffs::format::cylinder_group::CgHeader;
@@ -25,7 +25,7 @@ fn checksum() -> Checksum {
     Checksum::new(&[1; 16])
 }
 
-/// A valid block, damaged, or one that goes on with the input after a header of `header_bytes`.
+/// A damaged copy of a valid block, or a block with a valid header of `header_bytes` followed by the input.
 fn sealed(valid: &[u8], header_bytes: usize, input: &mut Input<'_>) -> Vec<u8> {
     let mut block = valid.to_vec();
     match input.byte() % 4 {
@@ -41,7 +41,7 @@ fn sealed(valid: &[u8], header_bytes: usize, input: &mut Input<'_>) -> Vec<u8> {
     block
 }
 
-/// A superblock, and the arithmetic that stands on it.
+/// A superblock, and the layout computed from it.
 pub fn superblock(data: &[u8]) {
     let mut input = Input::new(data);
     let mut bytes = [0; SUPERBLOCK_BYTES];

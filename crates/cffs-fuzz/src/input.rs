@@ -1,9 +1,9 @@
-//! The bytes of a fuzzer, taken apart.
+//! Takes values from the bytes of a fuzzer.
 
-/// The rest of an input. Zeros follow its end.
+/// The unread part of an input. Zeros follow its end.
 pub struct Input<'a>(&'a [u8]);
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers that provoke overflows.
 const INTERESTING: [u64; 12] = [
     0,
     1,
@@ -24,12 +24,12 @@ impl<'a> Input<'a> {
         Input(bytes)
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next `len` bytes, or what is left if that is less.
+    /// The next `len` bytes, or fewer at the end.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
@@ -51,8 +51,8 @@ impl<'a> Input<'a> {
         number % limit
     }
 
-    /// Bytes to put somewhere: one, or a number of 2, 4 or 8 bytes at which arithmetic goes wrong,
-    /// or up to 15 as they come.
+    /// Bytes for a patch: one, or a number of 2, 4 or 8 bytes that provokes overflows, or up to 15 bytes of
+    /// the input.
     pub fn patch(&mut self) -> Vec<u8> {
         let number = |input: &mut Input<'_>, len: usize| {
             let number = INTERESTING[input.below(INTERESTING.len())];
@@ -71,7 +71,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Patches `bytes` here and there, by up to eight patches.
+    /// Applies up to eight patches to `bytes`.
     pub fn damage(&mut self, bytes: &mut [u8]) {
         for _ in 0..8 {
             if self.is_empty() {

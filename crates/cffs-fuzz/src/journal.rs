@@ -1,5 +1,5 @@
-//! A volume whose journal says anything: opening it ends, and later records are there when
-//! it is opened again.
+//! A volume with a journal of arbitrary contents: opening it ends, and a later opening finds the records
+//! written after that.
 
 use std::sync::LazyLock;
 
@@ -15,17 +15,17 @@ use crate::input::Input;
 
 const BLOCK_BYTES: usize = 4096;
 const JOURNAL_BLOCKS: u64 = 20;
-/// Where the block lies that is journaled after the damage.
+/// The block that is journaled after the damage.
 const HOME: u64 = 200;
 /// The checksum of a header, and of a record.
 const CHECKSUM_AT: usize = 4;
-/// The bytes of a header and of the head of a record that are worth damaging: the rest is zeros or images.
+/// The bytes of a header and of the head of a record that are damaged: the rest is zeros or images.
 const DAMAGED_BYTES: usize = 64;
 
 struct Sample {
     image: Image,
     superblock: Superblock,
-    /// The block of the journal behind its last record.
+    /// The block of the journal after its last record.
     end: u64,
 }
 
@@ -63,7 +63,7 @@ fn block_at(device: &dyn BlockDevice, block: u64) -> Vec<u8> {
     bytes
 }
 
-/// A third record that belongs where it lies, for the block that the input names.
+/// A valid third record at its right place, for the block that the input names.
 fn add_record(device: &MemoryDevice, sample: &Sample, input: &mut Input<'_>) {
     let checksum = sample.superblock.checksum();
     let start = sample.superblock.journal.start;
@@ -82,7 +82,7 @@ fn add_record(device: &MemoryDevice, sample: &Sample, input: &mut Input<'_>) {
     }
 }
 
-/// A journal that is damaged, with right checksums.
+/// A damaged journal with valid checksums.
 pub fn journal(data: &[u8]) {
     let sample = &*SAMPLE;
     let (superblock, start) = (&sample.superblock, sample.superblock.journal.start);
@@ -93,7 +93,7 @@ pub fn journal(data: &[u8]) {
     }
     let damages = input.byte() % 4;
     for _ in 0..damages {
-        // The headers and the first record lead to all else.
+        // Everything else is reached from the headers and the first record.
         let blocks = [JOURNAL_BLOCKS, 3][usize::from(input.byte() % 2)];
         let block = start + u64::from(input.byte()) % blocks;
         let mut bytes = block_at(&device, block);

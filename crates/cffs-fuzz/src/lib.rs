@@ -1,13 +1,12 @@
-//! Fuzz targets: whatever the disk, the kernel, an NFS client or an attached program says, nothing panics,
-//! hangs, or takes memory without bound.
+//! Fuzz targets: no data from the disk, the kernel, an NFS client or an attached program causes a panic, a
+//! hang, or unbounded use of memory.
 //!
-//! A target is a function of bytes. It makes of them what a hostile disk or kernel might send, hands
-//! that to the code that must stand it, and panics if a promise is broken. Two drivers call them:
-//! `tests/seeded.rs`, in every test run, with random bytes from a seed and for a few seconds each;
-//! and `fuzz/`, by `make fuzz`, where libFuzzer looks for inputs that reach new code.
+//! A target is a function of bytes. It derives from them the data that a hostile peer might send, passes it
+//! to the code under test, and panics if a promise is broken. Two drivers call the targets:
+//! `tests/seeded.rs`, in every test run, with random bytes from a seed and for a few seconds each; and
+//! `fuzz/`, by `make fuzz`, where libFuzzer searches for inputs that reach new code.
 //!
-//! Checksums are made right wherever a target damages something, since otherwise no damage would ever
-//! get past them.
+//! A target that damages data corrects the checksums, since otherwise they would reveal all damage.
 
 // No program outside the workspace uses this crate, so a comment only says what a name does not.
 #![allow(missing_docs)]
@@ -22,7 +21,7 @@ mod sector;
 mod tar;
 mod volume;
 
-/// A target: it returns if all is well.
+/// A target; it panics at a fault.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
@@ -48,7 +47,7 @@ pub const TARGETS: [(&str, Target); 16] = [
 /// The target of that name.
 ///
 /// # Panics
-/// If there is none: the driver asks for what it knows.
+/// If there is none.
 pub fn target(name: &str) -> Target {
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no target is called {name}")).1

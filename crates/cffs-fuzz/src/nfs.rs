@@ -1,5 +1,5 @@
-//! Any bytes in place of an NFS client's: records, calls of RPC, and calls of every procedure that make sense
-//! apart from some damage. The volume is whole in the end.
+//! Arbitrary bytes as an NFS client's: records, RPC calls, and valid calls of every procedure with some
+//! damage. The volume is sound in the end.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
@@ -16,12 +16,12 @@ use crate::input::Input;
 use crate::volume::check;
 
 const VOLUME_BYTES: u64 = 4 << 20;
-/// More calls than this say nothing new.
+/// The maximum number of calls.
 const CALLS_MAX: usize = 24;
 const RECORD: Limits = Limits { bytes_max: 1 << 16, fragments_max: 8 };
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
-/// The length of a handle, which stands before it.
+/// The length of a handle, which precedes it.
 const HANDLE_BYTES: usize = 36;
 
 /// The arguments of each procedure: handle, name, attributes, guard, numbers of 4 and 8 bytes, a verifier,
@@ -79,7 +79,7 @@ pub fn nfs(data: &[u8]) {
 }
 
 impl Client {
-    /// Sends bytes as they are, up to what ends the connection.
+    /// Sends bytes unchanged, until the connection ends.
     fn stream(&mut self, mut bytes: &[u8]) {
         while let Some((header, rest)) = bytes.split_first_chunk::<4>() {
             bytes = rest;
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// A call, perhaps with damage.
+/// A call, possibly damaged.
 fn message(input: &mut Input<'_>, handles: &[Vec<u8>], xid: u32) -> Vec<u8> {
     let shape = input.byte();
     let (program, version, procedure) = match shape % 16 {
@@ -132,7 +132,7 @@ fn message(input: &mut Input<'_>, handles: &[Vec<u8>], xid: u32) -> Vec<u8> {
 /// The head of a call, as a user in a few groups makes it.
 fn head(input: &mut Input<'_>, program: u32, procedure: u32, xid: u32) -> Vec<u8> {
     let uid = u32::from(input.byte() % 4) * 500;
-    // A stamp, a name, user, group, and a group more.
+    // A stamp, a name, user, group, and one more group.
     let credentials = [0, 0, uid, uid, 1, 7];
     let words = [xid, 0, 2, program, 3, procedure, 1, 4 * credentials.len() as u32];
     let words = words.into_iter().chain(credentials).chain([0, 0]);
@@ -185,7 +185,7 @@ fn argument(input: &mut Input<'_>, field: u8, handles: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// A number of 8 bytes: near what a small file has, or where arithmetic goes wrong.
+/// A number of 8 bytes: near the size of a small file, or one that provokes overflows.
 fn number(input: &mut Input<'_>) -> Vec<u8> {
     let numbers =
         [0, 1, 4096, 10_000, 1 << 20, u64::from(u32::MAX), 1 << 40, i64::MAX as u64, u64::MAX];
@@ -193,7 +193,7 @@ fn number(input: &mut Input<'_>) -> Vec<u8> {
     number.wrapping_add_signed(i64::from(input.byte() as i8)).to_be_bytes().to_vec()
 }
 
-/// Attributes to set, each of them or not.
+/// Attributes to set, each present or absent.
 fn attributes(input: &mut Input<'_>) -> Vec<u8> {
     let which = input.byte();
     let mut bytes = Vec::new();

@@ -1,20 +1,20 @@
-//! Any message in place of the kernel's: it is malformed, or a request whose parts can be read.
+//! Arbitrary messages as the kernel's: each is malformed, or a request whose parts can be read.
 
 use fuse_ring::protocol::{Dialect, Frame, Operation, Request};
 
 use crate::input::Input;
 
-/// The highest number of an operation that the kernel sends, and some more.
+/// A limit somewhat above the highest operation number that the kernel sends.
 const OPCODES: usize = 60;
 
-/// Decodes a message, once in one piece and once as it comes through io_uring.
+/// Decodes a message, once in one piece and once in parts, as over io_uring.
 pub fn request(data: &[u8]) {
     let mut input = Input::new(data);
     let shape = input.byte();
     let dialect = Dialect { setxattr_ext: shape & 1 != 0 };
     let opcode = input.below(OPCODES) as u32;
     let mut message = input.rest().to_vec();
-    // A message has its own length and operation. One that lies about its length is refused at once.
+    // A message contains its length and operation. A wrong length is refused at once.
     let len = message.len() as u32;
     if let Some(stated) = message.get_mut(..4) {
         stated.copy_from_slice(&len.to_ne_bytes());

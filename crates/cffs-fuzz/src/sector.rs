@@ -26,7 +26,7 @@ pub fn sector(data: &[u8]) {
     if !empty {
         fill(&mut image, external);
     }
-    // Most of a sector is free; what has a meaning lies at its beginning.
+    // Most of a sector is free; its data is at the beginning.
     input.damage(&mut image[..sector_bytes / if shape & 8 != 0 { 1 } else { 4 }]);
     codec::seal(&mut image, EpochNo(1), checksum);
     // The image may be of any sector of a damaged volume.

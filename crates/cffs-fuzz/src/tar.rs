@@ -1,5 +1,5 @@
-//! Any bytes in place of a tar archive: headers with their checksums, extended headers of records that make
-//! sense apart from some damage, and ACLs.
+//! Arbitrary bytes as a tar archive: headers with valid checksums, extended headers with damaged records, and
+//! ACLs.
 
 use std::io::{self, Read};
 
@@ -24,7 +24,7 @@ const KEYS: [&[u8]; 10] = [
     b"comment",
 ];
 
-/// Reads an archive, each entry's contents too.
+/// Reads an archive, including the contents of each entry.
 pub fn tar(data: &[u8]) {
     let mut input = Input::new(data);
     let mut bytes = Vec::new();
@@ -48,7 +48,7 @@ pub fn tar(data: &[u8]) {
     }
 }
 
-/// An ACL that was read is equal after encoding it as bytes and as text.
+/// A decoded ACL stays equal if it is encoded as bytes and as text, and decoded again.
 fn round_trip(text: &[u8]) {
     let Ok(acl) = Acl::from_text(text, |_| None) else { return };
     let again = Acl::from_bytes(&acl.to_bytes()).expect("bytes of an ACL");
@@ -57,7 +57,7 @@ fn round_trip(text: &[u8]) {
     assert_eq!(again.to_bytes(), acl.to_bytes());
 }
 
-/// Adds an entry, or bytes that are none.
+/// Adds an entry, or arbitrary bytes.
 fn entry(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
     let mut contents = Vec::new();
     let kind = match input.below(8) {

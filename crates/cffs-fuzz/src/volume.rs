@@ -1,5 +1,5 @@
-//! A volume with damage that its checksums do not show: reading and changing it ends, with answers or
-//! errors, and what fsck calls mended is.
+//! A volume with damage that its checksums do not reveal: reading and changing it ends, with results or
+//! errors, and a volume that fsck reports as repaired is sound.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ mod damage;
 #[path = "../../cffs/tests/golden/sample.rs"]
 mod sample;
 
-/// More changes than this say nothing new.
+/// The maximum number of changes.
 const CHANGES_MAX: usize = 12;
 
 static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
@@ -26,13 +26,13 @@ static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
     sample::kinds().into_iter().map(with_regions).collect()
 });
 
-/// Mounts the volume, and reads all that can be reached.
+/// Opens the volume, and reads everything that can be reached.
 pub fn walk(data: &[u8]) {
     let _ = damage::read_all(&mutated(data));
 }
 
-/// Mounts the volume, reads all, changes some of it, and checks the result: the check ends, and a volume that
-/// could be opened can be opened again after it was closed.
+/// Opens the volume, reads everything, makes some changes, closes and checks it: the check ends, and a volume
+/// that could be opened can be opened again.
 pub fn write(data: &[u8]) {
     let image = mutated(data);
     let _ = damage::read_all(&image);
@@ -40,10 +40,11 @@ pub fn write(data: &[u8]) {
     let _ = check(&MemoryDevice::from_image(image), Repair::No);
 }
 
-/// Repairs the volume: where that succeeds, nothing is left to find, and it can be read and changed.
+/// Repairs the volume. If that succeeds, a second check finds nothing, and the volume can be read and
+/// changed.
 pub fn repair(data: &[u8]) {
     let device = MemoryDevice::from_image(mutated(data));
-    // A volume whose superblock lies about its size, say, cannot be mended.
+    // Some volumes cannot be repaired, for example one whose superblock has a wrong size.
     if !check(&device, Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {
         return;
     }
@@ -63,7 +64,7 @@ pub(crate) fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Resul
     fsck::check(device, &options, &())
 }
 
-/// One of the sample volumes with the changes that the input says.
+/// One of the sample volumes, changed as the input determines.
 fn mutated(data: &[u8]) -> Image {
     let mut input = Input::new(data);
     let shape = input.byte();
@@ -76,7 +77,7 @@ fn mutated(data: &[u8]) -> Image {
         let region = input.below(regions.len());
         let at = input.below(regions[region].used.max(1));
         let patch = match input.byte() % 4 {
-            // What another structure has: its numbers, its names, its extents.
+            // Data of another structure: its numbers, its names, its extents.
             0 => elsewhere(image, regions, &mut input),
             // The place of another structure.
             1 => place(regions, &mut input),
@@ -92,7 +93,7 @@ fn elsewhere(image: &Image, regions: &[damage::Region], input: &mut Input<'_>) -
     let region = &regions[input.below(regions.len())];
     let at = input.below(region.used.max(1));
     let mut bytes = vec![0; usize::from(input.byte() % 64) + 1];
-    // What lies outside of the image reads as zeros.
+    // Bytes outside of the image read as zeros.
     let _ = image.read(region.start + at as u64, &mut bytes);
     bytes
 }
@@ -104,7 +105,7 @@ fn place(regions: &[damage::Region], input: &mut Input<'_>) -> Vec<u8> {
     (start / unit).to_le_bytes()[..6].to_vec()
 }
 
-/// An image whose end is cut off: `sixteenths` of it remain.
+/// A truncated image: `sixteenths` of it remain.
 fn truncated(image: &Image, sixteenths: u8) -> Image {
     let Geometry { size_bytes, sector_bytes } = image.geometry();
     let size_bytes = (size_bytes / 16 * u64::from(sixteenths)).next_multiple_of(4096);

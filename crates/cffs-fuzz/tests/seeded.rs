@@ -1,8 +1,8 @@
-//! Every fuzz target with random inputs from a seed, for a few seconds each: what `make fuzz` does for
-//! longer and with an eye on the code that is reached, in every test run and with any compiler.
+//! Runs every fuzz target with random inputs from a seed, for a few seconds each, in every test run and with
+//! any compiler. `make fuzz` runs them for longer, guided by coverage.
 //!
-//! `CFFS_FUZZ_SECONDS` says how long each target runs, `CFFS_FUZZ_SEED` what it begins with. A failure
-//! prints the seed of its input: that alone repeats it.
+//! `CFFS_FUZZ_SECONDS` sets how long each target runs, `CFFS_FUZZ_SEED` the first seed. A failure prints the
+//! seed of its input, which repeats it.
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,9 +17,9 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const SECONDS_DEFAULT: u64 = 5;
-/// A single input takes milliseconds; whatever takes this long is taken for a hang.
+/// A single input takes milliseconds; this long counts as a hang.
 const HANG: Duration = Duration::from_secs(60);
-/// The most memory that all targets at work may hold together. The sample volumes are 4 MiB each.
+/// The maximum memory of all running targets together. The sample volumes have 4 MiB each.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -38,7 +38,7 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// The input of a seed: mostly short, since a few changes go further than many.
+/// The input of a seed: mostly short, since an input with few changes reaches more code.
 fn input(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let len = match next(&mut state) % 16 {
@@ -49,7 +49,7 @@ fn input(seed: u64) -> Vec<u8> {
     (0..len).map(|_| next(&mut state) as u8).collect()
 }
 
-/// Ends the process when a target stays at one input, which nothing else would end.
+/// Ends the process if a target hangs in one input.
 fn watch(name: &'static str, at: Arc<AtomicU64>, done: mpsc::Receiver<()>) {
     let mut last = None;
     while let Err(mpsc::RecvTimeoutError::Timeout) = done.recv_timeout(HANG) {
@@ -92,7 +92,7 @@ fn run(name: &'static str) {
     eprintln!("{name}: {inputs} inputs");
 }
 
-/// Makes a test of each target, so that they run side by side.
+/// Makes a test of each target, so that they run concurrently.
 macro_rules! targets {
     ($($name:ident),* $(,)?) => {
         $(
