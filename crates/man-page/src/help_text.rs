@@ -1,6 +1,6 @@
-//! The text after the options in `--help`, by its parts.
+//! Parses the text after the options in `--help`.
 //!
-//! It is written for a terminal, in this form, which its tests keep to:
+//! The text is written for a terminal, in this form:
 //!
 //! ```text
 //! A title:
@@ -13,10 +13,10 @@
 //!   a line  of the file, to the letter
 //! ```
 
-/// A title and what stands below it.
+/// A title and the entries below it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The title without its colon; empty for what has none.
+    /// The title without its colon; empty for entries without a title.
     pub title: String,
     /// The entries below the heading.
     pub entries: Vec<Entry>,
@@ -25,11 +25,11 @@ pub struct Block {
 /// A part of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// An option or a command line, and what it means.
+    /// An option or a command line, with its meaning.
     Item {
-        /// To the letter.
+        /// The term, unchanged.
         term: String,
-        /// In one line; empty where it needs none.
+        /// The meaning, in one line; may be empty.
         description: String,
     },
     /// A sentence.
@@ -37,7 +37,7 @@ pub enum Entry {
 }
 
 impl Block {
-    /// Whether its items are options, and not examples.
+    /// Whether its items are options rather than examples.
     pub fn is_list_of_options(&self) -> bool {
         self.title.starts_with("Options")
     }
@@ -68,7 +68,7 @@ impl Block {
 
 const ITEM_INDENT: usize = 2;
 
-/// The parts of a text, in its order.
+/// The parts of a text, in order.
 pub fn parse(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
@@ -82,7 +82,7 @@ pub fn parse(text: &str) -> Vec<Block> {
             block.add(line);
         }
     }
-    // `Example:  cffs …` may stand in one line with nothing below it.
+    // `Example:  cffs …` may be a single line without entries below it.
     blocks.retain(|block| !block.entries.is_empty());
     blocks
 }

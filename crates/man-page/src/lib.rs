@@ -1,8 +1,8 @@
 //! Man pages and completions, from the definition of a command line.
 //!
-//! A page has the sections that man-pages(7) asks for. What a command prints after its options in
-//! `--help` is read by `help_text` and laid out again, so that it stands in one place and still
-//! fits the width of any terminal.
+//! A page has the sections that man-pages(7) requires. `help_text` parses the text that a command prints
+//! after its options in `--help`, and the page lays it out again: so the text has a single source and fits
+//! any width.
 
 use std::fs;
 use std::io;
@@ -23,31 +23,31 @@ const UNBREAKABLE_SPACE: &str = "\u{a0}";
 /// How far examples are indented, in characters.
 const EXAMPLE_INDENT: &str = "4";
 
-/// A page to be.
+/// A page to write.
 pub struct Page<'a> {
     /// The name of the page.
     pub name: &'a str,
     /// The section of the manual.
     pub section: u8,
-    /// How the program is called, before its arguments.
+    /// The command line of the program, before its arguments.
     pub invocation: &'a str,
-    /// Its definition. Must have been built.
+    /// The definition of its command line. Must have been built.
     pub command: &'a Command,
-    /// Every exit code, and what it says.
+    /// Every exit code, with its meaning.
     pub statuses: &'a [(u8, &'a str)],
     /// Other pages, each with its section.
     pub see_also: Vec<String>,
 }
 
 impl Page<'_> {
-    /// Writes the page where man(1) looks for it below `directory`.
+    /// Writes the page to the place below `directory` where man(1) looks for it.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let directory = directory.join(format!("man{}", self.section));
         fs::create_dir_all(&directory)?;
         fs::write(directory.join(format!("{}.{}", self.name, self.section)), self.render())
     }
 
-    /// The source of the page.
+    /// The troff source of the page.
     pub fn render(&self) -> String {
         let mut roff = Roff::new();
         self.title(&mut roff);
@@ -65,14 +65,14 @@ impl Page<'_> {
         heading(&mut roff, "SEE ALSO");
         roff.control("ad", ["l"]);
         roff.text([roman(self.see_also.join(", "))]);
-        // In the escape of troff: with LANG=C, man(1) drops the character itself.
+        // As a troff escape: with LANG=C, man(1) drops the character itself.
         roff.render().replace(UNBREAKABLE_SPACE, "\\ ")
     }
 
     fn title(&self, roff: &mut Roff) {
         let source = format!("C-FFS {}", env!("CARGO_PKG_VERSION"));
         let section = self.section.to_string();
-        // There is no date: a page made again from the same source is the same.
+        // Without a date, so that the same source always gives the same page.
         roff.control("TH", [&*self.name.to_uppercase(), &section, "\"\"", &source, "C-FFS Manual"]);
         heading(roff, "NAME");
         let about = shown(self.command.get_about());
@@ -84,12 +84,12 @@ impl Page<'_> {
         heading(roff, "DESCRIPTION");
         let about = self.command.get_long_about().or_else(|| self.command.get_about());
         let about = shown(about);
-        // The first paragraph is the title again, and without its full stop.
+        // The first paragraph repeats the title, without its full stop.
         let body = about.split_once("\n\n").map_or(&*about, |(_, body)| body);
         paragraphs(roff, &sentence(body));
     }
 
-    /// How the program is called; a line for each subcommand that takes its own arguments.
+    /// The synopsis: a line for each subcommand that has arguments of its own.
     fn synopses(&self, roff: &mut Roff) {
         let is_root = self.command.get_name() == self.invocation;
         if is_root && self.command.has_subcommands() {
@@ -159,9 +159,8 @@ fn synopsis(roff: &mut Roff, invocation: &str, words: impl IntoIterator<Item = V
     roff.control("YS", []);
 }
 
-/// The words of a synopsis: options in brackets, those that exclude one another together, then what
-/// the command works on. Options that every command has are left out, and unless `with_global` those
-/// that a subcommand has from its command.
+/// The words of a synopsis: options in brackets, mutually exclusive ones together, then the operands. Options
+/// of every command are left out, and so are, unless `with_global`, those that a subcommand inherits.
 fn words(command: &Command, with_global: bool) -> Vec<Vec<Inline>> {
     let mut words = Vec::new();
     let mut grouped: Vec<&clap::Id> = Vec::new();
@@ -223,7 +222,7 @@ fn alternatives(options: &[&Arg]) -> Vec<Inline> {
     word
 }
 
-/// The value of an option, as it is written behind it.
+/// The value of an option, as written after it.
 fn value(option: &Arg, space: &str) -> Vec<Inline> {
     let range = option.get_num_args().unwrap_or_default();
     if !range.takes_values() {
@@ -269,7 +268,7 @@ fn arguments(roff: &mut Roff, command: &Command) {
     }
 }
 
-/// `-f, --force`, or the name of what is no option.
+/// `-f, --force`, or the name of an operand.
 fn flags(argument: &Arg) -> Vec<Inline> {
     if argument.is_positional() {
         return vec![italic(value_name(argument))];
@@ -290,7 +289,7 @@ fn flags(argument: &Arg) -> Vec<Inline> {
 }
 
 fn help(argument: &Arg) -> String {
-    // clap's own text mentions a shorter form, which only the terminal has.
+    // clap's own text mentions a shorter form, which exists only on the terminal.
     if argument.get_id() == "help" {
         return String::from("Print help.");
     }
@@ -352,7 +351,7 @@ fn exit_status(roff: &mut Roff, statuses: &[(u8, &str)]) {
 }
 
 fn examples<'a>(roff: &mut Roff, blocks: impl Iterator<Item = &'a Block>) {
-    // What has no title of its own comes first.
+    // Entries without a title come first.
     let (plain, titled): (Vec<&Block>, Vec<&Block>) =
         blocks.partition(|block| block.title.is_empty() || block.title.starts_with("Example"));
     if !plain.is_empty() || !titled.is_empty() {
@@ -392,7 +391,7 @@ fn example(roff: &mut Roff, entry: &Entry) {
     }
 }
 
-/// Text in paragraphs with empty lines between them.
+/// Writes paragraphs with empty lines between them.
 fn paragraphs(roff: &mut Roff, text: &str) {
     for (index, paragraph) in text.split("\n\n").enumerate() {
         if index > 0 {
@@ -402,7 +401,7 @@ fn paragraphs(roff: &mut Roff, text: &str) {
     }
 }
 
-/// The text with a full stop, which clap takes from the end of help.
+/// The text with a full stop, which clap removes from the end of help.
 fn sentence(text: &str) -> String {
     let ends = text.is_empty() || text.ends_with(['.', ':', '?', '!']);
     if ends { text.to_owned() } else { format!("{text}.") }

@@ -1,4 +1,4 @@
-//! A small program's page, whole, and the text after the options by its parts.
+//! The complete page of a small program, and the parts of the text after the options.
 
 use clap::{ArgAction, ArgGroup};
 
@@ -93,7 +93,7 @@ fn a_page_has_every_argument_with_its_value() {
     assert_eq!(section("\"SEE ALSO\""), ".ad l\ncffs(1)\n");
 }
 
-/// With LANG=C, man(1) dropped the spaces at which a line is not broken: `cffsmkfs`.
+/// Regression: with LANG=C, man(1) dropped non-breaking spaces: `cffsmkfs`.
 #[test]
 fn spaces_are_escapes_of_troff() {
     let command = program();

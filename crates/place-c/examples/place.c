@@ -1,6 +1,6 @@
 /*
- * Makes a directory in the emptiest group below a directory, copies a file into it, makes a file that has room
- * for later writes, and gives all of it another name.
+ * Makes a directory in the emptiest group, below a given directory, copies a file into it, makes a file with room
+ * for later writes, and renames all of them.
  *
  *     cc example.c -lplace -o example && ./example DIRECTORY FILE
  */

@@ -1,11 +1,11 @@
 /*
  * Directories and files in a chosen group, on ext4 and XFS.
  *
- * After Nugent and Arpaci-Dusseau, "Controlling your PLACE in the File System" (USENIX 2003). Things are made in a
- * tree of directories, one in each group, which place_init makes and `place init` too. Group 0 is the outermost of
- * a disk. Whatever cannot be done leaves nothing behind.
+ * After Nugent and Arpaci-Dusseau, "Controlling your PLACE in the File System" (USENIX 2003). Files and
+ * directories are made in a tree of directories, one in each group, which place_init or `place init` makes. Group
+ * 0 is the outermost group of a disk. A call that fails leaves nothing behind.
  *
- * Link with -lplace. Functions that fail say so by NULL or -1, and place_error says why.
+ * Link with -lplace. Functions that fail return NULL or -1, and place_error gives the reason.
  */
 #ifndef PLACE_H
 #define PLACE_H
@@ -21,7 +21,7 @@ extern "C" {
 /* A tree, locked for this process as long as it is open. May be used by one thread at a time. */
 typedef struct place_tree place_tree;
 
-/* Makes a tree in a directory, or what is missing of it, and opens it. */
+/* Makes a tree in a directory, or its missing parts, and opens it. */
 place_tree *place_init(const char *directory);
 
 /* Opens the tree that serves a path, which need not exist: that of the nearest directory above it that has a
@@ -37,23 +37,23 @@ int64_t place_groups(const place_tree *tree);
 /* The group of a file or directory. */
 int64_t place_group_of(const place_tree *tree, const char *path);
 
-/* The free bytes of each group into free_bytes, which has room for `count`; returns the number of groups. */
+/* Stores the free bytes of each group in free_bytes, which has room for `count`; returns the number of groups. */
 int64_t place_free_bytes(const place_tree *tree, uint64_t *free_bytes, size_t count);
 
 /* The size of the largest file that can be placed in a group now. Allocates it for a moment. */
 int64_t place_largest(const place_tree *tree, uint64_t group);
 
-/* Together with the number of a group: if it is full, the nearest group that is not. place_group_of tells which
- * one that was. */
+/* Added to the number of a group: if that group is full, the nearest one that is not. place_group_of returns the
+ * group that was used. */
 #define PLACE_NEARBY ((uint64_t)1 << 63)
 
 /* Makes a directory in a group. */
 int place_create_dir(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
 
-/* Makes an empty file in a group. On ext4 its later contents need room to be there as well. */
+/* Makes an empty file in a group. On ext4, its later contents are in the group only if they have room. */
 int place_create_file(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
 
-/* The same, and allocates space in the group for this many bytes that will be written. */
+/* The same, and allocates space in the group for this many bytes that will be written later. */
 int place_create_file_with_room(const place_tree *tree, const char *path, mode_t mode, uint64_t group,
                                 uint64_t room);
 

@@ -17,7 +17,7 @@ use cffs_place::trees;
 /// An open tree.
 pub struct Tree {
     shadow: Shadow,
-    /// Where it was found: a path on its volume.
+    /// The path on its volume by which it was found.
     at: PathBuf,
 }
 
@@ -25,7 +25,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Keeps the reason of a failure for `place_error`.
+/// Stores the reason of a failure for `place_error`.
 fn reported<T>(result: Result<T>) -> Option<T> {
     result
         .inspect_err(|error| {
@@ -91,11 +91,11 @@ pub unsafe extern "C" fn place_open(of: *const c_char) -> *mut Tree {
 /// See place.h.
 ///
 /// # Safety
-/// `tree` is null, or open and of no use to anybody after this.
+/// `tree` is null, or open and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn place_close(tree: *mut Tree) {
     if !tree.is_null() {
-        // SAFETY: it was made by `hand_out`, and is given back once.
+        // SAFETY: `hand_out` made it, and it is returned once.
         drop(unsafe { Box::from_raw(tree) });
     }
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn place_free_bytes(
     let Some(found) = reported(found) else { return -1 };
     if !free_bytes.is_null() {
         let copied = found.len().min(count);
-        // SAFETY: there is room for `count` numbers, the caller says, and `found` has `copied`.
+        // SAFETY: the caller promises room for `count` numbers, and `found` has `copied`.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), free_bytes, copied) };
     }
     found.len() as i64
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn place_create_file(
     mode: u32,
     group: u64,
 ) -> c_int {
-    // SAFETY: the caller's promise, which is the same.
+    // SAFETY: the caller's promise.
     unsafe { place_create_file_with_room(tree, at, mode, group, 0) }
 }
 
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn place_move(
 /// `PLACE_NEARBY` of place.h, a bit of the number of a group.
 const NEARBY: u64 = 1 << 63;
 
-/// Calls a function for a group, or also for those near it.
+/// Calls a function for a group, and with `PLACE_NEARBY` for the groups near it.
 fn placed(shadow: &Shadow, group: u64, work: impl Fn(u64) -> Result<()>) -> Result<()> {
     match group & NEARBY {
         0 => work(group),

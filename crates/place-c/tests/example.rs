@@ -1,4 +1,4 @@
-//! The example in C, linked both ways, on a volume of XFS.
+//! The C example, linked with either library, on an XFS volume.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use linking::{compile, libraries, run};
 
 mod linking;
 
-/// An XFS volume that is unmounted when it goes.
+/// An XFS volume that is unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {

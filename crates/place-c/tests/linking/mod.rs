@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs a command, which succeeds.
+/// Runs a command that must succeed.
 pub fn run(command: &mut Command) -> Output {
     let output = command.output().expect("a program");
     let said = String::from_utf8_lossy(&output.stderr);
