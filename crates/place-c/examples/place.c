@@ -1,6 +1,6 @@
 /*
- * Makes a directory in the emptiest group, below a given directory, copies a file into it, makes a file with room
- * for later writes, and renames all of them.
+ * Makes a directory in the emptiest group, copies a file into it, makes a file with room for later writes, and
+ * renames the directory. All paths are below a given directory.
  *
  *     cc example.c -lplace -o example && ./example DIRECTORY FILE
  */

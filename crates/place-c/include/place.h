@@ -2,8 +2,8 @@
  * Directories and files in a chosen group, on ext4 and XFS.
  *
  * After Nugent and Arpaci-Dusseau, "Controlling your PLACE in the File System" (USENIX 2003). Files and
- * directories are made in a tree of directories, one in each group, which place_init or `place init` makes. Group
- * 0 is the outermost group of a disk. A call that fails leaves nothing behind.
+ * directories are made in a tree of directories, one in each group, which place_init or `place init` makes.
+ * Group 0 is the outermost group of a disk. A call that fails leaves nothing behind.
  *
  * Link with -lplace. Functions that fail return NULL or -1, and place_error gives the reason.
  */
@@ -37,14 +37,15 @@ int64_t place_groups(const place_tree *tree);
 /* The group of a file or directory. */
 int64_t place_group_of(const place_tree *tree, const char *path);
 
-/* Stores the free bytes of each group in free_bytes, which has room for `count`; returns the number of groups. */
+/* Stores the free bytes of each group in free_bytes, which has room for `count`. Returns the number of
+ * groups. */
 int64_t place_free_bytes(const place_tree *tree, uint64_t *free_bytes, size_t count);
 
 /* The size of the largest file that can be placed in a group now. Allocates it for a moment. */
 int64_t place_largest(const place_tree *tree, uint64_t group);
 
-/* Added to the number of a group: if that group is full, the nearest one that is not. place_group_of returns the
- * group that was used. */
+/* Added to the number of a group: if that group is full, the nearest one that is not. place_group_of returns
+ * the group that was used. */
 #define PLACE_NEARBY ((uint64_t)1 << 63)
 
 /* Makes a directory in a group. */
