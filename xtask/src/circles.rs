@@ -1,8 +1,7 @@
-//! No circles of files: files of one crate whose modules use each other, directly or by way of others,
-//! can only be understood together.
+//! No cycles of files: files of one crate whose modules use each other, directly or through others, can only
+//! be understood together.
 //!
-//! A module may use those that contain it: what they declare for it is its vocabulary. Tests may use
-//! everything.
+//! A module may use the modules that contain it: they declare its vocabulary. Tests may use everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,13 +12,13 @@ use crate::tree::{Finding, Tree, is_test};
 #[cfg(test)]
 mod tests;
 
-/// Circles that are still there. An entry goes when its circle does; none is added.
+/// Known cycles. An entry is removed when its cycle is; none is added.
 const KNOWN: [&[&str]; 0] = [];
 
 /// A module by its path within its crate.
 type Module = Vec<String>;
 
-/// Every circle that is not known, and every known one that is gone.
+/// Every unknown cycle, and every known one that no longer exists.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     check_against(tree, &KNOWN)
 }
@@ -84,13 +83,13 @@ fn circles_of(tree: &Tree, files: &BTreeMap<Module, PathBuf>) -> Vec<BTreeSet<Pa
     circles.into_iter().collect()
 }
 
-/// The modules with a file of their own that `module` names, but for those that contain it.
+/// The modules with a file of their own that `module` names, except those that contain it.
 fn used_by<'a>(
     module: &Module,
     text: &str,
     files: &'a BTreeMap<Module, PathBuf>,
 ) -> BTreeSet<&'a Module> {
-    // What cannot be read is reported by the check of the layers.
+    // The check of the layers reports files that cannot be parsed.
     let references = paths::references(text, module).unwrap_or_default();
     let with_file = |path: &[String]| {
         let prefixes = (0..=path.len()).rev().map(|len| &path[..len]);

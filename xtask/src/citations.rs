@@ -18,7 +18,7 @@ const DECISIONS: &str = "docs/decisions";
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.files {
-        // What is written of citations is none.
+        // Texts about citations are not citations.
         if path.starts_with("xtask/src/citations") || path == Path::new("xtask/src/citations.rs") {
             continue;
         }
@@ -40,7 +40,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A text without the marks of comments, its lines joined, so that a citation may go over lines.
+/// A text without comment markers, its lines joined, so that a citation may span lines.
 struct Prose {
     text: String,
     /// Where each line begins.
@@ -107,7 +107,7 @@ fn without_number(title: &str) -> &str {
     }
 }
 
-/// The numbers that follow `what`; other words after it are passed over.
+/// The numbers that follow `what`; other words after it are skipped.
 fn numbers_after<'a>(prose: &'a Prose, what: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     prose.after(what).filter_map(|(line, rest)| {
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -125,13 +125,13 @@ fn has_decision(tree: &Tree, number: &str) -> bool {
     tree.files.keys().any(begins)
 }
 
-/// The links of a document that lead nowhere. Those to other sites are not followed.
+/// The links of a document whose targets do not exist. Links to other sites are not checked.
 fn links(tree: &Tree, path: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut is_code = false;
     for (number, line) in (1..).zip(text.lines()) {
         is_code ^= line.trim_start().starts_with("```");
-        // In code spans, brackets are what they are in the code.
+        // In code spans, brackets do not mark links.
         let outside: String = line.split('`').step_by(2).collect();
         let targets = outside.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !is_code && !target.contains("://")) {

@@ -24,7 +24,7 @@ const ORDERS: [&Order; 2] = [&CORE, &SERVE];
 
 const CORE: Order = Order { source: "crates/cffs/src", base: &BASE, layers: &LAYERS };
 
-/// The front ends, `nfs` and `fuse`, use what serves every protocol, and not each other.
+/// The front ends, `nfs` and `fuse`, use the modules for every protocol, but not each other.
 const SERVE: Order = Order {
     source: "crates/cffs-serve/src",
     base: &[],
@@ -59,9 +59,9 @@ const BASE: [&str; 10] = [
 
 /// The modules that a module may use in addition to [`BASE`].
 enum Uses {
-    /// Everything that stands before it in the table.
+    /// All modules before it in the table.
     Below,
-    /// Just these.
+    /// Only these.
     Only(&'static [&'static str]),
 }
 
@@ -69,7 +69,7 @@ enum Uses {
 const LAYERS: [(&str, Uses); 20] = [
     ("device", Uses::Below),
     ("trace", Uses::Only(&["device"])),
-    // Codecs do no I/O, so they do not even see a device.
+    // Codecs do no I/O, so they do not use devices.
     ("format", Uses::Only(&[])),
     ("journal", Uses::Only(&["device", "format"])),
     ("memory", Uses::Only(&[])),
@@ -82,7 +82,7 @@ const LAYERS: [(&str, Uses); 20] = [
     ("readahead", Uses::Below),
     ("epoch", Uses::Below),
     ("mkfs", Uses::Only(&["device", "format", "journal"])),
-    // It never trusts the allocator that it audits, nor anything that does.
+    // It trusts neither the allocator that it audits nor modules that use the allocator.
     ("fsck", Uses::Only(&["device", "format", "journal"])),
     ("admin", Uses::Below),
     ("vfs", Uses::Below),
@@ -91,7 +91,7 @@ const LAYERS: [(&str, Uses); 20] = [
     ("files", Uses::Below),
 ];
 
-/// Every use of something above the user, and every mistake in the tables here.
+/// Every use of a module above the user, and every mistake in the tables here.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = check_uses(tree);
     findings.extend(check_tables(tree));
@@ -137,7 +137,7 @@ fn check_table(order: &Order, tree: &Tree) -> Vec<Finding> {
 fn check_file(order: &Order, path: &Path, text: &str) -> Vec<Finding> {
     let module = paths::module_of(Path::new(order.source), path);
     let Some(layer) = module.first() else {
-        // The crate's root only lists the modules and names the best of them again.
+        // The crate's root only lists the modules and re-exports items.
         return Vec::new();
     };
     let Some(allowed) = order.allowed(layer) else {
@@ -192,7 +192,7 @@ impl Order {
     }
 }
 
-/// Whether `named` is `module` or something in it.
+/// Whether `named` is `module` or an item in it.
 fn covers(module: &str, named: &str) -> bool {
     named.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }

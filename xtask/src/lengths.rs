@@ -1,5 +1,6 @@
-//! How long functions and files are. A function fits on a screen and a file tells one story; what was
-//! longer when the limit came is listed with its length, and may only become shorter.
+//! Limits of the lengths of functions and files. A function fits on a screen, and a file tells one story.
+//! Functions and files that were longer when the limit was introduced are listed with their lengths, and may
+//! only become shorter.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -86,7 +87,7 @@ fn is_code(path: &Path) -> bool {
 /// The functions in a text, each with its name, its first line and the number of its lines.
 fn functions(text: &str) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
-    // What cannot be read is reported by the check of the layers, or does not compile.
+    // A file that cannot be parsed is reported by the check of the layers, or does not compile.
     if let Ok(tokens) = TokenStream::from_str(text) {
         scan(&tokens.into_iter().collect::<Vec<_>>(), &mut found);
     }

@@ -1,19 +1,18 @@
-//! Checks of the source tree itself: `cargo run -p xtask` prints what is wrong with it, and
-//! `cargo test -p xtask` fails if anything is.
+//! Checks of the source tree itself: `cargo run -p xtask` prints all findings, and `cargo test -p xtask`
+//! fails if it finds any.
 //!
-//! - [`layers`]: no module of `cffs` or `cffs-serve` uses one that lies above it;
-//! - [`manifests`]: no crate depends on one that lies above it;
+//! - [`layers`]: no module of `cffs` or `cffs-serve` uses a module above it;
+//! - [`manifests`]: no crate depends on a crate above it;
 //! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
 //! - [`papers`]: the map from the papers to the code names files and tests that exist;
-//! - [`circles`]: no files of one crate use each other in a circle;
+//! - [`circles`]: no files of one crate use each other in a cycle;
 //! - [`citations`]: chapters, decisions and files that are cited exist;
 //! - [`dialect`]: words that only this project uses become fewer;
 //! - [`lengths`]: no function or file is too long;
 //! - [`rooms`]: no type has too many methods, nor is it spread over too many files;
 //! - [`tidy`]: no line is too long, and nothing unfinished is left behind.
 //!
-//! Each check is a pure function of a [`Tree`], so that its tests can show it a small tree that is
-//! wrong and see that it says so.
+//! Each check is a pure function of a [`Tree`], so that its tests can run it on small faulty trees.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything that is wrong with the workspace that this program was built from.
+/// All findings in the workspace from which this program was built.
 fn check_workspace() -> std::io::Result<Vec<Finding>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let tree = Tree::read(&root)?;

@@ -17,10 +17,10 @@ const CRATES: [(&str, &[&str]); 16] = [
     ("tar-wire", &[]),
     ("man-page", &[]),
     ("cffs", &[]),
-    // Clients of stores, and what they stand on, are here alone.
+    // Only this crate has clients of stores and their dependencies.
     ("cffs-object", &["cffs"]),
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
-    // The page and its HTTP server; what it shows comes from the server of the volume.
+    // The page and its HTTP server; the server of the volume provides its data.
     ("cffs-web", &["cffs", "cffs-serve"]),
     ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page", "tar-wire"]),
     ("cffs-c", &["cffs"]),
@@ -38,7 +38,7 @@ const TESTS: &str = "dev-dependencies";
 
 /// The crates that the tests of a crate may use in addition.
 const FOR_TESTS: [(&str, &str); 2] = [
-    // The program's tests serve a disk that fails, and call as NFS clients.
+    // The program's tests serve a failing disk, and act as NFS clients.
     ("cffs-cli", "fuse-ring"),
     ("cffs-cli", "nfs-wire"),
 ];
@@ -72,7 +72,7 @@ fn check_manifest(path: &Path, text: &str) -> Vec<Finding> {
                      xtask/src/manifests.rs and in docs/ARCHITECTURE.md"
                 ),
             ),
-            // Test programs and fuzz targets stand on top of everything.
+            // Test programs and fuzz targets may depend on everything.
             false => Vec::new(),
         };
     };
@@ -111,7 +111,7 @@ fn dependencies(manifest: &Table) -> Vec<(&'static str, String)> {
     names
 }
 
-/// Where a dependency is named, for the reader's sake; the first line if it is not found.
+/// The line that names a dependency; the first line if it is not found.
 fn line_of(text: &str, dependency: &str) -> usize {
     let names_it = |line: &str| {
         line.trim_start()

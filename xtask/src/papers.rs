@@ -12,7 +12,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 const DOCUMENT: &str = "docs/PAPERS.md";
-/// Where a path in the document begins, unless it begins at the root of the tree.
+/// The directory of paths in the document, unless they begin at the root of the tree.
 const CORE: &str = "crates/cffs/src";
 const CELLS: usize = 6;
 const DECISION_LINK: &str = "](decisions/";

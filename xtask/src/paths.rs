@@ -1,8 +1,8 @@
 //! Which items of its own crate a source file names.
 //!
-//! Works on tokens, not on a syntax tree: so it also sees what stands in the arguments of macros,
-//! and cannot fall behind the language. A path within the crate always begins with `crate` or
-//! `super`. Comments and strings are no tokens of their own and do not count.
+//! Works on tokens, not on a syntax tree: so it also sees the arguments of macros, and does not depend on the
+//! version of the language. A path within the crate always begins with `crate` or `super`. Comments and
+//! strings are no tokens of their own and do not count.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -18,15 +18,14 @@ pub struct Reference {
     pub line: usize,
 }
 
-/// The text does not even consist of Rust's tokens.
+/// The text does not consist of Rust tokens.
 #[derive(Debug)]
 pub struct NotRust {
     pub line: usize,
     pub message: String,
 }
 
-/// The module that a file is whose crate's source lies in `source`: `device/file/mod.rs` is
-/// `device::file`.
+/// The module of a file, if the crate's source is in `source`: `device/file/mod.rs` is `device::file`.
 pub fn module_of(source: &Path, path: &Path) -> Vec<String> {
     let within = path.strip_prefix(source).unwrap_or(path).with_extension("");
     let mut module: Vec<String> =
@@ -76,7 +75,7 @@ fn scan(tokens: &[TokenTree], module: &[String], found: &mut Vec<Reference>) {
     }
 }
 
-/// Whether what follows `crate` or `super` makes it a path: not so in `pub(crate)`.
+/// Whether the tokens after `crate` or `super` make it a path: not in `pub(crate)`.
 fn is_named(rest: &[TokenTree]) -> bool {
     let renamed = matches!(rest.first(), Some(TokenTree::Ident(word)) if word == "as");
     renamed || starts_with_separator(rest)
@@ -111,7 +110,7 @@ fn follow(
                 branch(&base, &trees(group.stream()), found);
                 return at + 3;
             }
-            // A path may go on with the arguments of a generic; they are scanned by themselves.
+            // A path may continue with generic arguments; these are scanned separately.
             _ => break,
         }
         at += 3;

@@ -14,7 +14,7 @@ mod tests;
 const DOCUMENT: &str = "docs/SEMANTICS.md";
 const SHOWN_BY: &str = "Shown by ";
 
-/// Chapters without tests, and tests that there are not.
+/// Chapters without tests, and tests that do not exist.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let path = Path::new(DOCUMENT);
     let Some(text) = tree.files.get(path) else {

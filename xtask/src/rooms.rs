@@ -1,6 +1,6 @@
-//! How large types are: over how many files the methods of one are spread, and how many it has. A type that
-//! is spread over many files has several jobs. Those that were larger when the limits came are listed with
-//! their counts, which may only become smaller.
+//! Limits of the sizes of types: the number of methods of a type, and of files with its methods. A type that
+//! is spread over many files has several jobs. Types that were larger when the limits were introduced are
+//! listed with their counts, which may only become smaller.
 //!
 //! Inherent methods count, outside of tests. An impl belongs to the type of its name that is defined nearest
 //! to it, so types of one name are told apart.
@@ -24,7 +24,7 @@ const LIST: &str = "xtask/src/rooms/known.rs";
 const FILES_MAX: usize = 3;
 const METHODS_MAX: usize = 60;
 
-/// A type beyond a limit: where its crate's source is, its path in there, its files, its methods.
+/// A type beyond a limit: the source directory of its crate, its path there, its files, its methods.
 type Known = (&'static str, &'static str, usize, usize);
 
 /// Types that are too large, and unnecessary list entries.
@@ -83,7 +83,7 @@ fn sizes(tree: &Tree) -> BTreeMap<(PathBuf, String), Size> {
         for (path, items) in &files {
             for (module, name, methods) in &items.impls {
                 let of_name = types.iter().filter(|path| path.last() == Some(name));
-                // An impl without a type in its crate is one of a macro's.
+                // An impl without a type in its crate belongs to a macro.
                 let Some(nearest) = of_name.max_by_key(|path| shared(path, module)) else {
                     continue;
                 };
@@ -114,7 +114,7 @@ struct Items {
 impl Items {
     fn of(text: &str, module: &[String]) -> Items {
         let mut items = Items::default();
-        // What cannot be read is reported by the check of the layers, or does not compile.
+        // A file that cannot be parsed is reported by the check of the layers, or does not compile.
         if let Ok(tokens) = TokenStream::from_str(text) {
             items.scan(&tokens.into_iter().collect::<Vec<_>>(), module);
         }
@@ -149,7 +149,7 @@ impl Items {
     }
 }
 
-/// Whether an item may begin after these tokens: `impl` also stands in types.
+/// Whether an item may begin after these tokens: `impl` also occurs in types.
 fn begins_item(before: &[TokenTree]) -> bool {
     match before.last() {
         None => true,

@@ -1,4 +1,4 @@
-//! The checks, held against this workspace, and the reading of trees.
+//! The checks on this workspace, and the reading of trees.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn the_source_tree_is_in_order() {
     assert!(findings.is_empty(), "\n{}\n", report.join("\n"));
 }
 
-/// If the tree were not found, nothing would be wrong with it.
+/// If the tree were not found, no check would find a fault.
 #[test]
 fn the_workspace_is_really_read() {
     let tree = Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();

@@ -9,7 +9,7 @@ mod tests;
 
 const LINE_CHARS_MAX: usize = 110;
 
-/// Documents whose texts are those of a table in the source, to the letter.
+/// Documents with the exact texts of a table in the source.
 const QUOTING: [&str; 1] = ["docs/FSCK.md"];
 
 /// Markers of unfinished work. Written in two parts, so that this file is clean.
@@ -20,7 +20,7 @@ const UNFINISHED: [&str; 4] = [
     concat!("db", "g!("),
 ];
 
-/// The beginning of a path that exists on the machine of one developer only.
+/// The beginning of a path that exists only on one developer's machine.
 const PRIVATE_PATH: &str = concat!("/wo", "rk/");
 
 /// Everything untidy.
@@ -65,15 +65,15 @@ fn is_table_row(line: &str) -> bool {
     line.trim_start().trim_start_matches(['/', '!', '#']).trim_start().starts_with('|')
 }
 
-/// Whether the line is long for another reason than an address, or a text that is left in one piece
-/// so that a search for what the user saw finds it.
+/// Whether the line can be shortened: not if it is long because of an address, or because of a message that
+/// stays in one piece so that a search for it succeeds.
 fn can_be_broken(line: &str) -> bool {
     let is_long = |piece: &str| piece.chars().count() > LINE_CHARS_MAX * 3 / 4;
     let is_text = line.matches('"').count() == 2 && line.split('"').nth(1).is_some_and(is_long);
     !is_text && !line.split_whitespace().any(is_long)
 }
 
-/// Whether the path stands there from its start, not as a part of another one.
+/// Whether the line has the path from its start, not as a part of another path.
 fn names_private_path(line: &str) -> bool {
     line.match_indices(PRIVATE_PATH).any(|(at, _)| {
         let before = line[..at].chars().next_back();

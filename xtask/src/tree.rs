@@ -1,4 +1,4 @@
-//! The text files of a source tree, and what is found wrong with them.
+//! The text files of a source tree, and findings in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,12 +17,12 @@ const EXTENSIONS: [&str; 6] = ["rs", "toml", "md", "sh", "py", "yml"];
 pub struct Tree {
     /// The text of each file.
     pub files: BTreeMap<PathBuf, String>,
-    /// The other files: what is no source, or no text.
+    /// The other files: those that are not source, or not text.
     pub others: BTreeSet<PathBuf>,
 }
 
 impl Tree {
-    /// Reads every source file below `root`. What is not text is left out.
+    /// Reads every source file below `root`, except those that are not text.
     pub fn read(root: &Path) -> io::Result<Tree> {
         let mut tree = Tree::default();
         tree.read_directory(root, Path::new(""))?;
@@ -88,19 +88,19 @@ pub fn is_test(path: &Path) -> bool {
     })
 }
 
-/// Something wrong, and where. Prints as compilers do, so that editors find the place.
+/// A finding with its place. Prints like a compiler's message, so that editors find the place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The file, from the root of the tree.
     pub path: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
-    /// The finding, and what to do about it.
+    /// The finding, and the remedy.
     pub message: String,
 }
 
 impl Finding {
-    /// Something wrong in `path` at `line`.
+    /// A finding in `path` at `line`.
     pub fn new(path: &Path, line: usize, message: String) -> Finding {
         Finding { path: path.to_owned(), line, message }
     }

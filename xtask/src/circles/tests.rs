@@ -1,4 +1,4 @@
-//! Small crates with and without circles.
+//! Small crates with and without cycles.
 
 use super::*;
 

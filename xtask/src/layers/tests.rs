@@ -1,4 +1,4 @@
-//! Small trees that break the order, and what is said about them.
+//! Small trees that break the order, and their findings.
 
 use super::*;
 

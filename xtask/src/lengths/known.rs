@@ -1,5 +1,5 @@
-//! Functions and files that were longer than the limits when these were introduced. No entry is
-//! added, and no number grows.
+//! Functions and files that were longer than the limits when these were introduced. No entry may be added,
+//! and no number may grow.
 
 use super::Known;
 

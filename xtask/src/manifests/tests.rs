@@ -1,4 +1,4 @@
-//! Small manifests that break the order, and what is said about them.
+//! Small manifests that break the order, and their findings.
 
 use super::*;
 

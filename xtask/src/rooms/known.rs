@@ -1,5 +1,5 @@
-//! Types that were larger than the limits when these were introduced. No entry is added, and no number
-//! grows.
+//! Types that were larger than the limits when these were introduced. No entry may be added, and no number
+//! may grow.
 
 use super::Known;
 

@@ -1,4 +1,4 @@
-//! Small trees that are untidy, and what is said about them.
+//! Small trees that are untidy, and their findings.
 
 use super::*;
 
