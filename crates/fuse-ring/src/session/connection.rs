@@ -1,12 +1,12 @@
 //! Suspending a session, so that another one can continue its connection to the kernel.
 //!
-//! A server that is replaced, by a newer version of itself for one, stops reading requests and
-//! answers those that it has read. The file system stays mounted: callers wait in the kernel, for the
-//! session that is [resumed](super::Session::resume) on the same connection.
+//! A server that is replaced, for example by a newer version, stops reading requests and answers those that
+//! it has read. The file system stays mounted: callers wait in the kernel for the session that is
+//! [resumed](super::Session::resume) on the same connection.
 //!
 //! No request is lost: unread requests stay in the kernel's queue, in order. Threads that wait in the kernel
-//! for a request are called back, so that an idle file system is suspended, too. On io_uring, requests are
-//! [held](crate::transport::hold) in the rings' entries.
+//! for a request are interrupted, so that an idle file system can be suspended, too. On io_uring, requests
+//! are [held](crate::transport::hold) in the rings' entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,34 +43,33 @@ pub struct Connection {
     pub(super) rings: Option<Rings>,
 }
 
-/// The requests in the entries of a session's rings, which wait for an answer. Passed on with its
-/// [`Connection`].
+/// The unanswered requests in the entries of a session's rings. Passed on with its [`Connection`].
 #[derive(Debug)]
 pub struct Rings(pub(super) Vec<Held>);
 
 impl Rings {
-    /// The entries, for another program in this process.
+    /// Serialises the entries for another program in this process.
     pub fn to_entries(&self) -> Vec<HeldEntry> {
         Held::to_entries(&self.0)
     }
 
-    /// The same in that program.
+    /// Restores the entries in that program.
     ///
     /// # Errors
     ///
-    /// Where something is in the way in memory.
+    /// Fails if the addresses are in use.
     pub fn from_entries(entries: Vec<HeldEntry>) -> io::Result<Rings> {
         Held::from_entries(entries).map(Rings)
     }
 }
 
 impl Connection {
-    /// A connection from its parts, which another process has taken apart.
+    /// A connection made of the parts of one from another process.
     pub fn from_parts(device: OwnedFd, path: PathBuf, granted: Granted) -> Connection {
         Connection { device: Device::from_fd(device), path, granted, rings: None }
     }
 
-    /// The same connection with what its rings hold.
+    /// The same connection with the requests that its rings hold.
     pub fn with_rings(self, rings: Option<Rings>) -> Connection {
         Connection { rings, ..self }
     }
@@ -96,8 +95,7 @@ impl Suspender {
         Suspender(Arc::downgrade(suspension))
     }
 
-    /// Makes threads stop once they have answered the requests that they hold. Does nothing if the session is
-    /// over.
+    /// Makes threads stop once they have answered their requests. Does nothing if the session has ended.
     ///
     /// On io_uring this may fail, since it takes [requests](Suspender::fill) on all cores: then the session
     /// continues, and `failed` is called with the reason. Make the requests after this returns. It waits
@@ -112,9 +110,9 @@ impl Suspender {
         }
     }
 
-    /// The requests that the owner makes after it asked to suspend a session on io_uring: how many on which
-    /// core. [`make_requests`](crate::make_requests) does that, in a process that does not end
-    /// with this one, since it waits for the session that comes next. None are needed on `/dev/fuse`.
+    /// The requests that the owner has to make after it asked to suspend a session on io_uring: their number
+    /// for each core. [`make_requests`](crate::make_requests) makes them, in a process that must outlive this
+    /// one, since it waits for the next session. None are needed on `/dev/fuse`.
     pub fn fill(&self) -> Vec<(usize, usize)> {
         let mut cores = BTreeMap::new();
         for queue in self.queues_in_use() {
@@ -140,12 +138,12 @@ impl Suspender {
     }
 }
 
-/// How the threads of a session learn that it ends.
+/// Notifies the threads of a session that it ends.
 pub(super) struct Suspension {
     asked: AtomicBool,
-    /// Those that read `/dev/fuse`.
+    /// Threads that read `/dev/fuse`.
     pub(super) slots: Arc<ReaderSlots>,
-    /// Those that serve rings; the queues of their entries.
+    /// Threads that serve rings, with the queues of their entries.
     pub(super) hold: Option<Hold>,
     queues: Vec<u16>,
     is_placed: bool,
@@ -175,7 +173,7 @@ impl Suspension {
         }
     }
 
-    /// Whether the session ends because it is suspended, and what its rings hold then.
+    /// Whether the session ends because it is suspended, and the requests that its rings hold then.
     pub(super) fn outcome(&self) -> Option<Option<Rings>> {
         match &self.hold {
             Some(hold) => {

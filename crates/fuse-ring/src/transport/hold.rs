@@ -1,18 +1,18 @@
 //! Holding requests in the rings, so that another session can answer them.
 //!
-//! No command takes an entry back from the kernel. While an entry is there, the kernel may put a request
-//! into it at any moment, and loses the request with the ring. But an entry that has a request stays with us
-//! until we answer; and requests that find no free entry wait in the kernel, where nothing is lost. So a
-//! session that is suspended keeps each request that arrives, until every entry has one. Then no command is
-//! under way, the rings can be closed, and a session that has the entries' memory at the same addresses can
+//! No command takes an entry back from the kernel. While the kernel owns an entry, it may put a request into
+//! it at any moment, and the request is lost with the ring. But the server owns an entry that has a request
+//! until it answers, and requests that find no free entry wait in the kernel, where nothing is lost. So a
+//! session that is suspended keeps each arriving request until every entry has one. Then no command is
+//! running, and the rings can be closed. A session that has the entries' memory at the same addresses can
 //! answer the requests on rings of its own.
 //!
 //! The kernel fills an entry when a request arrives or when an answer is committed, not when the entry is
-//! registered: requests that wait then keep waiting for the next answer. A session that holds its requests
-//! commits none. So it begins to hold them once all entries are registered.
+//! registered: requests that wait at that time wait for the next answer. A session that holds its requests
+//! commits no answers. So it begins to hold them only once all entries are registered.
 //!
-//! On an idle file system no request arrives. So the session's owner makes as many requests on each core as
-//! that has entries, by a process of its own, which waits for the next session
+//! On an idle file system no request arrives. So a process of the session's owner makes as many requests on
+//! each core as the core has entries, and waits for the next session to answer them
 //! ([`make_requests`](crate::make_requests)).
 //!
 //! ```text
@@ -31,21 +31,21 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::entry::Held;
 
-/// How long threads may take to register their entries. A session that is not served does not keep its owner
-/// for longer.
+/// How long threads may take to register their entries. The owner of a session that is not served waits no
+/// longer.
 const START_MAX: Duration = Duration::from_secs(5);
 
-/// How long entries may take to be filled once no thread works on a request of before. Callers whose requests
+/// How long entries may take to be filled once no thread works on an earlier request. Callers whose requests
 /// are held wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a thread may work on such a request: a slow disk takes seconds for an `FSYNC`.
 const WORK_MAX: Duration = Duration::from_secs(30);
 
-/// Called with the reason if the requests of a session could not be held, and it continues.
+/// Called with the reason if the requests of a session cannot be held and the session continues.
 pub(crate) type Failed = Box<dyn FnOnce(String) + Send>;
 
-/// The common knowledge of the threads that serve rings, and of what suspends them.
+/// State shared by the threads that serve rings and the thread that suspends them.
 pub(crate) struct Hold {
     state: Mutex<State>,
     changed: Condvar,
@@ -53,11 +53,11 @@ pub(crate) struct Hold {
 
 struct State {
     attempt: Arc<Attempt>,
-    /// Set while an attempt is under way.
+    /// Set during an attempt.
     failed: Option<Failed>,
     /// Threads that have not registered their entries yet.
     starting: usize,
-    /// Threads that know of the attempt: those that work on a request do not.
+    /// Threads that have noticed the attempt: those that work on a request have not.
     asked: usize,
     /// Threads whose entries all have a request.
     full: usize,
@@ -67,7 +67,7 @@ struct State {
     ended: bool,
 }
 
-/// One try to hold requests. Its descriptors are readable from a certain moment on.
+/// One attempt to hold requests. Its descriptors become readable at its beginning and at its end.
 pub(crate) struct Attempt {
     has_begun: AtomicBool,
     begun: OwnedFd,
@@ -107,7 +107,7 @@ impl Attempt {
 }
 
 impl Hold {
-    /// For a session of this many threads.
+    /// The state for a session of this many threads.
     pub(crate) fn new(threads: usize) -> io::Result<Hold> {
         let state = State {
             attempt: Attempt::new()?,
@@ -121,7 +121,7 @@ impl Hold {
         Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// From here on, requests are kept. If the session continues, `failed` is called with the reason.
+    /// Makes threads keep requests from now on. If the session continues, calls `failed` with the reason.
     ///
     /// Waits until all entries are registered.
     pub(crate) fn begin(&self, failed: Failed) {
@@ -136,8 +136,8 @@ impl Hold {
         self.changed.notify_all();
     }
 
-    /// Waits until `threads` threads hold a request in each of their entries, or until serving ends. Where
-    /// that takes too long, has them go on. Returns whether they have left.
+    /// Waits until `threads` threads hold a request in each of their entries, or until serving ends. If that
+    /// takes too long, the threads continue to serve. Returns whether they have left.
     pub(crate) fn coordinate(&self, threads: usize) -> bool {
         let mut state = self.lock();
         while !state.ended {
@@ -167,7 +167,7 @@ impl Hold {
         false
     }
 
-    /// Waits while the condition holds and serving goes on, for a limited time.
+    /// Waits while the condition holds and serving continues, for a limited time.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -179,28 +179,28 @@ impl Hold {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// A thread has registered its entries.
+    /// Records that a thread has registered its entries.
     pub(super) fn started(&self) {
         self.lock().starting -= 1;
         self.changed.notify_all();
     }
 
-    /// The attempt that is under way, or comes next.
+    /// The current or the next attempt.
     pub(super) fn attempt(&self) -> Arc<Attempt> {
         Arc::clone(&self.lock().attempt)
     }
 
-    /// A thread knows of the attempt.
+    /// Records that a thread has noticed the attempt.
     pub(super) fn asked(&self, attempt: &Arc<Attempt>) {
         self.count(attempt, |state| &mut state.asked);
     }
 
-    /// All entries of a thread have a request.
+    /// Records that all entries of a thread have a request.
     pub(super) fn full(&self, attempt: &Arc<Attempt>) {
         self.count(attempt, |state| &mut state.full);
     }
 
-    /// That may be too late for the attempt, and does not count for the next.
+    /// This may be too late for the attempt, and does not count for the next.
     fn count(&self, attempt: &Arc<Attempt>, counter: impl FnOnce(&mut State) -> &mut usize) {
         let mut state = self.lock();
         if Arc::ptr_eq(attempt, &state.attempt) {
@@ -209,13 +209,13 @@ impl Hold {
         }
     }
 
-    /// A thread leaves its entries to the next session.
+    /// Adds the entries that a thread leaves to the next session.
     pub(super) fn leave(&self, held: Held) {
         self.lock().held.push(held);
         self.changed.notify_all();
     }
 
-    /// A thread has ended. If it has left nothing, the others will not either.
+    /// Records that a thread has ended. If it has left no entries, the others will not either.
     pub(crate) fn thread_ended(&self) {
         let is_over = self.lock().attempt.is_over();
         if !is_over {
@@ -223,7 +223,7 @@ impl Hold {
         }
     }
 
-    /// No thread will hold anything any more.
+    /// Records that no thread will hold requests any more.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();

@@ -1,10 +1,10 @@
 //! FUSE over io_uring: the kernel delivers a request to a thread on the core where it was made.
 //!
-//! The kernel has one queue per possible core. A server hands it *entries*: a pair of buffers,
-//! registered for one queue by a command on the server's io_uring. The command completes when the
-//! kernel has put a request into the buffers; the server puts the answer into the same buffers and
-//! commits them by a second command, which at once waits for the next request. So a request costs
-//! one system call, and a wake-up that stays on its core.
+//! The kernel has one queue per possible core. A server hands it *entries*: a pair of buffers, registered for
+//! one queue by a command on the server's io_uring. The command completes when the kernel has put a request
+//! into the buffers. The server puts the answer into the same buffers and commits them by a second command,
+//! which also waits for the next request. So a request costs one system call, and a wake-up that stays on its
+//! core.
 //!
 //! ```text
 //!   REGISTER ──▶ with the kernel ──completion──▶ with us: request
@@ -12,15 +12,15 @@
 //!                      └──────COMMIT_AND_FETCH────────┘ answer
 //! ```
 //!
-//! Traps, each of which is met below:
+//! Pitfalls, each of which is handled below:
 //!
-//! - The kernel uses no queue before **all** have an entry, those of cores that are offline too;
-//!   until then every caller waits. [`plan`] assigns each queue to a thread.
-//! - An entry that is registered gets **none of the requests that wait** already. See [`hold`](super::hold).
-//! - The answer to `INIT` commits both sides. So rings and buffers are made before it
-//!   ([`Worker::new`]), and what can fail has failed by then.
+//! - The kernel uses no queue before **all** queues have an entry, including those of offline cores; until
+//!   then every caller waits. [`plan`] assigns each queue to a thread.
+//! - A newly registered entry gets **none of the requests that already wait**. See [`hold`](super::hold).
+//! - The answer to `INIT` commits both sides. So rings and buffers are made before it ([`Worker::new`]), while
+//!   failures can still be handled.
 //! - Request and answer **share the payload buffer**. See [`Entry::serve`].
-//! - `FORGET`, `INTERRUPT` and notifications still use `/dev/fuse`: a thread stays there.
+//! - `FORGET`, `INTERRUPT` and notifications still use `/dev/fuse`, which a thread keeps reading.
 //! - The `io-uring` crate has no way to set the length of a command, without which the kernel
 //!   refuses to register: see [`register`].
 
@@ -52,7 +52,8 @@ const STOP: u64 = u64::MAX;
 const BEGUN: u64 = u64::MAX - 1;
 const DECIDED: u64 = u64::MAX - 2;
 
-/// How many polls may be under way or about to be pushed, in addition to one command per entry.
+/// The maximum number of polls that are in flight or about to be pushed, in addition to one command per
+/// entry.
 const POLLS: usize = 3;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
@@ -76,7 +77,7 @@ pub fn switch_rings_on() -> io::Result<bool> {
     std::fs::write(SWITCH, "Y").map(|()| true)
 }
 
-/// Why rings cannot be used, if the kernel says so beforehand.
+/// Why rings cannot be used, if that is known in advance.
 pub(crate) fn obstacle() -> Option<String> {
     match std::fs::read_to_string(SWITCH) {
         Ok(value) if value.trim_start().starts_with(['Y', '1']) => None,
@@ -109,7 +110,7 @@ fn share(queues: u16, usable: &[usize]) -> Plan {
     Plan { cores }
 }
 
-/// How many numbers there are in a list like `0-3,8,10-11`.
+/// The number of numbers in a list like `0-3,8,10-11`.
 fn count_list(list: &str) -> Option<u16> {
     list.trim().split(',').try_fold(0_u16, |count, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -120,24 +121,24 @@ fn count_list(list: &str) -> Option<u16> {
 
 /// One thread's ring and the entries that it serves, one for each of its core's queues.
 pub(crate) struct Worker {
-    /// Goes first when dropped: the kernel must be done with the buffers before they are unmapped.
+    /// Dropped first: the kernel must have released the buffers before they are unmapped.
     ring: Ring,
     entries: Vec<Entry>,
     core: usize,
 }
 
 impl Worker {
-    /// Makes everything that can fail to be made. The ring is disabled until a thread adopts it.
+    /// Makes everything whose creation can fail. The ring is disabled until a thread adopts it.
     pub(crate) fn new(core: usize, queues: &[u16], payload_len: usize) -> io::Result<Worker> {
         let entry = |&queue| Entry::new(queue, Pages::placed(HEAD_LEN + payload_len)?);
         Worker::with(core, queues.iter().map(entry).collect::<io::Result<_>>()?)
     }
 
-    /// The same with entries that another session has left, and the requests in them.
+    /// The same with the entries of another session, and the requests in them.
     pub(crate) fn resume(held: Held) -> io::Result<Worker> {
         let Held { core, mut entries } = held;
         for entry in &mut entries {
-            // The others went with their ring.
+            // The others were dropped with their ring.
             entry.is_registered = entry.has_request;
         }
         Worker::with(core, entries)
@@ -145,12 +146,12 @@ impl Worker {
 
     fn with(core: usize, entries: Vec<Entry>) -> io::Result<Worker> {
         let ring = IoUring::builder()
-            // A child that had its memory would keep the connection (see `apart`).
+            // A child that inherited this memory would keep the connection open (see `apart`).
             .dontfork()
             .setup_r_disabled()
             .setup_single_issuer()
-            // Requests are copied in by this thread, when it asks for them; so no interrupt is
-            // needed to make it do so.
+            // This thread copies requests into the buffers when it asks for completions, so no interrupt is
+            // needed.
             .setup_defer_taskrun()
             .build((entries.len() + POLLS).next_power_of_two() as u32)?;
         Ok(Worker { ring, entries, core })
@@ -161,7 +162,7 @@ impl Worker {
         self.entries.iter().map(|entry| entry.queue)
     }
 
-    /// Whether the next program in this process can have its memory.
+    /// Whether the next program in this process can use its memory.
     pub(crate) fn is_placed(&self) -> bool {
         self.entries.iter().all(|entry| entry.buffers.is_placed())
     }
@@ -193,8 +194,8 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            // One at a time, so that no answer waits for the handling of another request. With
-            // more completions at hand the next call does not sleep.
+            // One request at a time, so that no answer waits for another request to be handled. With more
+            // completions at hand the next call does not sleep.
             let Some(completion) = self.ring.completion().next() else { continue };
             match completion.user_data() {
                 STOP => return Ok(()),
@@ -278,23 +279,23 @@ fn errno_of(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }
 
-/// The command that registers an entry.
+/// Builds the command that registers an entry.
 ///
-/// The kernel wants the number of buffers in the length of the command, which the builder leaves
-/// at zero; so it is set in the finished entry.
+/// The kernel requires the number of buffers in the length of the command. The builder leaves that at zero,
+/// so it is set in the finished entry.
 fn register(fd: types::Fd, entry: &mut Entry, index: u64) -> squeue::Entry128 {
     const LEN: std::ops::Range<usize> = 24..28;
     let command = command(fd, REGISTER, entry).addr(Some(entry.iovecs.as_ptr() as u64));
     let built = command.build().user_data(index);
-    // SAFETY: `Entry128` is `repr(C)` over the kernel's 128-byte entry, plain numbers throughout,
-    // so it may be looked at as bytes and any bytes are one.
+    // SAFETY: `Entry128` is `repr(C)` over the kernel's 128-byte entry, which consists of plain numbers: its
+    // bytes may be read, and any bytes are valid.
     let mut bytes: [u8; 128] = unsafe { std::mem::transmute(built) };
     bytes[LEN].copy_from_slice(&2_u32.to_ne_bytes());
     // SAFETY: as above.
     unsafe { std::mem::transmute(bytes) }
 }
 
-/// The command that returns an entry with an answer.
+/// Builds the command that returns an entry with an answer.
 fn commit(fd: types::Fd, entry: &Entry, index: u64) -> squeue::Entry128 {
     command(fd, COMMIT_AND_FETCH, entry).build().user_data(index)
 }
@@ -308,12 +309,12 @@ fn command(fd: types::Fd, code: u32, entry: &Entry) -> opcode::UringCmd80 {
 }
 
 fn push(ring: &mut Ring, entry: squeue::Entry128) -> io::Result<()> {
-    // SAFETY: what the entry points to, an `Entry`'s buffers, lives in the `Worker` beside the
-    // ring and is dropped after it.
+    // SAFETY: the command points to the buffers of an `Entry`, which the `Worker` owns and drops after the
+    // ring.
     unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)
 }
 
-/// A thread that runs elsewhere is slower, not wrong; a container may forbid the choice.
+/// A thread on another core is only slower; a container may forbid the binding.
 fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);

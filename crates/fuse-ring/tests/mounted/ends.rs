@@ -40,7 +40,7 @@ fn unmounting_from_outside_ends_the_session(setup: Setup) {
     eventually(|| Command::new("umount").arg(&mounted.path).status().unwrap().success());
     mounted.join().unwrap();
     assert_eq!(tree.seen().destroyed, 1);
-    // What is over can be ended again.
+    // Ending a session that has ended succeeds.
     mounted.unmounter.unmount(Unmount::Now).unwrap();
 }
 
@@ -62,7 +62,7 @@ fn an_open_file_keeps_the_session(setup: Setup) {
     assert_eq!(tree.seen().destroyed, 1);
 }
 
-/// With requests in every stage: waiting, in work, being answered.
+/// With requests in every stage: waiting, being served, being answered.
 fn force_ends_everything(setup: Setup) {
     let mut mounted = setup.mount(Tree::default());
     let path = mounted.path.join("file");
@@ -72,7 +72,8 @@ fn force_ends_everything(setup: Setup) {
     let busy: Vec<_> = (0..4)
         .map(|thread| {
             let rounds = rounds.clone();
-            // By way of a descriptor, since a path leads below the mount once that is gone.
+            // Through a descriptor, since the path names the directory below the mount once the mount is
+            // removed.
             let root = File::open(&mounted.path).unwrap();
             std::thread::spawn(move || {
                 let path = format!("/proc/self/fd/{}/{thread}", root.as_raw_fd());
@@ -106,7 +107,7 @@ fn a_session_that_is_not_served_leaves_nothing(setup: Setup) {
     assert_eq!(nowhere.err().and_then(|error| error.raw_os_error()), Some(2));
 }
 
-/// Between mounting and serving a caller waits; it must not fail, nor hang once there is a server.
+/// Between mounting and serving, a caller waits: it must neither fail nor hang once a server runs.
 fn callers_wait_for_the_server(setup: Setup) {
     let (_directory, session) = setup.session(Tree::default());
     let path = session.path().join("file");
@@ -121,7 +122,7 @@ fn callers_wait_for_the_server(setup: Setup) {
     server.join().unwrap().unwrap();
 }
 
-/// Stumbles over one name.
+/// A file system that panics at one name.
 struct Clumsy;
 
 impl Handler for Clumsy {
@@ -151,7 +152,7 @@ fn a_panic_is_an_error_of_the_session(setup: Setup) {
     assert_eq!(mounted.join().unwrap_err().to_string(), "the handler panicked");
 }
 
-/// Suspends a session, with the requests that this takes. They end with the next session.
+/// Suspends a session, and makes the requests that this requires. They end with the next session.
 fn suspend(suspender: &Suspender, path: &Path) -> std::thread::JoinHandle<std::io::Result<()>> {
     let (path, cores) = (path.to_owned(), suspender.fill());
     assert_eq!(suspender.obstacle(), None);
@@ -167,7 +168,7 @@ fn suspended(server: std::thread::JoinHandle<std::io::Result<Ended>>) -> Connect
     connection
 }
 
-/// Takes a connection apart and puts it together, as another program does.
+/// Divides a connection into its parts and restores it from them, as for another program.
 fn handed_over(mut connection: Connection) -> Connection {
     let entries = connection.take_rings().map(|rings| rings.to_entries());
     let (device, path, granted) = connection.into_parts();
@@ -175,8 +176,8 @@ fn handed_over(mut connection: Connection) -> Connection {
     Connection::from_parts(device, path, granted).with_rings(rings)
 }
 
-/// Sessions serve one mount in a row. A file stays open over that, and callers that come between two
-/// sessions wait for the second.
+/// Several sessions serve one mount in sequence. A file stays open meanwhile, and callers that arrive between
+/// two sessions wait for the second.
 fn a_suspended_session_is_resumed(setup: Setup) {
     let tree = Tree::default();
     let (_directory, mut session) = setup.session(tree.clone());
@@ -187,7 +188,7 @@ fn a_suspended_session_is_resumed(setup: Setup) {
         let server = std::thread::spawn(move || session.serve());
         let file = file.get_or_insert_with(|| File::create_new(path.join("file")).unwrap());
         file.write_all_at(&[round], round.into()).unwrap();
-        // The session has answered some of them when it ends; the others wait.
+        // The session has answered some of the calls when it ends; the others wait.
         let start = |caller| {
             let name = path.join(format!("{round}-{caller}"));
             std::thread::spawn(move || fs::write(name, [7; 100_000]))
@@ -199,7 +200,7 @@ fn a_suspended_session_is_resumed(setup: Setup) {
         assert!(is_mounted(&path));
         callers.push(start(40));
         assert!(callers.iter().any(|caller| !caller.is_finished()));
-        // What another program gets, and what this one goes on with if there is none.
+        // The state for another program, with which this one continues if there is none.
         let connection = if round % 2 == 0 { handed_over(connection) } else { connection };
         session = Session::resume(tree.clone(), connection, &setup.config);
         waiting.extend(callers);
@@ -221,7 +222,7 @@ fn a_suspended_session_is_resumed(setup: Setup) {
     assert_eq!(tree.seen().destroyed, 1);
 }
 
-/// Its threads wait in the kernel for a request that never comes.
+/// Its threads wait in the kernel for a request that never arrives.
 fn a_session_without_callers_is_suspended(mut setup: Setup) {
     for threads in [1, 2, 40] {
         setup.config.threads = NonZeroUsize::new(threads);
@@ -245,8 +246,8 @@ fn a_session_without_callers_is_suspended(mut setup: Setup) {
     }
 }
 
-/// The kernel gives an entry that is registered none of the requests that wait already. So requests that were
-/// made too early did not fill all entries.
+/// Regression: the kernel gives a newly registered entry none of the requests that already wait. So requests
+/// that were made too early did not fill all entries.
 #[test]
 fn a_session_is_suspended_while_it_starts() {
     on_uring(|mut setup| {
@@ -267,7 +268,8 @@ fn a_session_is_suspended_while_it_starts() {
     });
 }
 
-/// Without the requests that fill all entries, a session on rings goes on, says so, and loses nothing.
+/// Without the requests that fill all entries, a session on rings continues, reports that, and loses no
+/// request.
 #[test]
 fn a_session_whose_requests_cannot_be_held_goes_on() {
     on_uring(|setup| {
@@ -297,7 +299,7 @@ fn a_session_whose_requests_cannot_be_held_goes_on() {
     });
 }
 
-/// Takes long to find a name, and finds none.
+/// A file system whose lookups take long and find no name.
 #[derive(Clone, Default)]
 struct Late(Arc<AtomicBool>);
 
@@ -319,7 +321,8 @@ impl Handler for Late {
     }
 }
 
-/// The session went on after five seconds, so a server could not be replaced while its disk was slow.
+/// Regression: the session continued after five seconds, so a server could not be replaced while its disk was
+/// slow.
 #[test]
 fn a_session_is_suspended_when_a_slow_request_is_answered() {
     on_uring(|setup| {

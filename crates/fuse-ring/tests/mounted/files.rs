@@ -87,7 +87,7 @@ fn names_move(setup: Setup) {
     assert_eq!(fs::remove_dir(at("b")).unwrap_err().raw_os_error(), Some(39));
     fs::remove_dir_all(at("b")).unwrap();
     assert_eq!(fs::metadata(at("a/deux")).unwrap().nlink(), 1);
-    // A target that is long for a name and short for a page travels in another way.
+    // A target that is too long for a name, and shorter than a page, is sent in another way.
     let long = "x/".repeat(2000);
     symlink(&long, at("long")).unwrap();
     assert_eq!(fs::read_link(at("long")).unwrap(), Path::new(&long));
@@ -103,10 +103,10 @@ fn directories_list_what_they_have(setup: Setup) {
         File::create(directory.join(name)).unwrap();
     }
     assert_eq!(names(&directory), expected);
-    // With the attributes of each, which is what makes the kernel ask for them along with names.
+    // With the attributes of each, so that the kernel requests attributes together with names.
     let sizes = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
     assert_eq!(sizes.map(|metadata| metadata.len()).sum::<u64>(), 0);
-    // While it shrinks, with the position kept by the reader.
+    // While the directory shrinks, and the reader keeps its position.
     for entry in fs::read_dir(&directory).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -170,7 +170,7 @@ fn large_requests_are_one(setup: Setup) {
     let data = noise((8 << 20) + 4321, 5);
     fs::write(&path, &data).unwrap();
     assert_eq!(tree.seen().largest.1, 1 << 20, "a write of 1 MiB is one request");
-    // Nothing of it may come from the page cache.
+    // No part of it may be read from the page cache.
     rustix::fs::fadvise(File::open(&path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert!(fs::read(&path).unwrap() == data);
     assert!(tree.seen().largest.0 >= 128 << 10, "read-ahead is long: {:?}", tree.seen());
@@ -227,8 +227,8 @@ fn threads_do_not_mix(setup: Setup) {
     assert!(!tree.seen().forgotten_too_often);
 }
 
-/// Counts of lookups are a contract: one too few leaks inodes, one too many frees an inode that
-/// the kernel still uses.
+/// Lookup counts must be exact: one forgotten too few leaks inodes, one too many frees an inode that the
+/// kernel still uses.
 fn lookups_are_forgotten(setup: Setup) {
     let tree = Tree::default();
     let mounted = setup.mount(tree.clone());
@@ -243,7 +243,7 @@ fn lookups_are_forgotten(setup: Setup) {
     fs::hard_link(directory.join("0"), directory.join("more")).unwrap();
     assert!(tree.lookups() >= 501);
     fs::remove_dir_all(&directory).unwrap();
-    // Once nothing holds them, the kernel forgets inodes that have no name, and so must we.
+    // The kernel forgets inodes without a name once they are not in use, and the server must do so as well.
     eventually(|| tree.inodes() == 1);
     assert_eq!(tree.lookups(), 0);
     assert!(!tree.seen().forgotten_too_often);
@@ -268,7 +268,7 @@ fn files_without_a_name(setup: Setup) {
     mounted.end().unwrap();
 }
 
-/// See `negotiate`: a truncation that travels in an `OPEN` which is never sent.
+/// See `negotiate`: the truncation would be part of an `OPEN` that is never sent.
 fn truncation_is_not_lost_with_opening_elided(mut setup: Setup) {
     setup.config.wishes.elide_open = true;
     setup.config.wishes.elide_opendir = true;

@@ -1,4 +1,4 @@
-//! Mounting for a test, and cleaning up whatever happens in it.
+//! Mounts for tests, with cleanup even after a failure.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,7 @@ fn with(transport: TransportChoice) -> Setup {
 }
 
 impl Setup {
-    /// Mounts without serving. The directory comes first, so that it is dropped last: to remove
-    /// it is to look into it.
+    /// Mounts without serving. The directory is made first, so that it is dropped last: removing it lists it.
     pub fn session<H: Handler>(&self, handler: H) -> (TempDir, Session<H>) {
         let directory = tempfile::tempdir().unwrap();
         let session =
@@ -72,12 +71,12 @@ impl Setup {
 impl Mounted {
     /// Unmounts, and waits for the end of the session.
     pub fn end(mut self) -> io::Result<()> {
-        // Something that looks at all mounts may be in it for a moment.
+        // A program that examines all mounts may use it for a moment.
         eventually(|| self.unmounter.unmount(Unmount::Now).is_ok());
         self.join()
     }
 
-    /// Waits for the end of a session that something else ends.
+    /// Waits for the end of a session that another thread or program ends.
     pub fn join(&mut self) -> io::Result<()> {
         let serving = self.serving.take().unwrap();
         eventually(|| serving.is_finished());
@@ -93,7 +92,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Waits for what takes a moment.
+/// Waits for a condition that takes a moment.
 #[track_caller]
 pub fn eventually(mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -103,7 +102,7 @@ pub fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether something is mounted on the directory.
+/// Whether the directory is a mount point.
 pub fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
@@ -111,7 +110,7 @@ pub fn is_mounted(path: &Path) -> bool {
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Keeps the kernel's switch on while any test needs it, and puts it back.
+/// Keeps the kernel's switch on while any test needs it, and restores it afterwards.
 struct Switch;
 
 struct Users {

@@ -15,7 +15,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::harness::{Setup, eventually, on_dev};
 
-/// Has a file of each name. Lookups and fsyncs wait until they are let go.
+/// A file system with a file of each name. Lookups and fsyncs wait until they are released.
 #[derive(Clone, Default)]
 struct Slow(Arc<(Mutex<Gate>, Condvar)>);
 
@@ -78,25 +78,25 @@ impl Handler for Slow {
     }
 }
 
-/// Kills callers while the server has requests of them, and returns when all have ended.
+/// Kills callers while the server has their requests, and returns when all have ended.
 fn kill(slow: &Slow, mut callers: Vec<Child>, requests: usize) {
     eventually(|| slow.waiting() == requests);
     callers.iter_mut().for_each(|caller| caller.kill().unwrap());
     for mut caller in callers {
         eventually(|| caller.try_wait().unwrap().is_some());
     }
-    // The server was not let go on with any of them.
+    // The server has not answered any of them.
     assert_eq!(slow.waiting(), requests);
     slow.set_open(true);
     eventually(|| slow.waiting() == 0);
     slow.set_open(false);
 }
 
-// A program that waited for a store that did not answer could not be killed.
+// Regression: a program that waited for a store that did not answer could not be killed.
 #[test]
 fn a_caller_that_is_killed_ends_before_its_answer() {
     on_dev(|mut setup| {
-        // All are to wait, so that none is left to read what the kernel says of signals.
+        // All threads must wait, so that none can read the kernel's messages about signals.
         setup.config.threads = NonZeroUsize::new(3);
         let slow = Slow::default();
         let mounted = setup.mount(slow.clone());
@@ -121,7 +121,8 @@ fn a_caller_that_is_killed_ends_before_its_answer() {
     });
 }
 
-/// Answers no question about its root, so the session's own first opening of a file waits for ever.
+/// A file system that never answers requests about its root, so the session's own first opening of a file
+/// waits forever.
 struct Silent;
 
 impl Handler for Silent {
@@ -138,15 +139,15 @@ impl Handler for Silent {
     }
 }
 
-/// Set for the process that serves: where it mounts.
+/// The environment variable with the mount point, for the process that serves.
 const MOUNT_POINT: &str = "FUSE_RING_TEST_MOUNT_POINT";
 
 crate::on_both_transports! {
     a_server_that_is_killed_while_it_waits_for_its_own_mount_ends
 }
 
-// The server did not end over io_uring. The thread that waited shared the memory of its rings, so their
-// commands kept the connection.
+// Regression: over io_uring the server did not end. The waiting thread shared the memory of its rings, so
+// their commands kept the connection open.
 fn a_server_that_is_killed_while_it_waits_for_its_own_mount_ends(mut setup: Setup) {
     if let Some(path) = std::env::var_os(MOUNT_POINT) {
         setup.config.wishes.elide_open = true;

@@ -1,7 +1,7 @@
 //! Real mounts, over both transports.
 //!
-//! They need `/dev/fuse`, and say so and pass where it cannot be opened. Those over io_uring need
-//! a kernel that has it, and root to switch it on while they run.
+//! The tests need `/dev/fuse`; if it cannot be opened, they print that and pass. Tests over io_uring need a
+//! kernel that supports it, and root to enable it while they run.
 
 #[path = "../../examples/null/tree/mod.rs"]
 mod tree;

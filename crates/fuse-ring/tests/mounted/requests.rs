@@ -25,7 +25,7 @@ struct Slow(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
-    /// Those who wait, and whether they were interrupted.
+    /// The waiting readers, and whether each was interrupted.
     waiting: HashMap<Unique, bool>,
     interrupts: usize,
     open: bool,
@@ -94,8 +94,8 @@ impl Handler for Slow {
     }
 }
 
-/// Only requests that their caller waits for can be interrupted: not read-ahead, hence direct I/O,
-/// and not that either once it may be asynchronous.
+/// Only synchronous requests can be interrupted: not read-ahead, so the test uses direct I/O, and not direct
+/// I/O that may be asynchronous.
 fn a_signal_interrupts_a_request(mut setup: Setup) {
     setup.config.wishes.features.remove(Features::ASYNC_DIO);
     let slow = Slow::default();

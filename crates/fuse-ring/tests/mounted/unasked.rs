@@ -1,4 +1,4 @@
-//! Requests for which no program waits, and how a session avoids them.
+//! Asynchronous requests, and how a session avoids them.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ on_both_transports! {
 const TTL: Duration = Duration::from_secs(100);
 const DIRECTORY: NodeId = NodeId(2);
 
-/// A directory `d`, in which each number but 0 is the name of an empty file, and others can be made.
+/// A directory `d`, in which each number except 0 is the name of an empty file, and other files can be made.
 #[derive(Clone, Default)]
 struct Numbers(Arc<Counts>);
 
@@ -98,7 +98,7 @@ impl Handler for Numbers {
     }
 }
 
-/// A file that is made leaves a `RELEASE` behind, until the kernel has learned that opening is elided.
+/// Each new file causes a `RELEASE`, until the kernel has learned that opening is elided.
 fn programs_do_not_cause_an_open(mut setup: Setup) {
     setup.config.wishes.elide_open = true;
     let numbers = Numbers::default();
@@ -126,11 +126,11 @@ fn programs_do_not_cause_an_open(mut setup: Setup) {
     assert_eq!(numbers.count(Opcode::Release), 0);
 }
 
-/// On io_uring one thread takes them beside the others, and what wakes it for each takes the core of the
-/// program that removes files.
+/// Over io_uring a separate thread reads `FORGET`s, and waking it for each takes processor time on the core
+/// of the program that removes files.
 ///
-/// On a machine that is busy enough some come together by themselves, and others alone: so this looks for
-/// one time in many.
+/// On a busy machine, some arrive together by chance, and others alone: so this needs only one success in
+/// many attempts.
 #[test]
 fn forgets_come_together() {
     const FILES: u64 = 100;

@@ -10,7 +10,7 @@ use fuse_ring::{Transport, TransportChoice};
 use crate::harness::{Setup, is_mounted, on_dev};
 use crate::tree::Tree;
 
-/// Any user that is not root will do; this is `nobody` in most places.
+/// Any user other than root; on most systems this is `nobody`.
 const NOBODY: u32 = 65534;
 
 /// Runs itself as an ordinary user if it is run by root.
@@ -26,7 +26,7 @@ fn an_ordinary_user_mounts() {
         return;
     }
     if rustix::process::geteuid().is_root() {
-        // Its path may lead through directories that this user may not search; this link does not.
+        // The program's path may have directories that this user may not search; this link avoids them.
         let output = Command::new("/proc/self/exe")
             .args(["--exact", "users::an_ordinary_user_mounts", "--nocapture"])
             .uid(NOBODY)

@@ -15,8 +15,8 @@ fn each_queue_is_served_by_its_own_core_where_that_is_usable() {
     assert_eq!(share(2, &[0, 1]), Plan { cores: vec![(0, vec![0]), (1, vec![1])] });
 }
 
-/// The kernel uses no queue before all have registered, so those of cores that are offline, or
-/// that we may not run on, must be served too.
+/// The kernel uses no queue before all have registered, so the queues of cores that are offline, or that this
+/// process may not run on, must be served, too.
 #[test]
 fn no_queue_is_left_out() {
     let plan = share(8, &[2, 5]);
