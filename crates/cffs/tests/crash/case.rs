@@ -1,4 +1,4 @@
-//! One workload on one kind of volume: runs it, tries the crashes, and says what went wrong.
+//! One workload on one kind of volume: runs it, tries the crashes, and reports violations.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use super::tree::{History, Tree};
 pub const DEVICE_BYTES: u64 = 4 << 20;
 pub const BLOCK_BYTES: usize = 4096;
 pub const UUID: [u8; 16] = [7; 16];
-/// One state in this many is crashed twice more while it recovers.
+/// In one state of this many, two more crashes happen during recovery.
 const CRASH_AGAIN: u64 = 8;
 
-/// Added to a kind: files of several units that are moved together, and free space in runs that are too
-/// short for one, so that halves are moved.
+/// Added to a kind: files of several units that are moved together, and free runs that are too short for a
+/// unit, so that halves are moved.
 pub const SCATTERED: u64 = 32;
-/// The length of a unit then: the longest request.
+/// The length of a unit on such a volume: the longest request.
 pub const UNIT_BYTES_MAX: u64 = 16 * BLOCK_BYTES as u64;
 /// The bytes that the disk of such a volume streams in the time of an access, so that halves of units have
 /// at least four blocks.
@@ -39,7 +39,7 @@ const SCATTERED_RUN_BLOCKS: u64 = 11;
 pub const ROOMY: u64 = 64;
 /// Added to a roomy kind: the volume has grown.
 pub const GROWN: u64 = 128;
-/// Added to a kind: free space lies in runs of [`HOLE_BLOCKS`].
+/// Added to a kind: free space is in runs of [`HOLE_BLOCKS`].
 pub const HOLES: u64 = 256;
 /// Added to a kind: nearly all space is taken.
 pub const FULL: u64 = 512;
@@ -50,14 +50,14 @@ pub const COMPRESSED: u64 = 2048;
 /// Added to a kind: each directory with a block counts as large, so it has an index, and the intent log lists
 /// its changes by block and bucket. `d` has several blocks.
 pub const LARGE: u64 = 4096;
-/// The files that make `d` large: with five names more, its index has another bucket.
+/// The files that make `d` large: with five more names, its index has another bucket.
 const LARGE_FILES: usize = 170;
-/// The names that `d` has then, and the least blocks, with embedded inodes and without.
+/// The names that `d` then has, and its minimum number of blocks, with embedded inodes and without.
 const LARGE_NAMES: usize = LARGE_FILES + 3;
 const LARGE_BLOCKS_MIN: [u64; 2] = [8, 2];
 /// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
-/// The blocks that a full volume has left: less than some of the calls take.
+/// The free blocks of a full volume: fewer than some of the calls need.
 const FULL_LEFT_BLOCKS: u64 = 40;
 /// The bytes that a grown volume has gained.
 pub const GROWN_BYTES: u64 = 1 << 20;
@@ -70,7 +70,7 @@ pub struct Tried {
     pub states: u64,
     /// Crashes while recovering.
     pub recoveries: u64,
-    /// States that are, as a whole, one that the workload went through.
+    /// States that equal, as a whole, a state that the workload went through.
     pub moments: u64,
 }
 
@@ -172,7 +172,7 @@ fn enlarge_directory(volume: &Volume, kind: u64) {
     assert!(blocks >= blocks_min, "a large directory has {blocks} blocks, kind {kind}");
 }
 
-/// Makes files with gaps between them, and takes two of three runs of what is free then.
+/// Makes files with gaps between them, and takes two of three remaining free runs.
 fn scatter_files(volume: &Volume) {
     let dir = ops::make(volume, InodeNo::ROOT, b"scattered", NewKind::Directory).expect("made");
     for number in 0..SCATTERED_FILES {
@@ -185,7 +185,7 @@ fn scatter_files(volume: &Volume) {
     leave_holes(volume, dir, SCATTERED_RUN_BLOCKS);
 }
 
-/// Makes a volume that was made what its kind says of its size and its free space, and closes it.
+/// Gives a new volume the size and the free space of its kind, and closes it.
 pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
     let volume = open(device, kind).expect("a volume");
     if kind & GROWN != 0 {
@@ -205,7 +205,7 @@ pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
     volume.close().expect("close");
 }
 
-/// Takes all space in runs of this many blocks, and frees each third of them.
+/// Takes all space in runs of this many blocks, and frees every third run.
 fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
     let run = |number: &u64| reserve(volume, dir, &format!("run {number}"), run_blocks);
     let runs = (0..).take_while(|number| run(number).is_some()).count() as u64;
@@ -215,7 +215,7 @@ fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
     }
 }
 
-/// Gives a file this many more blocks beyond its end, where no reader looks.
+/// Allocates this many more blocks after the end of a file, where no reader reads.
 fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()> {
     let file = match volume.lookup(dir, name.as_bytes()) {
         Ok(found) => {
@@ -231,8 +231,8 @@ fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()>
 
 /// Opens a volume of a kind.
 pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
-    // An fsync leaves behind whatever it may, what may be written early is, and freed space is
-    // discarded.
+    // An fsync leaves out everything that it may, contents are written early where permitted, and freed space
+    // is discarded.
     let options = OpenOptions {
         cache_bytes: 1 << 20,
         fsync_leaves_bytes: 0,
@@ -256,8 +256,8 @@ pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
         .map_err(|error| format!("it cannot be opened: {error}"))
 }
 
-/// Recovers, as opening for writing does: what was left clean is left alone. It has to be enough to
-/// look at what was busy.
+/// Recovers, as opening for writing does: a volume that was left clean is not changed. The intent log must be
+/// sufficient.
 fn recover(device: &dyn BlockDevice) -> Result<(), String> {
     let superblock = read_superblock(device).map_err(|error| format!("superblock: {error}"))?;
     if superblock.state == State::Clean {
@@ -298,7 +298,7 @@ struct Run<'a, M> {
     tried: Tried,
 }
 
-/// Makes the calls on a volume and tries the crashes. The error says what a crash did.
+/// Makes the calls on a volume and tries the crashes. An error describes a violation.
 pub fn run<M: Medium>(
     medium: &M,
     kind: u64,
@@ -316,7 +316,8 @@ pub fn run<M: Medium>(
         history: History::new(Tree::of(&volume)?),
         tried: Tried { workloads: 1, ..Tried::default() },
     };
-    // As the background would at any moment; in about half of all workloads only closing does.
+    // In about half of all workloads, freed space is discarded after each call, as the background may at any
+    // moment; in the others, only closing discards.
     let digits = format!("{workload:?}").bytes().fold(seed, |sum, byte| sum + u64::from(byte));
     let discards_at_once = digits % 2 == 1 || medium.discards_at_once();
     for (step, op) in workload.iter().enumerate() {
@@ -366,7 +367,7 @@ impl<M: Medium> Run<'_, M> {
         let device = opener()?;
         recover(&device)?;
         check(&device, "after recovery")?;
-        // A journal that was not used is used again.
+        // A journal that was not in use is used again.
         let volume = open(device.clone(), self.kind & !STOPPED)?;
         let found = Tree::of(&volume)?;
         self.history.refuse(&found)?;

@@ -20,11 +20,10 @@ use crate::random::Random;
 use crate::record::{self, Disk, Event, HOME, Timeline};
 use crate::states::Crashes;
 
-/// Added to a kind: many files more, and a table of inodes that lies in more pieces than its inode has
-/// room for, so that it has an extent tree, and that is full, so that the next inode needs a block
-/// more of it.
+/// Added to a kind: many more files, and an inode table in more pieces than fit into its inode, so that it
+/// has an extent tree. The table is full, so the next inode needs another block of it.
 pub const IN_PIECES: u64 = 4;
-/// Pieces that the table lies in then: one too many, with a large attribute in the same sector.
+/// The pieces of that table: one too many for its inode, with a large attribute in the same sector.
 const PIECES: usize = 3;
 /// Inodes that stay: the table grows while half of it is in use.
 const INODES_LEFT: u64 = 400;
@@ -32,17 +31,17 @@ const INODES_LEFT: u64 = 400;
 /// One in this many blocks is free, so that no two blocks of the table are adjacent.
 const HOLES_EVERY: usize = 3;
 
-/// Added to a kind: a journal, so small that it is full again and again.
+/// Added to a kind: a journal, so small that it fills up repeatedly.
 pub const JOURNALED: u64 = 8;
 /// The blocks of that journal: a record has up to 255 in a larger one.
 const JOURNAL_BLOCKS: usize = 40;
-/// Added to a kind: such a journal on a disk of its own.
+/// Added to a kind: such a journal on a separate disk.
 pub const JOURNALED_ELSEWHERE: u64 = 16;
 
 /// The size of a disk with a large directory: the intent log has room for all its names.
 const LARGE_DEVICE_BYTES: u64 = 32 << 20;
 
-/// Disks, and mutations of them that must be noticed.
+/// Disks, and mutations of them that must be detected.
 #[derive(Default)]
 pub struct Disks {
     pub mutant: Option<Mutant>,
@@ -51,9 +50,9 @@ pub struct Disks {
 /// The state that a crash leaves: an image of each disk.
 type Images = Vec<Image>;
 
-/// The volumes that were made so far, by their kinds.
+/// The volumes made so far, by kind.
 static STARTS: Mutex<BTreeMap<u64, Images>> = Mutex::new(BTreeMap::new());
-/// The room of a device beyond a volume that will grow.
+/// The space of a device after a volume that will grow.
 const ROOM_BYTES: u64 = GROWN_BYTES + 4 * ops::GAIN_BYTES;
 
 impl Medium for Disks {
@@ -93,7 +92,7 @@ pub struct Reached {
     images: Images,
     timeline: Arc<Timeline>,
     crashes: Crashes,
-    /// Events that were taken from the timeline and not applied yet.
+    /// Events taken from the timeline that are not applied yet.
     events: VecDeque<(Disk, Event)>,
 }
 
@@ -142,7 +141,7 @@ fn start(kind: u64) -> Images {
     disks.iter().map(|disk| disk.snapshot()).collect()
 }
 
-/// A larger disk that begins with what another has.
+/// A larger disk that begins with the contents of another.
 fn enlarged(image: &Image) -> Arc<MemoryDevice> {
     let old = image.geometry();
     let mut bytes = vec![0; old.size_bytes as usize];
@@ -153,7 +152,7 @@ fn enlarged(image: &Image) -> Arc<MemoryDevice> {
     disk
 }
 
-/// Leaves free space in single blocks, and has each mount fill a block of the table.
+/// Leaves free space only in single blocks, and makes each mount fill a block of the table.
 fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
     let volume = case::open(device.clone(), kind).expect("a volume");
     scatter_free_space(&volume);
@@ -170,7 +169,7 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
         let dir = make(InodeNo::ROOT, &format!("piece {piece}"), NewKind::Directory);
         loop {
             let name = format!("pipe {}", made.len());
-            // It is never read, so that looking at the volume changes no times.
+            // A pipe is never read, so that examining the volume changes no times.
             let ino = make(dir, &name, NewKind::Fifo);
             made.push((dir, name));
             if ino.0 + 1 == (piece as u64 + 1) * per_block {
@@ -180,7 +179,7 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
         volume.close().expect("close");
     }
     let volume = case::open(device.clone(), kind).expect("a volume");
-    // Of each directory as many.
+    // The same number in each directory.
     let spare = (volume.stat_fs().inodes - INODES_LEFT) as usize;
     let all = made.len();
     for (number, (dir, name)) in made.into_iter().enumerate() {
@@ -191,7 +190,7 @@ fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
     volume.close().expect("close");
 }
 
-/// Has one file take all space, and give every few blocks back.
+/// Makes one file take all space, and frees every few blocks.
 fn scatter_free_space(volume: &Volume) {
     let filler = ops::make(volume, InodeNo::ROOT, b"filler", NewKind::Regular).expect("made");
     let block = BLOCK_BYTES as u64;

@@ -1,4 +1,4 @@
-//! Workloads by their names, and the explorer that runs them on some medium.
+//! Named workloads, and the explorer that runs them on a medium.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,17 @@ use super::random::Random;
 
 /// Kinds of volumes: with embedded inodes or not, on sectors of 4096 or of 512 bytes.
 pub const KINDS: u64 = 4;
-/// Ways to separate the calls of a pair: not at all, by a sync, by an fsync of the file that most of the
-/// calls are about, or by one of a new file, which leaves out what the first call wrote. In the last way,
-/// both calls come before such an fsync.
+/// Ways to separate the calls of a pair: not at all, by a sync, by an fsync of the file that most calls
+/// change, or by an fsync of a new file, which leaves out the writes of the first call. In the last way, both
+/// calls come before such an fsync.
 pub const BETWEEN: u64 = 5;
-/// The numbers from this one on stand for the operations of [`ops::MAINTENANCE`], after each of the two
-/// calls.
+/// Numbers from this one on mean the operations of [`ops::MAINTENANCE`], after each of the two calls.
 const MAINTAINED: u64 = BETWEEN;
-/// Failures after which no more are looked for.
+/// The number of failures at which the search ends.
 const FAILURES_MAX: usize = 20;
-/// Each seed begins this many workloads after the one before it.
+/// Each seed begins this many workloads after the previous seed.
 const SEED_WORKLOADS: u64 = 10_000;
-/// Calls of a long workload.
+/// The number of calls of a long workload.
 const LONG: usize = 60;
 
 pub fn number(name: &str) -> Option<u64> {
@@ -37,11 +36,10 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The pairs of all calls, again and again, in an order in which any part of them is a fair
-    /// sample.
+    /// The pairs of all calls, repeatedly, in an order in which any part is a fair sample.
     pub fn nth_pair(nth: u64, calls: u64) -> Workload {
         let pairs = KINDS * calls * calls * BETWEEN;
-        // A step that has no divisor in common with the count visits each pair once.
+        // A step that has no common divisor with the count visits each pair once.
         let mixed = (u128::from(nth) * 1_000_000_007 % u128::from(pairs)) as u64;
         let (rest, kind) = (mixed / KINDS, mixed % KINDS);
         let (rest, between) = (rest / BETWEEN, rest % BETWEEN);
@@ -161,7 +159,7 @@ fn on_all_processors(work: impl Fn() + Sync) {
     });
 }
 
-/// The explorer of a medium, with the calls that workloads are made of.
+/// The explorer of a medium, with the calls of which workloads consist.
 pub struct Explorer<M> {
     pub medium: M,
     pub all: Vec<Op>,
@@ -198,7 +196,7 @@ impl<M: Medium> Explorer<M> {
             .unwrap_or_else(|_| Err("the program panicked".into()))
     }
 
-    /// Leaves out calls as long as what is left still fails.
+    /// Leaves out calls as long as the rest still fails.
     fn shrink(&self, failure: &mut Failure) {
         let kind = failure.workload.kind();
         let mut at = 0;
@@ -216,7 +214,7 @@ impl<M: Medium> Explorer<M> {
         }
     }
 
-    /// Runs workloads on all processors until enough states were tried, or too many fail.
+    /// Runs workloads on all processors until enough states were tried, or too many failed.
     fn try_states(
         &self,
         states: u64,
@@ -242,7 +240,7 @@ impl<M: Medium> Explorer<M> {
         done.into_inner().unwrap()
     }
 
-    /// Runs these workloads on all processors, and returns what became of each.
+    /// Runs these workloads on all processors, and returns their results.
     pub fn run_each(&self, workloads: &[Workload]) -> Vec<Result<Tried, Failure>> {
         let next = AtomicU64::new(0);
         let results: Vec<OnceLock<Result<Tried, Failure>>> =
@@ -258,7 +256,7 @@ impl<M: Medium> Explorer<M> {
         results.into_iter().map(|result| result.into_inner().expect("it was run")).collect()
     }
 
-    /// Tries as many states as are asked for, or as are usual, and fails if one is wrong.
+    /// Tries the requested or the default number of states, and fails if one is wrong.
     pub fn explore(&self, nth: impl Fn(u64, u64) -> Workload + Sync, usual_states: u64) {
         let began = Instant::now();
         let states = number("CFFS_CRASH_STATES").unwrap_or(usual_states);

@@ -1,5 +1,5 @@
-//! Crashes of volumes on which each directory counts as large: the intent log lists blocks and buckets of it,
-//! and recovery reads and corrects nothing else of the directory.
+//! Crashes of volumes on which each directory counts as large: the intent log lists its blocks and buckets,
+//! and recovery reads and corrects only these.
 
 use cffs::units::InodeNo;
 use cffs::vfs::RenameMode::{Exchange, Replace};
@@ -19,7 +19,7 @@ const OTHER: &str = "d/one of many files, number 90";
 const LAST: &str = "d/one of many files, number 169";
 
 /// Calls that change parts of a directory of many blocks: its names, its subdirectories, and its index, which
-/// is split, written and dropped; and files that lose their names while they are in use.
+/// is split, written and dropped. Some files lose their names while they are in use.
 fn stories() -> Vec<Vec<Op>> {
     vec![
         vec![Make("d/n"), Sync, Unlink(ONE), Sync, Rename(OTHER, "d/m", Replace), Sync],
@@ -30,7 +30,7 @@ fn stories() -> Vec<Vec<Op>> {
         vec![MakeDir("d/n"), Sync, Rename("d/n", "e/n", Replace), Sync, RemoveDir("d/s"), Sync],
         vec![Make("d/s/n"), Sync, Rename("d/s", "e/n", Replace), Sync, Make("e/n/m"), Sync],
         vec![Make("d/s/n"), Fsync("d/s/n"), Unlink(LAST), Make("d/s/m"), Sync],
-        // More names than the buckets at the last clean point were made for.
+        // More names than fit into the buckets of the last clean point.
         vec![Fill("e", 12, 0), Fsync("e"), Link("g", "d/n"), Fill("d/s", 9, 0), Sync],
         vec![Make("d/a"), Make("d/b"), Make("d/c"), Make("d/n"), MakeDir("d/m"), Sync, Make("d/i")],
         vec![
@@ -52,7 +52,7 @@ fn stories() -> Vec<Vec<Op>> {
         vec![UnlinkInUse(ONE), Checkpoint, Make("d/n"), Sync],
         vec![UnlinkInUse(ONE), Sync, CleanPoint, Write("g", 0, 100), Sync],
         vec![UnlinkInUse("d/f"), Checkpoint, Unlink("h"), Sync, NameAgain("d/n"), Sync],
-        // All names go, and the directory with them.
+        // All names are removed, and then the directory.
         vec![
             Empty("d", 170),
             Sync,
@@ -76,7 +76,7 @@ fn stories() -> Vec<Vec<Op>> {
     ]
 }
 
-/// The stories change names in several blocks of `d`.
+/// The scenarios change names in several blocks of `d`.
 #[test]
 fn a_large_directory_has_the_names_of_the_stories() {
     let disks = Disks::default();
@@ -115,7 +115,7 @@ fn parts_of_large_directories_are_right_after_any_crash() {
     assert!(tried.states > 2000);
 }
 
-/// Without a kind of record, or with the log too late, one of the stories fails.
+/// Without a kind of record, or if the log is written too late, one of the scenarios fails.
 #[test]
 fn each_mutant_of_large_directories_is_caught() {
     for mutant in mutants::OF_LARGE_DIRECTORIES {

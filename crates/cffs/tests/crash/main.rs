@@ -1,24 +1,24 @@
-//! The crash explorer: workloads on a device that keeps the order of its writes, and every kind of
-//! crash between any two barriers.
+//! The crash explorer: workloads on a device that records the order of its writes, and every kind of crash
+//! between any two barriers.
 //!
-//! Of the writes in motion survive none, all, each one alone, all but each one, those before a torn
-//! one, and random subsets, sector by sector. Each state is recovered, some with two crashes more
-//! while they recover; a full check finds nothing; what is there is held against what may be there
-//! ([`tree`]); the volume goes on being changed, is closed, and checked again.
+//! Of the writes in flight, sector by sector, a state has none, all, each one alone, all but one, those
+//! before a torn one, or a random subset. Each state is recovered, some with two more crashes during
+//! recovery. A full check must find nothing, and the contents must be permitted ([`tree`]). Then the volume
+//! is changed further, closed, and checked again.
 //!
 //! Workloads: each pair of system calls, with and without a sync between ([`ops`]), each operation on a
 //! volume in use, after such calls, on each kind of volume ([`matrix`]), and with `CFFS_CRASH_LONG=1` long
 //! random ones instead of pairs. A workload has a name, `KIND.FIRST.BETWEEN.SECOND` or `KIND.rSEED`, and a
-//! seed that decides on the crashes. A failure prints the command that repeats it:
+//! seed that determines the crashes. A failure prints the command that repeats it:
 //!
 //! ```text
 //! CFFS_CRASH=0.12.1.40 CFFS_CRASH_SEED=1 cargo test -p cffs --test crash one -- --nocapture
 //! ```
 //!
-//! which also leaves out all calls that it does not need to fail.
+//! This command also leaves out all calls that are not needed for the failure.
 //!
-//! `CFFS_CRASH_SEED` is the seed, 1 if not given; each begins with other workloads.
-//! `CFFS_CRASH_STATES` says how many states are tried at least.
+//! `CFFS_CRASH_SEED` sets the seed, by default 1; each seed begins with other workloads. `CFFS_CRASH_STATES`
+//! sets the minimum number of states.
 
 mod case;
 mod disks;
@@ -40,19 +40,19 @@ use mutants::Mutant;
 use ops::Op;
 use record::{HOME, JOURNAL};
 
-/// States to try if nothing else is asked for.
+/// The default number of states.
 const STATES: u64 = 200_000;
-/// States of volumes with a journal: the calls are the same, and what a crash leaves is simpler.
+/// States of volumes with a journal: the calls are the same, and the states after a crash are simpler.
 const JOURNALED_STATES: u64 = 50_000;
 /// States of volumes with a journal on another disk.
 const JOURNALED_ELSEWHERE_STATES: u64 = 20_000;
 /// States of volumes with compressed contents.
 const COMPRESSED_STATES: u64 = 50_000;
-/// States of pairs after each of which files are moved.
+/// States of pairs with regrouping after each call.
 const MOVED_STATES: u64 = 10_000;
-/// Where moving files is among the operations on a volume in use.
+/// The position of regrouping among the operations on a volume in use.
 const REGROUP: usize = 0;
-/// Where a volume has its journal, and whether it is used.
+/// The place of a volume's journal, and whether it is in use.
 const PLACES: [(&str, u64); 5] = [
     ("no journal", 0),
     ("journal inside", JOURNALED),
@@ -62,7 +62,7 @@ const PLACES: [(&str, u64); 5] = [
 ];
 /// Workloads in which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 400;
-/// Workloads in which a harmless one must not be.
+/// Workloads in which a harmless mutant must not be caught.
 const HARMLESS_WORKLOADS: usize = 60;
 
 fn explorer() -> Explorer<Disks> {
@@ -103,13 +103,13 @@ fn every_online_operation_on_every_kind_of_volume() {
     matrix::explore(&explorer(), &PLACES);
 }
 
-/// Of two disks a crash may leave each in any of its states, whatever it leaves of the other.
+/// A crash may leave each of two disks in any of its states, independent of the other.
 #[test]
 fn every_crash_of_a_volume_and_its_journal_elsewhere_leaves_a_state_that_was() {
     explore(JOURNALED_ELSEWHERE, JOURNALED_ELSEWHERE_STATES);
 }
 
-/// An fsync waits for the disk of the journal, and what goes home for the other.
+/// An fsync waits for the journal's disk, and draining the journal waits for the other.
 #[test]
 fn each_of_two_disks_is_waited_for() {
     for disk in [HOME, JOURNAL] {
@@ -133,13 +133,12 @@ fn earlier_findings_stay_fixed() {
         (2, vec![SetXattr("d", 60), Rename("d/f", "g", Exchange), Sync]),
         (3, vec![Unlink("h"), Rename("g", "d/f", Replace), Sync]),
         (3, vec![Link("h", "n"), Sync, Rename("d/s", "g", Exchange), Sync]),
-        // A name that was added in the epoch of an exchange hid the one that a file lacked.
+        // A name that was added in the epoch of an exchange hid the missing name of a file.
         (0, vec![Rename("d/f", "g", Exchange), Link("d/f", "n"), Sync]),
         (1, vec![Rename("d/f", "g", Exchange), Link("g", "e/n"), Sync]),
-        // A symbolic link that was replaced at once came to the device for one phase, without its
-        // target.
+        // A symbolic link that was replaced at once was on the device during one phase, without its target.
         (1, vec![MakeLink("d/n", 900), Rename("d/f", "d/n", Replace), Sync]),
-        // The inode of a directory led to a new name before the linktag of its file was there.
+        // The inode of a directory referred to a new name before the linktag of its file was written.
         (3, vec![Rename("l", "e/g", Replace), Sync]),
         (
             1,
@@ -156,7 +155,7 @@ fn earlier_findings_stay_fixed() {
         // Closing had nothing but bitmaps to write, and the intent log did not list them.
         (0, vec![Truncate("big", 30_000), Sync]),
         (3, vec![Truncate("d/f", 100), Sync]),
-        // What was large is overwritten in place when it is small again, which was taken for a failure.
+        // A file that was large is overwritten in place when it is small again, which counted as a violation.
         (2, vec![Truncate("big", 7055), Sync, Truncate("big", 4350)]),
         // A file got a new name in the same sector, and its old name was given to another file, elsewhere
         // in the directory.
@@ -170,27 +169,27 @@ fn earlier_findings_stay_fixed() {
                 Sync,
             ],
         ),
-        // A directory that was replaced had on the device still what it had lost before.
+        // A replaced directory still had entries on the device that it had lost before.
         (1, vec![MakeDir("e/n"), Sync, RemoveDir("e/n"), Rename("d", "e", Replace), Sync]),
         (1, vec![Make("e/n"), Sync, Unlink("e/n"), Rename("d", "e", Replace), Sync]),
-        // A directory moved below one that had just moved out of it: with the second move alone on
-        // the device, the two lay in each other.
+        // A directory moved below one that had just moved out of it: with only the second move on the device,
+        // each contained the other.
         (0, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
         (1, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
         (2, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
-        // A file lost the name that it had to another before the name that it was given was there.
+        // A file lost its old name to another file before its new name was written.
         (0, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
         (1, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
         (2, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
         (0, vec![Link("d/f", "e/n"), Rename("g", "d/f", Replace), Sync]),
-        // A file moved on from a name that it had taken from another in the same epoch.
+        // A file moved from a name that it had taken from another file in the same epoch.
         (0, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
         (1, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
         (2, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "h", Replace), Sync]),
-        // A file is made with a name that another file had: until that file's entry has left the device, in
-        // its sector or another, the new one is not there.
+        // A file is made with a name that another file had: the new entry must not be on the device before
+        // the old one is removed, in the same sector or another.
         (0, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
         (1, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
         (3, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
@@ -200,8 +199,8 @@ fn earlier_findings_stay_fixed() {
         (1, vec![Rename("h", "e/n", Replace), Make("h"), Rename("h", "d/n", Replace), Sync]),
         (1, vec![Rename("g", "n", Replace), Make("g"), Unlink("g"), Make("g"), Sync]),
         (1, vec![Rename("g", "n", Replace), Make("g"), Rename("d/f", "g", Replace), Sync]),
-        // A recovery that was interrupted had mended a sector where nothing was busy, with an epoch that the
-        // next one did not see.
+        // An interrupted recovery had corrected a sector that the log does not list, with an epoch that the
+        // next recovery did not see.
         (0, vec![Rename("e", "d/s", Replace), Sync]),
     ];
     for seed in 1..=3 {
@@ -214,8 +213,8 @@ fn earlier_findings_stay_fixed() {
     }
 }
 
-/// New inodes need one more block of a table of inodes that is in pieces. Recovery or a clean point,
-/// whichever comes first, adds it, maps the table by a new extent tree, and frees the old one.
+/// New inodes need another block of a fragmented inode table. Recovery or a clean point, whichever comes
+/// first, adds the block, maps the table by a new extent tree, and frees the old tree.
 #[test]
 fn a_table_of_inodes_in_pieces_grows() {
     use Op::*;
@@ -236,7 +235,7 @@ fn a_table_of_inodes_in_pieces_grows() {
     }
 }
 
-/// A file that loses its last name while it is in use gets another one at once, as `cffs restart` gives it.
+/// A file that loses its last name while it is in use gets another one at once, as from `cffs restart`.
 #[test]
 fn a_file_is_named_again_in_the_epoch_that_took_its_name() {
     use Op::*;
@@ -265,15 +264,15 @@ fn a_file_is_named_again_in_the_epoch_that_took_its_name() {
     assert!(tried.states > 500);
 }
 
-/// Files of the cluster that compressed volumes begin with.
+/// The files of the cluster with which compressed volumes begin.
 const FILLED: [&str; 3] = [
     "c/one of many files, number 1",
     "c/one of many files, number 2",
     "c/one of many files, number 3",
 ];
 
-/// Calls that change references to clusters: some files of a cluster are deleted, or all of them, or they
-/// lose their names while they are in use, before a clean point and after it.
+/// Calls that change references to clusters: some or all files of a cluster are deleted, or lose their names
+/// while they are in use, before a clean point and after it.
 fn cluster_stories() -> Vec<Vec<Op>> {
     use Op::*;
     use RenameMode::Replace;
@@ -313,7 +312,7 @@ fn cluster_stories() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Calls that make files share clusters, and then change, cut off, delete or replace the copy or the source,
+/// Calls that make files share clusters, and then change, truncate, delete or replace the copy or the source,
 /// before a clean point and after it.
 fn sharing_stories() -> Vec<Vec<Op>> {
     use Op::*;
@@ -345,7 +344,7 @@ fn sharing_stories() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Explores each story on each kind of volume with compressed contents.
+/// Explores each scenario on each kind of volume with compressed contents.
 fn explore_compressed(stories: &[Vec<Op>]) {
     let explorer = explorer();
     let mut tried = Tried::default();
@@ -361,7 +360,7 @@ fn explore_compressed(stories: &[Vec<Op>]) {
     assert!(tried.states > 2000);
 }
 
-/// Asserts that one of the stories fails with each mutant.
+/// Asserts that one of the scenarios fails with each mutant.
 fn each_is_caught(mutants: &[Mutant], stories: &[Vec<Op>]) {
     for &mutant in mutants {
         let explorer = explorer_of(mutant);
@@ -377,7 +376,7 @@ fn references_to_clusters_are_right_after_any_crash() {
     explore_compressed(&cluster_stories());
 }
 
-/// Without a record of clusters, or with a write in the wrong order, one of the stories fails.
+/// Without a record of clusters, or with a write in the wrong order, one of the scenarios fails.
 #[test]
 fn each_mutant_of_clusters_is_caught() {
     each_is_caught(&mutants::OF_CLUSTERS, &cluster_stories());
@@ -388,15 +387,14 @@ fn copies_that_share_clusters_are_right_after_any_crash() {
     explore_compressed(&sharing_stories());
 }
 
-/// If recovery misses that a copy refers to a cluster, or counts one reference too few, one of the stories
+/// If recovery misses a copy's reference to a cluster, or counts one reference too few, one of the scenarios
 /// fails.
 #[test]
 fn each_mutant_of_sharing_is_caught() {
     each_is_caught(&mutants::OF_SHARING, &sharing_stories());
 }
 
-/// Moving files is a change like any other: before the crash or after it, each has the contents, the names
-/// and the times that it had.
+/// Regrouping is a change like any other: after a crash, each file has its contents, names and times.
 #[test]
 fn files_that_are_moved_are_there_after_any_crash() {
     use Op::*;
@@ -421,15 +419,15 @@ fn files_that_are_moved_are_there_after_any_crash() {
     explorer.explore(nth_moved, MOVED_STATES);
 }
 
-/// Pairs of calls after each of which all files are moved: on volumes on which one unit has them all, and on
-/// those on which they move in several, and in halves of these; with and without a journal.
+/// Pairs of calls with regrouping of all files after each call: in one unit, in several units, and in halves
+/// of units; with and without a journal.
 fn nth_moved(nth: u64, calls: u64) -> Workload {
     let bases = [0, SCATTERED, JOURNALED, SCATTERED + JOURNALED];
     let base = bases[(nth / KINDS % bases.len() as u64) as usize];
     Workload::nth_pair(nth, calls).of_kinds_from(base).with_maintenance(REGROUP)
 }
 
-/// On a scattered volume, no moved unit has room as a whole.
+/// On a scattered volume, no free run is long enough for a whole unit.
 #[test]
 fn scattered_files_are_moved_in_halves() {
     let disks = Disks::default();
@@ -443,7 +441,7 @@ fn scattered_files_are_moved_in_halves() {
     assert!(moved.accesses_after > moved.moved_bytes.div_ceil(UNIT_BYTES_MAX) + 1, "{moved:?}");
 }
 
-/// Where files are moved and nothing else is done, it is what moving needs that is missed.
+/// If nothing but regrouping is done, the explorer detects each missing part of it.
 #[test]
 fn every_part_of_moving_is_missed() {
     for mutant in mutants::OF_MOVING {
@@ -457,9 +455,9 @@ fn every_part_of_moving_is_missed() {
     }
 }
 
-/// Every barrier that an epoch has, the sync at its end, every phase, every linktag and every kind of
-/// record of the intent log is needed: without it, the explorer finds a violation, or all has to be
-/// checked. So an fsync that is acknowledged too early is found, too.
+/// Every barrier of an epoch, the sync at its end, every phase, every linktag and every kind of record of the
+/// intent log is needed: without it, the explorer finds a violation, or a recovery that needs the full check.
+/// So an fsync that is acknowledged too early is also detected.
 #[test]
 fn every_part_of_an_epoch_is_missed() {
     let mut survivors = Vec::new();
@@ -485,7 +483,7 @@ fn every_part_of_an_epoch_is_missed() {
     assert!(survivors.is_empty(), "not missed: {survivors:?}");
 }
 
-/// A new file with a name that another file had comes to the device after that name has left it.
+/// A new file with a name that another file had is written after that name was removed from the device.
 #[test]
 fn the_phase_of_vacated_names_is_missed() {
     use Op::*;
@@ -504,7 +502,7 @@ fn the_phase_of_vacated_names_is_missed() {
     }
 }
 
-/// A mutant is caught by what it leaves out, and not by rewriting the intent log.
+/// A mutant is caught because of the writes that it leaves out, not because it rewrites the intent log.
 #[test]
 fn records_in_another_order_are_not_missed() {
     let explorer = explorer_of(Mutant::Reordered);

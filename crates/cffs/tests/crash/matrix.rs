@@ -1,8 +1,8 @@
 //! The matrix: every operation on a volume in use, on every kind of volume, with crashes.
 //!
-//! Features that work one by one may not work together: trim was right, and so was the journal, but trim
-//! on a volume with a journal was not. So nothing is chosen here. Each cell runs pairs of calls with the
-//! operation after each of them, and tries the crashes of that.
+//! Features that work separately may not work together: trim was correct, and so was the journal, but trim on
+//! a volume with a journal was not. So the matrix has every combination. Each cell runs pairs of calls with
+//! the operation after each of them, and tries the crashes.
 
 use super::case::{FULL, GROWN, HOLES, Medium, ROOMY, Tried};
 use super::explorer::{Explorer, KINDS, Workload, number};
@@ -12,8 +12,8 @@ use super::ops;
 const SHAPES: [(&str, u64); 4] =
     [("usual", ROOMY), ("grown", ROOMY | GROWN), ("holes", ROOMY | HOLES), ("full", ROOMY | FULL)];
 
-/// Runs all cells for volumes on these places, each with the bits of its kinds, until as many states are
-/// tried as are asked for; once, if nothing is. Prints a table of the states.
+/// Runs all cells for volumes with their journals at these places, each with the bits of its kinds, until the
+/// requested number of states is tried, by default once. Prints a table of the states.
 pub fn explore<M: Medium>(explorer: &Explorer<M>, places: &[(&str, u64)]) {
     let wanted = number("CFFS_CRASH_STATES").unwrap_or(1);
     let volumes: Vec<(String, u64)> = places
@@ -53,7 +53,7 @@ pub fn explore<M: Medium>(explorer: &Explorer<M>, places: &[(&str, u64)]) {
     assert!(tried.iter().all(|tried| tried.states > KINDS), "a cell without crashes");
 }
 
-/// Prints how many states each cell has.
+/// Prints the number of states of each cell.
 fn print(volumes: &[(String, u64)], tried: &[Tried]) {
     let head: String = ops::MAINTENANCE.iter().map(|(name, _)| format!("{name:>12}")).collect();
     println!("{:28}{head}", "states after a crash");

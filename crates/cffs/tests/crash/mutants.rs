@@ -1,5 +1,5 @@
-//! Faults of the device that the explorer must notice: writes out of order, and writes without whole phases,
-//! without linktags, or without records of the intent log. The file system itself is unchanged.
+//! Faults of the device that the explorer must detect: writes out of order, and missing phases, linktags, or
+//! records of the intent log. The file system itself is unchanged.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use cffs::units::InodeNo;
 use crate::case::{BLOCK_BYTES, UUID};
 use crate::record::{Disk, Event};
 
-/// Where a linktag has its epoch and the container of the other sector (FORMAT: inode).
+/// The offset in a linktag of its epoch and of the container of the other sector (FORMAT: inode).
 const TAG_EPOCH_AND_FILE: std::ops::Range<usize> = 0..16;
-/// Where it has its kind.
+/// The offset of its kind.
 const TAG_KIND: std::ops::Range<usize> = 24..28;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// Nothing waits for the disk: a sync is no more than a barrier.
+    /// No call waits for the disk: a sync is only a barrier.
     NoSync,
-    /// Nothing waits for this disk, of a volume whose journal lies on another.
+    /// No call waits for this disk, of a volume whose journal is on another disk.
     NoSyncOf(Disk),
-    /// Bitmaps and the superblock that calls them right are in motion together.
+    /// Bitmaps and the superblock that declares them valid are in flight together.
     NoSyncBeforeSuperblock,
     /// The barrier of this number after a sync orders nothing.
     NoBarrier(usize),
@@ -32,21 +32,22 @@ pub enum Mutant {
     NoPhase(usize),
     /// The phase of this number after a sync is written after the next one.
     Late(usize),
-    /// A sector is not written without its deferred changes first, but at once with them.
+    /// A sector is written at once with its deferred changes, not first without them.
     NoDeferral,
     /// Linktags of this kind are blank, in the external table or elsewhere.
     NoTag { kind: LinkTagKind, external: bool },
     /// The intent log is blank.
     NoLog,
-    /// The intent log is in motion with the changes that it lists.
+    /// The intent log is in flight together with the changes that it lists.
     LateLog,
-    /// Of the contents that the first phase writes, each other block is in motion with what leads to it.
+    /// Every other block of the first phase's contents is in flight together with the metadata that refers to
+    /// it.
     LateHalf,
     /// The intent log has no records of this kind.
     NoRecord(Kind),
-    /// The intent log counts one reference to each cluster too few.
+    /// The intent log has one reference too few for each cluster.
     LowCount,
-    /// Each sector of the intent log is the end of what an epoch lists.
+    /// Each sector of the intent log is marked as the end of an epoch's records.
     EarlyEnd,
     /// Space that an epoch frees is discarded before the epoch is on the device.
     EarlyDiscard,
@@ -97,8 +98,8 @@ impl Kind {
 }
 
 /// Leaves out each part of an epoch on which a promise depends. The tag *replaced* in directories is not
-/// among them: the tag of the move in the same sector decides already, and nothing is promised for a file
-/// that never was on the device.
+/// among them: the tag of the move in the same sector suffices, and nothing is promised for a file that was
+/// never on the device.
 pub const ALL: [Mutant; 31] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
@@ -133,7 +134,7 @@ pub const ALL: [Mutant; 31] = [
     Mutant::EarlyDiscard,
 ];
 
-/// Leaves out what moving files depends on: the old places are kept until the new ones are durable, all
+/// Mutants that break what regrouping depends on: old places are kept until the new ones are durable, all
 /// contents are written before references to them, and recovery learns of freed and allocated space.
 pub const OF_MOVING: [Mutant; 7] = [
     Mutant::NoBarrier(0),
@@ -174,8 +175,8 @@ pub const OF_LARGE_DIRECTORIES: [Mutant; 6] = [
 ];
 
 impl Mutant {
-    /// Changes what a request writes. `chain` has the checksum that a sector of the intent log has now,
-    /// by the one that it had.
+    /// Changes the written bytes of a request. `chain` maps the original checksum of each changed sector of
+    /// the intent log to its new one.
     pub fn change(self, data: &mut [u8], geometry: Geometry, chain: &mut HashMap<u32, u32>) {
         let checksum = Checksum::new(&UUID);
         for image in data.chunks_exact_mut(geometry.sector_bytes as usize) {

@@ -1,7 +1,7 @@
 //! The system calls of a workload, over a small set of names.
 //!
-//! [`all`] is every call with every argument that makes a difference: the sequences of one and of
-//! two calls are generated from it. A call that fails, as many do in life, is part of the workload.
+//! [`all`] is every call with every argument that makes a difference: the sequences of one and of two calls
+//! are generated from it. A call that fails is part of the workload.
 
 use std::ops::ControlFlow;
 
@@ -26,13 +26,13 @@ pub enum Op {
     MakeFifo(Path),
     /// Makes a file without a name, writes to it, and gives it one.
     Unnamed(Path),
-    /// Makes as many files in a directory, each of as many bytes.
+    /// Makes this many files in a directory, each of this many bytes.
     Fill(Path, usize, usize),
     /// Removes the files that [`Op::Fill`] makes.
     Empty(Path, usize),
     Link(Path, Path),
     Unlink(Path),
-    /// Takes the name of a file that stays in use.
+    /// Removes the name of a file that stays in use.
     #[allow(dead_code, reason = "not tried on stores")]
     UnlinkInUse(Path),
     /// Gives the first of the files that lost their names one again.
@@ -57,7 +57,7 @@ pub enum Op {
     Sync,
     /// Writes contents ahead of their epoch.
     WriteEarly,
-    /// Brings the volume to a clean point, as a pause does.
+    /// Makes a clean point, as in an idle time.
     CleanPoint,
     /// Moves all files that can be moved, whether they are scattered or not.
     Regroup,
@@ -69,11 +69,11 @@ pub enum Op {
     Grow,
     /// Verifies all checksums.
     Scrub,
-    /// Changes the name, the UUID and what happens at damage.
+    /// Changes the label, the UUID and the error policy.
     Tune,
     /// Checks the volume while it is in use.
     Check,
-    /// Writes all that is derived.
+    /// Writes all derived state.
     Checkpoint,
 }
 
@@ -87,7 +87,7 @@ pub enum Promise {
 pub const XATTR: &[u8] = b"user.note";
 /// The bytes that a volume gains when it grows.
 pub const GAIN_BYTES: u64 = 256 << 10;
-/// No workload has as many inodes.
+/// More inodes than any workload has.
 const INODES_MAX: u64 = 1000;
 
 fn new(kind: NewKind<'_>) -> NewFile<'_> {
@@ -122,7 +122,7 @@ fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
     Some(at)
 }
 
-/// Makes a file that is not in use afterwards.
+/// Makes a file, and releases it.
 pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Option<InodeNo> {
     let made = volume.make(&Caller::ROOT, dir, name, &new(kind)).ok()?;
     volume.release(made.ino, 1);
@@ -134,7 +134,7 @@ fn fill_name(number: usize) -> Vec<u8> {
 }
 
 impl Op {
-    /// Makes the call. `serial` makes the bytes of one call's writes differ from those of others.
+    /// Makes the call. `serial` distinguishes the bytes that different calls write.
     pub fn apply(&self, volume: &Volume, serial: u8) -> Promise {
         self.try_apply(volume, serial).unwrap_or(Promise::Nothing)
     }
@@ -291,8 +291,8 @@ pub fn regroup(volume: &Volume) -> Option<RegroupProgress> {
     volume.regroup(Scattered::Tree(InodeNo::ROOT), &all, go_on).ok()
 }
 
-/// Makes the volume larger, which writes all that was changed. A device without room, or an end of the volume
-/// at which a group would be too short, leaves it as it is.
+/// Makes the volume larger, which writes all changes. Without space on the device, or if the last group would
+/// be too short, the volume is unchanged.
 fn grow(volume: &Volume) -> Option<Promise> {
     let superblock = volume.writer().superblock();
     let size_bytes = superblock.blocks * u64::from(superblock.block_bytes);
@@ -315,8 +315,8 @@ fn set(volume: &Volume, path: Path, changes: SetAttr) -> Option<()> {
     volume.set_attr(&Caller::ROOT, find(volume, path)?, &changes).ok().map(drop)
 }
 
-/// The calls that make what every workload starts from: tiny, small and large files, one with two
-/// names, directories with and without entries, a symbolic link.
+/// The calls that make the initial state of every workload: tiny, small and large files, one with two names,
+/// directories with and without entries, a symbolic link.
 pub fn start() -> Vec<Op> {
     use Op::*;
     vec![
@@ -436,7 +436,7 @@ pub fn all() -> Vec<Op> {
     ops
 }
 
-/// Every operation on a volume in use that is no call of a program, with its name.
+/// Every operation on a volume in use that is not a call of a program, with its name.
 pub const MAINTENANCE: [(&str, Op); 10] = [
     ("regroup", Op::Regroup),
     ("trim", Op::Trim),

@@ -17,7 +17,7 @@ pub enum Event {
         offset: u64,
         data: Vec<u8>,
     },
-    /// These bytes may have any value from now on.
+    /// Discarded: these bytes may have any value from now on.
     Discard {
         offset: u64,
         len: u64,
@@ -39,17 +39,17 @@ impl Event {
         }
     }
 
-    /// Whether what comes later is not in motion with what came before.
+    /// Whether later writes are never in flight together with earlier ones.
     pub fn ends_phase(&self) -> bool {
         matches!(self, Event::Barrier | Event::Sync)
     }
 }
 
-/// A disk of a volume: the number of its image among the volume's.
+/// The number of a disk's image among those of its volume.
 pub type Disk = usize;
 /// The disk with the volume itself.
 pub const HOME: Disk = 0;
-/// The disk with the volume's journal, if that is another.
+/// The disk with the volume's journal, if that is a separate one.
 pub const JOURNAL: Disk = 1;
 
 /// A volume's device, from its disks.
@@ -69,7 +69,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A device with these images on its disks, and what will reach them.
+    /// A device with these images on its disks, and the record of its events.
     pub fn of(images: &[Image], mutant: Option<Mutant>) -> (Arc<dyn BlockDevice>, Arc<Timeline>) {
         let timeline = Arc::new(Timeline { events: Mutex::default(), mutant });
         let recorder = |(disk, image): (Disk, &Image)| {
@@ -94,13 +94,13 @@ impl Timeline {
     }
 }
 
-/// A disk; it never fails and loses nothing. What a crash loses is decided afterwards.
+/// A disk that never fails and loses nothing. The losses of a crash are chosen afterwards.
 struct Recorder {
     disk: Disk,
     inner: MemoryDevice,
     timeline: Arc<Timeline>,
     mutant: Option<Mutant>,
-    /// The checksums of the sectors of the intent log that the mutant changed, by those they had.
+    /// The checksums of the sectors of the intent log that the mutant changed, by their original checksums.
     chain: Mutex<HashMap<u32, u32>>,
     barriers: AtomicUsize,
     ticks: AtomicU64,
@@ -128,7 +128,7 @@ impl BlockDevice for Recorder {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
-    /// So slow that a journal tries its gaps.
+    /// Slow enough that a journal tries gaps.
     fn elapsed(&self) -> Duration {
         Duration::from_millis(5 * self.ticks.fetch_add(1, Ordering::Relaxed))
     }

@@ -1,11 +1,11 @@
 //! The states that a crash may leave, from a record of writes, barriers and syncs.
 //!
-//! A crash strikes between two barriers: writes before the first are there, later ones
-//! after the second is not, and of what lies between any set of the device's sectors may be there.
-//! A sector is written as a whole or not at all; a request is not.
+//! A crash happens between two barriers: writes before the first barrier are on the device, writes after the
+//! second are not, and of the writes between, any set of sectors may be. A sector is written as a whole or
+//! not at all; a request is not.
 //!
-//! With two disks, barriers and syncs of one order nothing on the other: whatever a crash leaves of the
-//! one, the other may be in any of its own states.
+//! With two disks, barriers and syncs of one order nothing on the other: a crash may leave each disk in any
+//! of its states, independent of the other.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use cffs::device::Image;
 use crate::random::Random;
 use crate::record::{Disk, Event, HOME};
 
-/// Sectors in motion up to which each is tried alone, and each is left out.
+/// The maximum number of sectors in flight of which each is tried alone, and each is left out.
 const EACH_MAX: usize = 12;
-/// Random subsets in addition to those.
+/// The number of random subsets in addition to those.
 const SUBSETS: usize = 4;
 
 /// A sector, or a part of one, that a request writes.
@@ -27,8 +27,7 @@ struct Piece {
     data: Vec<u8>,
 }
 
-/// Cuts the requests of a phase where sectors end, and leaves out what changes nothing: with or
-/// without it the state is the same.
+/// Cuts the requests of a phase at sector boundaries, and leaves out pieces that change nothing.
 fn pieces(base: &Image, writes: &[(u64, Vec<u8>)]) -> Vec<Piece> {
     let sector = u64::from(base.geometry().sector_bytes);
     let mut now = base.clone();
@@ -51,7 +50,7 @@ fn pieces(base: &Image, writes: &[(u64, Vec<u8>)]) -> Vec<Piece> {
     pieces
 }
 
-/// Which of the pieces survive, for every state to try; none of them is given twice.
+/// The surviving pieces of every state to try; no state is returned twice.
 fn choices(pieces: &[Piece], random: &mut Random) -> BTreeSet<Vec<bool>> {
     let count = pieces.len();
     let mut choices = BTreeSet::from([vec![false; count], vec![true; count]]);
@@ -63,7 +62,7 @@ fn choices(pieces: &[Piece], random: &mut Random) -> BTreeSet<Vec<bool>> {
     for index in picked {
         choices.insert((0..count).map(|i| i == index).collect());
         choices.insert((0..count).map(|i| i != index).collect());
-        // The requests before this one are there, and of this one the sectors up to here: it is torn.
+        // A torn request: the requests before it survive, and its sectors up to this one.
         choices.insert((0..count).map(|i| i <= index).collect());
         let torn = pieces[index].request;
         choices.insert((0..count).map(|i| pieces[i].request != torn || i <= index).collect());
@@ -106,7 +105,7 @@ impl Phase {
         choices.iter().map(|choice| survive(&self.base, &pieces, choice)).collect()
     }
 
-    /// One state of the phase: nothing survives, all, or anything.
+    /// One state of the phase: no piece survives, all pieces, or a random subset.
     fn any_image(&self, random: &mut Random) -> Image {
         match random.below(3) {
             0 => self.base.clone(),
@@ -152,8 +151,7 @@ impl Phases {
     }
 }
 
-/// Follows a record, and yields the states that a crash could leave at each point of it: of each disk an
-/// image.
+/// Follows a record, and yields the states that a crash could leave at each point: an image of each disk.
 pub struct Crashes {
     disks: Vec<Phases>,
 }

@@ -3,10 +3,10 @@
 //! The promise (docs/RELIABILITY.md), name by name and inode by inode, over the **window** from the last
 //! durable state to the moment of the crash:
 //!
-//! 1. a name stands for an inode that it stood for in the window, and is there if it always was;
-//! 2. an inode has contents and attributes that it had at one moment of the window, and is there if
-//!    it always was; a file that is large, or ever was, or ever had that much space, is overwritten
-//!    in place and may mix them sector by sector;
+//! 1. a name refers to an inode that it referred to in the window, and exists if it existed throughout;
+//! 2. an inode has contents and attributes that it had at one moment of the window, and exists if it existed
+//!    throughout; a file that is large, or ever was, or ever had that much space, is overwritten in place and
+//!    may mix them sector by sector;
 //! 3. an inode that always had exactly one name has exactly one: a rename happened or did not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Everything that a volume holds.
+    /// Everything on a volume.
     pub fn of(volume: &Volume) -> Result<Tree, String> {
         let mut tree = Tree::default();
         let mut todo = vec![InodeNo::ROOT];
@@ -107,7 +107,7 @@ fn node(volume: &Volume, attr: &cffs::vfs::Attr) -> Result<Node, cffs::error::Er
     })
 }
 
-/// The states that a volume went through, and from which on a crash may bring them back.
+/// The states that a volume went through, and the oldest one that a crash may restore.
 pub struct History {
     states: Vec<Tree>,
     floor: usize,
@@ -132,7 +132,7 @@ impl History {
         self.states.push(state);
     }
 
-    /// A sync was acknowledged: nothing older than the newest state may come back.
+    /// Records that a sync was acknowledged: no state older than the newest may be restored.
     pub fn synced(&mut self) {
         self.states.drain(..self.states.len() - 1);
         self.floor = 0;
@@ -140,8 +140,8 @@ impl History {
         self.name_floors.clear();
     }
 
-    /// A sync of one file was acknowledged: it counts for the file and for its names. Where a
-    /// directory above has just moved, it may be back in its old place, with all that is in it.
+    /// Records that a sync of one file was acknowledged: it covers the file and its names. A directory above
+    /// it that has just moved may be back at its old place, with its contents.
     pub fn file_synced(&mut self, ino: InodeNo) {
         let now = self.states.len() - 1;
         self.inode_floors.insert(ino, now);
@@ -158,12 +158,12 @@ impl History {
         &self.states[self.name_floors.get(name).copied().unwrap_or(self.floor)..]
     }
 
-    /// Whether what was found is, as a whole, one state of the window.
+    /// Whether the found tree equals, as a whole, one state of the window.
     pub fn is_moment(&self, found: &Tree) -> bool {
         self.states.iter().any(|s| s.names == found.names && s.inodes == found.inodes)
     }
 
-    /// Why a crash may not leave this.
+    /// The reason why a crash may not leave this state.
     pub fn refuse(&self, found: &Tree) -> Result<(), String> {
         for (name, ino) in &found.names {
             if !self.window_of_name(name).iter().any(|state| state.names.get(name) == Some(ino)) {
@@ -197,8 +197,7 @@ impl History {
     }
 }
 
-/// Whether an inode was like this in the window, or is a mixture, where it may be overwritten in
-/// place.
+/// Whether an inode had this state in the window, or is a mixture of states and may be overwritten in place.
 fn was(window: &[Tree], ino: InodeNo, found: &Node, in_place: bool) -> bool {
     let versions: Vec<&Node> = window.iter().filter_map(|state| state.inodes.get(&ino)).collect();
     if versions.contains(&found) {
