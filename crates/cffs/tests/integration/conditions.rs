@@ -226,7 +226,7 @@ fn a_size_alone_is_set_or_its_condition_did_not_hold() {
     }
 }
 
-/// Regression: a write with a condition took a look at each changed page of the file.
+/// Regression: a write with a condition examined each changed page of the file.
 #[test]
 fn a_condition_does_not_count_what_a_file_occupies() {
     let (volume, ino) = with_file("contents in blocks", NewKind::Regular);

@@ -64,8 +64,8 @@ fn with_epoch_in_flight(change: impl FnOnce(&Volume), meanwhile: impl FnOnce(&Vo
     assert_eq!(report.problems, []);
 }
 
-/// Regression: attributes in separate blocks were dropped from memory as soon as an epoch had encoded them.
-/// A reader that came before the epoch was on the device read the old data there, and reported damage.
+/// Regression: attributes in separate blocks were dropped from memory as soon as an epoch had encoded them. A
+/// reader that arrived before the epoch was on the device read the old data there, and reported damage.
 #[test]
 fn attributes_that_an_epoch_writes_are_found_in_memory() {
     let files = |volume: &Volume| -> Vec<InodeNo> {

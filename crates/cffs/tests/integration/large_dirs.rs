@@ -311,7 +311,7 @@ fn damage_index(image: Image, dir: InodeNo) -> Image {
     device.snapshot()
 }
 
-/// The index is dropped when the first name is removed, so its buckets are not noted one by one.
+/// The index is dropped when the first name is removed, so its buckets are not listed one by one.
 #[test]
 fn an_index_that_is_dropped_is_recovered_with_its_directory() {
     let (image, dirs) = volume_with_two(true, 0);
@@ -323,7 +323,7 @@ fn an_index_that_is_dropped_is_recovered_with_its_directory() {
     let mut listed = 0;
     for image in device.take_images() {
         let crashed = MemoryDevice::from_image(image.clone());
-        // Where the log does not list the directory yet, its index is not looked at.
+        // While the log does not list the directory, its index is not examined.
         let lists = |kind: u32| log_of(&crashed).contains(&format!("{kind} {}", dirs[1]));
         if lists(1) || lists(12) {
             listed += 1;

@@ -166,7 +166,7 @@ fn times_go_far_beyond_those_of_32_bits() {
     });
 }
 
-/// Regression: attributes that are too large were taken for a lack of space, so each attempt wrote an epoch
+/// Regression: attributes that are too large were treated as a lack of space, so each attempt wrote an epoch
 /// and compacted clusters.
 #[test]
 fn attributes_that_are_too_large_write_no_epoch() {

@@ -26,8 +26,8 @@ const CHANGES: u64 = 6000;
 const FREE_PERCENT_MIN: u64 = 5;
 /// When less is free, one file in this many is removed.
 const REMOVED_PART: u64 = 50;
-/// The least percentage of the contents of the volume when it was filled in order that must fit while files
-/// are replaced at random.
+/// The minimum percentage of contents that must fit while files are replaced at random, relative to the
+/// contents when the volume was filled in order.
 const LIVE_PERCENT_MIN: u64 = 40;
 
 /// A file: its number is its name and decides its contents.

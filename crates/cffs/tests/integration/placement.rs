@@ -181,7 +181,7 @@ impl Keyed {
     }
 }
 
-/// Two thousand runs of a key each would be a gibibyte apart, and a reader reads through short gaps.
+/// Two thousand runs of one key each would span gibibytes, and a reader reads through short gaps.
 #[test]
 fn many_small_keys_lie_like_a_directory() {
     let compression = None;
@@ -191,8 +191,8 @@ fn many_small_keys_lie_like_a_directory() {
     }
 }
 
-/// The first files of a key lie with those of others. When they have filled a segment, the next ones get runs
-/// that are as long as all of them.
+/// The first files of a key are placed with those of others. When they have filled a segment, the next ones
+/// get runs that are as long as all of them.
 #[test]
 fn a_large_key_has_few_places_although_its_files_are_made_in_turns_with_others() {
     const EPOCHS: usize = 20;

@@ -100,7 +100,7 @@ fn copies_take_no_space_and_outlive_their_sources() {
     is_sound(&device);
 }
 
-/// Nothing in a cluster changes in place: writes, holes and cuts move their file out of it.
+/// Nothing in a cluster changes in place: writes, holes and truncations move their file out of it.
 #[test]
 fn a_change_of_a_copy_or_of_its_source_leaves_the_other() {
     type Change = fn(&Volume, InodeNo, &mut Vec<u8>);

@@ -1,7 +1,7 @@
 //! The core against a reference: random operations on a volume in memory and on plain maps.
 //!
-//! `PROPTEST_CASES` sets the number of runs of each test. Runs that failed once are kept beside the
-//! test and run first.
+//! `PROPTEST_CASES` sets the number of runs of each test. Runs that failed once are kept next to the test and
+//! run first.
 
 mod faults;
 mod operations;

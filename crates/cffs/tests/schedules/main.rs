@@ -1,7 +1,7 @@
 //! The schedule explorer: a few threads on one volume, with thousands of interleavings.
 //!
 //! Threads change their own files, whose state they know completely, and shared files; meanwhile one thread
-//! commits changes. Memory is so short that everything evictable is evicted, and the device is slow. Each
+//! commits changes. Memory is so limited that everything evictable is evicted, and the device is slow. Each
 //! seed determines an interleaving (`cffs::lock::schedule`). Afterwards a check finds no problem, and the
 //! reopened volume has the state that the threads know.
 //!
