@@ -1,8 +1,8 @@
 //! Directories and files in a chosen group.
 //!
-//! Each is made in the tree's directory of that group ([`crate::shadow`]), checked, and only then given its
-//! name. A file has no name until then. A directory or file that ends up in another group is removed, and the
-//! error says why.
+//! Each is made in the tree's directory of that group ([`crate::shadow`]) and checked, and only then gets its
+//! name; until then, a file has no name. A directory or file that is in another group is removed, and the
+//! error gives the reason.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
@@ -20,7 +20,7 @@ use crate::shadow::{Shadow, TRIES, remove_lists};
 use crate::source::Source;
 
 /// Calls a function for a group and, as long as groups are full, for the others in the order of their
-/// distance. Returns the group that took it.
+/// distance. Returns the group for which it succeeded.
 pub fn nearby<T>(shadow: &Shadow, group: u64, work: impl Fn(u64) -> Result<T>) -> Result<(T, u64)> {
     shadow.groups().check(group)?;
     let mut first = None;
@@ -53,7 +53,8 @@ pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Re
             made = Some(at);
             break;
         }
-        // Refused directories stay until one is right: otherwise the next would be placed where they were.
+        // Directories in wrong groups stay until one is in the right group: otherwise the next one would get
+        // the same place.
         refused.push(at);
         goal = goal.or_else(|| shadow.goal(group));
     }
@@ -112,7 +113,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Refuses a move that would lose something.
+    /// Refuses a move that would lose properties of the file.
     pub fn all_of(&self, from: &Path) -> Result<()> {
         let at = from.display();
         if self.lacks_owner {
@@ -148,7 +149,7 @@ impl Duplicate {
 
 /// Gives a copy the owner, the attributes, the mode and the times of the original.
 pub(crate) fn dress(source: &File, status: &Metadata, copy: &File) -> Result<Kept> {
-    // Only root may give files away; the copies of others belong to them, as with cp, and are not
+    // Only root may change owners: copies made by other users belong to these users, as with cp, and are not
     // set-user-id.
     let has_owner = fchown(copy, Some(status.uid()), Some(status.gid())).is_ok();
     let modes = if has_owner { 0o7777 } else { 0o1777 };
@@ -163,9 +164,9 @@ pub(crate) fn dress(source: &File, status: &Metadata, copy: &File) -> Result<Kep
     Ok(Kept { lacks_owner: !has_owner, left_out })
 }
 
-/// Copies extended attributes, including access control lists, of which the copy gets no others. For users
-/// other than root, leaves out and returns those that only root may set; an attribute of the user's that
-/// cannot be copied is an error.
+/// Copies extended attributes, including access control lists: the copy has no lists but these. For users
+/// other than root, leaves out and returns the attributes that only root may set; it is an error if a user's
+/// attribute cannot be copied.
 fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
     remove_lists(to).context("remove inherited access control lists")?;
     // The kernel supports no longer lists and values.
@@ -192,7 +193,7 @@ fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
     Ok(left_out)
 }
 
-/// The most bytes of a list of names, and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// The maximum bytes of a list of names, and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
 /// The prefix of the names of access control lists.

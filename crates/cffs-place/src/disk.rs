@@ -9,7 +9,7 @@
 //! - *bandwidth*: times several turns of sequential reads at some places; neighbours with similar bandwidths
 //!   form a zone.
 //! - *seeks*: times many reads at one distance. Each waits up to a turn for the platter, so the seek time is
-//!   the middle of their times less half a turn, the transfer and the overhead of a command.
+//!   the middle of the times, less half a turn, the transfer and the command overhead.
 //! - *read-ahead*: after a pause, reads of data that the drive has read ahead return at once.
 //!
 //! Pauses, and reads of many other places, keep the drive's buffer from answering instead of the platter.
@@ -29,7 +29,7 @@ use seeks::Seek;
 
 /// Places at which the bandwidth is measured.
 const PLACES: u64 = 16;
-/// The same if there is no time.
+/// The same if the time is limited.
 const PLACES_MIN: u64 = 2;
 /// Places whose bandwidths differ by less than this fraction belong to one zone.
 const ALIKE: f64 = 0.04;
@@ -62,7 +62,7 @@ pub struct Disk {
     pub command_ms: f64,
     /// Average time of a read far from the previous one, in milliseconds.
     pub access_ms: f64,
-    /// A turn of the platter, in milliseconds; none where no turn was found.
+    /// A turn of the platter, in milliseconds; none if no turn was found.
     pub rotation_ms: Option<f64>,
     /// Turns per minute.
     pub rpm: Option<f64>,
@@ -79,7 +79,7 @@ pub struct Disk {
     pub write_cache_flushed: Option<bool>,
     /// The fraction of times between reads that were no whole turns, because other programs delayed them.
     pub late: Option<f64>,
-    /// The measurements for which there was no time.
+    /// The measurements that were omitted for lack of time.
     pub omitted: Vec<&'static str>,
 }
 
@@ -358,7 +358,7 @@ fn caches_writes(
     Ok(median(times) < command + turn / 2.0)
 }
 
-/// The units that lie within a range of bytes.
+/// The units within a range of bytes.
 fn units(bytes: &Range<u64>, unit: usize) -> Range<u64> {
     bytes.start.div_ceil(unit as u64)..bytes.end / unit as u64
 }

@@ -1,4 +1,4 @@
-//! Where the contents of a file lie.
+//! The places of a file's contents.
 
 use std::fs::File;
 use std::io;

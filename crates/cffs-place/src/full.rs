@@ -1,4 +1,4 @@
-//! The error by which callers see that another group may do.
+//! The error after which callers may try another group.
 
 /// A group lacks the space for a file or a directory.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The groups of a volume, in which directories and files can be placed.
 //!
 //! ext4 has block groups. If the flex_bg feature is on, as by default, several form a flex group; the kernel
-//! then chooses among them, so that only the flex group can be controlled. XFS has allocation groups. On
-//! btrfs, contents do not stay in any unit.
+//! then chooses among them, so that only the flex group can be controlled. XFS has allocation groups. btrfs
+//! has no such units.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -139,7 +139,7 @@ fn of_ext4(volume: &Volume, directory: &Path) -> Result<Groups> {
         Some(superblock) if !superblock.has_extents => bail!(NOT_CONTROLLED),
         Some(superblock) => Shape {
             count: superblock.groups(),
-            // As users other than root see it, who cannot know more.
+            // As users other than root see it.
             per_flex: superblock.groups_per_flex.min(superblock.groups().next_power_of_two()),
             inodes: superblock.inodes_per_group,
             group_bytes: superblock.blocks_per_group * volume.block_bytes,
@@ -169,9 +169,9 @@ struct Shape {
     first_byte: u64,
 }
 
-/// Finds out without privileges how ext4 is divided: its summary names each group, and its map of the device
-/// has the copies of the superblock, of which the first two groups have one each, and the block bitmaps of
-/// the groups of the first flex group, one after the other.
+/// Determines without privileges how ext4 is divided. Its summary names each group. Its map of the device has
+/// the copies of the superblock, one in each of the first two groups, and the adjacent block bitmaps of the
+/// first flex group.
 fn observed(volume: &Volume, directory: &Path) -> Result<Shape> {
     let unknown = "only root can find out how it is divided: it is not as mkfs.ext4 divides it";
     let count = summary(volume)?.len() as u64;

@@ -1,4 +1,4 @@
-//! Shows and improves where files lie on ext4, XFS and btrfs.
+//! Shows and improves the placement of files on ext4, XFS and btrfs.
 //!
 //! ```text
 //!   sys ──► extents ──► tree ──► predict ──► report
@@ -8,14 +8,14 @@
 //!
 //! - [`sys`]: the system calls that no library wraps; all unsafe code is there;
 //! - [`volume`]: the file system of a path, and how it reads;
-//! - [`extents`]: where the contents of a file lie;
+//! - [`extents`]: the places of a file's contents;
 //! - [`tree`]: the directories and files below a path;
 //! - [`predict`]: how many requests a cold read of a directory takes, and why;
 //! - [`warm`]: reading in device order;
 //! - [`pack`]: moving contents side by side, in place;
 //! - [`groups`]: the groups of a volume, in which files can be placed;
 //! - [`shadow`]: a directory in each group, in which files for it are made;
-//! - [`room`]: space in a chosen group; [`full`]: that there is none;
+//! - [`room`]: space in a chosen group; [`full`]: the error if a group has none;
 //! - [`controlled`]: directories and files in a chosen group; [`trees`]: trees of them; `source`: the file or
 //!   tree that they are copied from;
 //! - [`list`]: lists of files, as traces and pipes have them;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The terminator of each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// A line end: for people and most programs. A name with a line end cannot be listed.
+    /// A line end, for people and most programs. A name with a line end cannot be listed.
     Line,
     /// A zero byte, as `find -print0` writes.
     Zero,

@@ -1,4 +1,4 @@
-//! `place`: shows and improves where files lie on ext4, XFS and btrfs.
+//! `place`: shows and improves the placement of files on ext4, XFS and btrfs.
 //!
 //! Each module of [`commands`] defines one command's flags next to the code that carries it out, and calls
 //! the library.

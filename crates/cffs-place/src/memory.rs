@@ -21,17 +21,17 @@ pub struct Memory {
     pub processor_caches: Vec<u64>,
     /// The memory of the machine.
     pub total_bytes: u64,
-    /// How much of a file stays in the page cache; at least, if `is_whole`.
+    /// How much of a file stays in the page cache; a lower bound if `is_whole`.
     pub file_bytes: u64,
-    /// Whether all of the file stayed there that was made.
+    /// Whether the whole file stayed in memory.
     pub is_whole: bool,
 }
 
-/// How much the file grows between two looks at its beginning.
+/// How much the file grows between two checks of its beginning.
 const STEP_BYTES: usize = 4 << 20;
 
 /// Grows a file without a name in a directory up to `most` bytes, until its beginning is no longer in the
-/// page cache. This takes the page cache from other programs.
+/// page cache. This evicts the cached pages of other programs.
 pub fn measure(directory: &Path, most: u64) -> Result<Memory> {
     let at = || directory.display().to_string();
     let file = File::options()

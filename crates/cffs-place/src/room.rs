@@ -1,8 +1,8 @@
 //! Space for a file in a chosen group.
 //!
-//! XFS allocates near the directory. ext4 lets a large allocation go on in the group of the last one, of
-//! which it remembers one for each processor. So a short write leads it to the group, and the space is
-//! allocated after that ([decision 022](../../../docs/decisions/022-place.md)). The places are then checked.
+//! XFS allocates near the directory. ext4 continues a large allocation in the group of the last one; it
+//! remembers one group for each processor. So a short write leads it to the group, and the space is allocated
+//! after that ([decision 022](../../../docs/decisions/022-place.md)). The places are then checked.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,19 +23,19 @@ use crate::shadow::Shadow;
 pub enum Size {
     /// The file is as long as its space.
     Grows,
-    /// The file stays empty, and its space waits for later writes.
+    /// The file stays empty, and its space is for later writes.
     Stays,
 }
 
-/// How often the kernel is led to a group.
+/// The number of attempts to lead the kernel to a group.
 const TRIES: u32 = 4;
-/// The size of the write that leads ext4: smaller ones are placed where the processor has space at hand.
+/// The size of the write that leads ext4: smaller ones are placed where the processor has preallocated space.
 const LEAD_BYTES: u64 = 64 << 10;
 /// The longest piece to allocate at once.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// The same on XFS.
 const XFS_PIECE_BYTES_MAX: u64 = 1 << 30;
-/// The shortest: ext4 places shorter ones where the processor has space at hand.
+/// The shortest: ext4 places shorter ones where the processor has preallocated space.
 const PIECE_BLOCKS_MIN: u64 = 32;
 
 /// A file without a name in a group, with at least `bytes` of space there.
@@ -64,14 +64,14 @@ pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<
 }
 
 /// The size of the largest file that can be placed in a group now: as much as the kernel allocates before it
-/// goes elsewhere.
+/// uses another group.
 pub fn largest(shadow: &Shadow, group: u64) -> Result<u64> {
     let _all = shadow.search_from_goal();
     let file = led(shadow, group)?;
     // Its blocks are free after the commit.
     file.sync_all().context("write back")?;
     let largest = extend(shadow.groups(), &file, group, u64::MAX, Size::Grows)?;
-    // At once: XFS frees what a closed file had in the background.
+    // Truncated at once: XFS frees the space of a closed file in the background.
     file.set_len(0).context("free the space")?;
     Ok(largest)
 }
@@ -97,12 +97,13 @@ fn short(shadow: &Shadow, group: u64, bytes: u64) -> Full {
     Full { group, why }
 }
 
-/// Allocates pieces as long as they lie in the group, and returns how much that was.
+/// Allocates pieces as long as they are in the group, and returns their total size.
 fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> Result<u64> {
     let block = groups.block_bytes;
     let least = block * PIECE_BLOCKS_MIN;
     let most = match groups.unit {
-        // The kernel finds powers of two fast, in the group where it begins; up to a block of blocks.
+        // The kernel finds powers of two fast, in the group where it begins, up to as many blocks as a block
+        // has bytes.
         Unit::BlockGroup | Unit::FlexGroup(_) => PIECE_BYTES_MAX.min(block * block).max(least),
         Unit::AllocationGroup => XFS_PIECE_BYTES_MAX,
     };
@@ -141,11 +142,11 @@ fn is_inside(groups: &Groups, file: &File, from: u64, group: u64) -> io::Result<
     }))
 }
 
-/// A file without a name in a group, and on ext4 this group as the one where large allocations go on.
+/// A file without a name in a group; on ext4, also makes this group the one where large allocations continue.
 ///
 /// Contents of a file that no program has open for writing, and that does not count as small, are placed near
-/// its inode; those that follow them when it is open again are large, and are placed behind them. A file that
-/// had blocks elsewhere does not serve: its next ones go there, too.
+/// its inode. Later contents, when it is open again, count as large and are placed after them. A file with
+/// blocks elsewhere cannot be used: its next blocks are placed there, too.
 fn led(shadow: &Shadow, group: u64) -> Result<File> {
     if shadow.groups().unit == Unit::AllocationGroup {
         return shadow.nameless(0o600, group);
@@ -158,7 +159,7 @@ fn led(shadow: &Shadow, group: u64) -> Result<File> {
         let mut file = shadow.nameless(0o600, group)?;
         file.write_all_at(&zeros, LEAD_BYTES).context("lead the kernel to the group")?;
         file = closed(file, |reading| reading.sync_data()).context("write back")?;
-        // The space behind what remains is free after the commit.
+        // The space after the remaining blocks is free after the commit.
         file.set_len(2 * LEAD_BYTES).context("cut the file")?;
         file.sync_all().context("write back")?;
         let next = &zeros[..LEAD_BYTES as usize];
@@ -168,7 +169,7 @@ fn led(shadow: &Shadow, group: u64) -> Result<File> {
             file.set_len(0).context("free the space")?;
             return Ok(file);
         }
-        // It keeps its blocks until the end, so that the next one gets others.
+        // The file keeps its blocks until the end, so that the next file gets others.
         refused.push(file);
     }
     shadow.nameless(0o600, group)

@@ -1,10 +1,10 @@
-//! A tree with a directory in each group of a volume, in which files are made that belong there.
+//! A tree with a directory in each group of a volume, in which the files for that group are made.
 //!
 //! A file is placed in the group of the directory in which it is made, and renaming moves neither the file
 //! nor its contents. So such a tree is enough to control placement; it is named `.place` and belongs to the
-//! user that made it. Files in its directories are unfinished: a command holds a lock on the tree, and
-//! removes what a killed command left. A command uses only trees of its own user that no other user may
-//! change: the owner of a tree could put links in it, and so direct the command to other directories.
+//! user that made it. Files in its directories are unfinished: a command locks the tree, and removes the
+//! remains of killed commands. A command uses only trees of its own user that no other user may change: the
+//! owner of a tree could put links in it, and so direct the command to other directories.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -27,18 +27,18 @@ use crate::volume::{Volume, node};
 pub const NAME: &str = ".place";
 /// In the tree: the file that commands lock.
 const LOCK: &str = "lock";
-/// In the tree: the directory in which directories are made until each group has one.
+/// In the tree: the directory in which directories are made until each group has one of them.
 const NURSERY: &str = "new";
 
 /// ext4's setting for where inodes are allocated.
 const GOAL: &str = "inode_goal";
-/// The number of groups that ext4 searches from its goal on: more than exist, and a number that no other
-/// program sets.
+/// The value for the number of groups that ext4 searches from its goal on: more than exist, and a value that
+/// no other program sets.
 const ALL_GROUPS: u64 = 2_000_033;
 /// ext4's setting for that number.
 const LIMIT: &str = "mb_max_linear_groups";
 
-/// How often a file or a directory is made again if the kernel puts it into another group.
+/// How often a file or a directory is made again if the kernel places it in another group.
 pub(crate) const TRIES: u64 = 64;
 
 /// A tree of directories, locked for this process.
@@ -168,7 +168,7 @@ impl Shadow {
         self.root.join(format!("g{group:05}"))
     }
 
-    /// Waits until no other command uses the tree, and removes what a killed one left.
+    /// Waits until no other command uses the tree, and removes the remains of a killed one.
     fn lock(root: PathBuf, groups: Groups) -> Result<Shadow> {
         let at = root.join(LOCK);
         let mut options = File::options();
@@ -242,8 +242,8 @@ impl Shadow {
         Ok(tries)
     }
 
-    /// Makes a directory, and keeps it if its group has none; true if so. The others stay until the end,
-    /// since the kernel prefers groups with few directories.
+    /// Makes a directory, and keeps it if its group has none; returns whether it did. The others stay until
+    /// the end, since the kernel prefers groups with few directories.
     fn adopt(&self, nursery: &Path, number: u64) -> Result<bool> {
         let at = nursery.join(number.to_string());
         make(&at)?;
@@ -319,8 +319,8 @@ fn spread(directory: &Path) {
 }
 
 /// ext4: a setting of the allocator, which only root may change. It applies to the whole volume, so it is set
-/// for moments only, and restored when this is dropped. A value that a killed command left is replaced by the
-/// default: the next command with a tree restores it.
+/// only briefly, and restored when this is dropped. The next command with a tree replaces the value of a
+/// killed command by the default.
 pub struct Setting {
     attribute: PathBuf,
     before: String,

@@ -1,7 +1,7 @@
 //! The file or tree that is copied or moved.
 //!
-//! Its owner may change it while root copies or removes it. So entries are looked up from a directory that is
-//! held open, without following symbolic links, and replaced entries are recognized.
+//! Its owner may change it while root copies or removes it. So entries are looked up in an open directory,
+//! without following symbolic links, and replaced entries are detected.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -33,7 +33,7 @@ impl Source {
         let above = from.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
         let name = from.file_name().filter(|name| {
-            // With a slash, or a slash and a dot, at its end, a link stands for its target.
+            // With a slash, or a slash and a dot, at its end, a link means its target.
             let is_link = || fs::symlink_metadata(above.join(name)).is_ok_and(|s| s.is_symlink());
             let path = from.as_os_str().as_bytes();
             !((path.ends_with(b"/") || path.ends_with(b"/.")) && is_link())
@@ -61,7 +61,8 @@ impl Source {
         let root = Path::new("");
         self.write_back(&self.status(root)?)?;
         let status = self.status(root)?;
-        // Again: a page that was written before the status hides later writes to it until it is written back.
+        // A second time: a page that was written before the status was read hides later writes to it until it
+        // is written back.
         self.write_back(&status)?;
         Ok(status)
     }

@@ -47,7 +47,7 @@ impl FileEntry {
 
     /// Reads the properties of a regular file, not following links.
     pub fn look(path: PathBuf, sync: bool) -> io::Result<Option<FileEntry>> {
-        // Opening must neither acquire a controlling terminal nor block on a pipe that has replaced the file.
+        // Opening must neither acquire a controlling terminal nor block on a pipe that replaced the file.
         let file = open_for_reading(&path)?;
         let status = file.metadata()?;
         if !status.is_file() {

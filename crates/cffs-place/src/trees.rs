@@ -1,7 +1,7 @@
 //! Trees in a chosen group.
 //!
 //! A tree is copied within the tree's directory of the group, directories first, and renamed when it is
-//! complete. So a command that is killed leaves nothing at the destination.
+//! complete. So a killed command leaves nothing at the destination.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, Permissions};
@@ -44,9 +44,9 @@ pub fn copy(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<S
     Unfinished::fill(shadow, &source, &entries, group)?.finish(to)
 }
 
-/// Copies a file or a tree into a group under another name, and removes the old one. Refuses what cannot be
-/// copied exactly, and what other programs change meanwhile: it is looked at before the copy gets its name,
-/// and again when the copy is on the device, immediately before the old one is removed.
+/// Copies a file or a tree into a group under another name, and removes the old one. Refuses a source that
+/// cannot be copied exactly or that other programs change meanwhile: it is checked before the copy gets its
+/// name, and again when the copy is on the device, immediately before the source is removed.
 pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     refuse_existing(to)?;
     let source = Source::open(from)?;
@@ -61,7 +61,7 @@ pub fn relocate(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<(
     refuse_other_names(&source, &entries)?;
     let unfinished = Unfinished::fill(shadow, &source, &entries, group)?;
     unfinished.kept.all_of(from)?;
-    // Now, so that little is left to write between the two looks.
+    // Now, so that little remains to be written between the two checks.
     syncfs(File::open(shadow.root())?).context("syncfs")?;
     let changed = |entry: &&Entry| source.has_changed(&entry.path, &entry.status);
     if let Some(entry) = entries.iter().find(changed) {
@@ -117,7 +117,7 @@ fn list(from: &Path, source: &Source, to: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Refuses a tree of which a file has a name elsewhere, which would go on naming the old file.
+/// Refuses a tree with a file that has a name elsewhere, which would still refer to the old file.
 fn refuse_other_names(source: &Source, entries: &[Entry]) -> Result<()> {
     let mut names: HashMap<u64, u64> = HashMap::new();
     for entry in entries {
@@ -230,7 +230,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Sets the mode of a directory in a tree, which its owner may change by now.
+/// Sets the mode of a directory in a tree that its owner may already change.
 fn set_mode(tree: &File, path: &Path, inode: u64, mode: u32) -> Result<()> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

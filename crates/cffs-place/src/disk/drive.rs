@@ -125,8 +125,8 @@ impl FileDrive {
         )
     }
 
-    /// Where on the device a file lies that stands for a part of it: the first byte, the end, and in how many
-    /// pieces.
+    /// The place on the device of a file that stands for a part of it: the first byte, the end, and the
+    /// number of pieces.
     pub fn part(&self) -> Option<(u64, u64, usize)> {
         let extents = extents::of(&self.file, false).ok()?;
         let first = extents.iter().map(|extent| extent.physical).min()?;

@@ -13,7 +13,7 @@ pub const DISTANCES: [f64; 4] = [1.0 / 8.0, 1.0 / 3.0, 2.0 / 3.0, 0.98];
 const PLACES: usize = 36;
 /// How many of them are read a second time.
 const AGAIN: usize = 16;
-/// How long before or after the platter the arm arrives then, in turns at most.
+/// The maximum time, in turns, by which the arm then arrives before or after the place.
 const NEAR: f64 = 0.1;
 
 /// How much longer than a turn the times of reads at one distance may span.
@@ -53,7 +53,7 @@ pub fn measure(
         if drive.now() > deadline {
             break;
         }
-        // Back and forth between two stretches.
+        // Back and forth between two parts of the disk.
         let stretch = (distance / 8.0).min(STRETCH).min(1.0 - distance);
         let place = |number: usize| {
             // A multiplicative generator (Lehmer): regular distances could be in step with the

@@ -38,7 +38,7 @@ use crate::volume::{Kind, Volume};
 /// How to pack.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// Larger files stay where they are: they take many requests anyway.
+    /// Larger files are not moved: they take many requests anyway.
     pub file_bytes_max: u64,
     /// Only report what would be moved.
     pub dry_run: bool,
@@ -59,14 +59,14 @@ pub struct Packed {
     pub moved_bytes: u64,
     /// Files that were side by side already.
     pub in_place: u64,
-    /// Files that stay where they are, with the reason.
+    /// Files that are not moved, with the reason.
     pub left: Vec<Left>,
     /// Files to which other programs kept writing.
     pub busy: Vec<PathBuf>,
     pub interrupted: bool,
 }
 
-/// A file that stays where it is.
+/// A file that is not moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
     pub path: PathBuf,
@@ -264,8 +264,8 @@ fn outcome_of(error: &io::Error) -> Outcome {
     }
 }
 
-/// A donor with this much space, as contiguous as the volume or the group has it. A donor that is in no
-/// chosen group is made in the directory of `near`.
+/// A donor with this much space, as contiguous as free space in the volume or the group permits. Without a
+/// chosen group, the donor is made in the directory of `near`.
 fn donor(options: &Options<'_>, near: &Path, bytes: u64) -> Result<File> {
     if let Some((shadow, group)) = options.group {
         return room::set_aside(shadow, group, bytes, Size::Grows);

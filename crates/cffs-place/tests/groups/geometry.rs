@@ -28,7 +28,7 @@ fn users_see_the_groups_that_root_sees_and_place_in_them() {
         assert_eq!(seen(NOBODY), seen(0), "{kind:?}");
         let said = home.call(NOBODY, &["init", "."]);
         println!("{kind:?}: a user: {}", text(&said.stdout).trim());
-        // Root looks at this tree without using it: every directory is in the group of its name.
+        // Root examines this tree without using it: every directory is in the group of its name.
         let groups = Groups::of(&home.dir).expect("groups");
         let directory = |group: &u64| home.dir.join(format!(".place/g{group:05}"));
         let reached: Vec<u64> =

@@ -13,7 +13,7 @@ use crate::volume::{Kind, Volume, place, text};
 /// How much programs write at a time, in bytes.
 const WRITTEN: [usize; 4] = [1000, 16 << 10, 200 << 10, 3 << 20];
 
-/// Whether all contents of a file lie in a group.
+/// Whether all contents of a file are in a group.
 fn is_in(groups: &Groups, path: &Path, group: u64) -> bool {
     let open = fs::File::open(path).expect("open");
     let found = extents::of(&open, true).expect("extents");
@@ -36,7 +36,7 @@ fn later_writes_land_in_the_group_if_they_have_room_or_the_volume_is_xfs() {
             (0..groups.count)
                 .flat_map(|group| WRITTEN.map(|bytes| (group, group.to_string(), bytes)))
         };
-        // Before anything has room, since that leads the kernel to the group.
+        // Before any file has allocated room, since that leads the kernel to the group.
         let (mut without, mut inside) = (0, 0);
         for (group, number, bytes) in each() {
             let (plain, directory) =

@@ -12,7 +12,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::volume::{Kind, Volume, below, place, text, unmount};
 
-/// Makes a tree of all that can be copied.
+/// Makes a tree with everything that can be copied.
 fn plant(at: &Path) {
     for directory in ["", "pages", "pages/deep", "images"] {
         fs::create_dir(at.join(directory)).expect("a directory");
@@ -50,7 +50,7 @@ fn described(at: &Path) -> (String, Vec<Vec<u8>>) {
     (lines.join("\n"), contents.collect())
 }
 
-/// Whether each inode and all contents of a tree lie in a group.
+/// Whether each inode and all contents of a tree are in a group.
 fn lies_in(groups: &Groups, at: &Path, group: u64) -> bool {
     let mut paths = below(at);
     paths.push(at.to_owned());
