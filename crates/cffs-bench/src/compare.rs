@@ -46,7 +46,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it measures the gain of a journal.
+    /// Whether the comparison measures the gain of a journal.
     pub fn has_journal(&self) -> bool {
         self.peers.contains(&Peer::CffsNoJournal)
     }

@@ -27,7 +27,7 @@ pub struct BufferSpec {
 pub enum Lookup {
     /// In the buffer.
     Hit,
-    /// On its way: the head, reading ahead, will have passed it at this time.
+    /// In flight: the head, reading ahead, will have passed it at this time.
     Arriving(Nanos),
     /// On the platter.
     Miss,

@@ -1,5 +1,5 @@
-//! Documents whose parts are in many directories, in virtual time: the use of a hint, of a list of what is
-//! read, and of what the volume observes.
+//! Documents whose parts are in many directories, in virtual time: the gains of a hint, of a list of the
+//! files read, and of the volume's own observations.
 //!
 //! A page and its pictures are read together, but pictures are in directories by kind. USENIX'97 (6) gives
 //! hypertext as an example of knowledge that a program has and the name space does not show.
@@ -52,7 +52,7 @@ pub enum Known {
     No,
     /// By a hint for each document.
     Hint,
-    /// It was regrouped by a list of what a reader of all documents reads.
+    /// It was regrouped by a list of the files that a reader of all documents reads.
     List,
     /// It observed such a reader several times, and was regrouped by that.
     Use,
@@ -62,9 +62,9 @@ pub enum Known {
 const ROUNDS: u64 = 4;
 
 impl LibraryPlan {
-    /// Creates documents on a volume with this policy, regroups it if it then knows more, and reads the
-    /// contents of documents: some, each from cold caches; `reads` in random order, with a small cache; then
-    /// every directory, with a cache of the default size.
+    /// Creates documents on a volume with this policy, and regroups it by a list or by observations, if there
+    /// are any. Then reads the contents of documents: some, each from cold caches; `reads` in random order,
+    /// with a small cache; and every directory, with a cache of the default size.
     pub fn documents(
         &self,
         (peer, policy): (Peer, Policy),
@@ -119,7 +119,8 @@ impl LibraryPlan {
 }
 
 impl LibraryPlan {
-    /// Regroups documents by what a reader of all of them reads, each time in another random order.
+    /// Regroups documents after observing a reader of all of them, which reads in another random order each
+    /// time.
     fn regroup_documents(&self, disk: &Disk, known: Known, documents: u64) -> Result<()> {
         let observe = known == Known::Use;
         let options = OpenOptions { observe, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };

@@ -1,4 +1,4 @@
-//! Files of several owners, processes and minutes, in virtual time: the use of the keys of policies.
+//! Files of several owners, processes and minutes, in virtual time: the gains of the policies' keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

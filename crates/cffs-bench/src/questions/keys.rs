@@ -9,7 +9,7 @@ use crate::library::documents::{Known, Made};
 use crate::peer::Peer;
 use crate::report::table::figure;
 
-/// Documents whose parts are in many directories, with hints and without, and regrouped by what is read.
+/// Documents whose parts are in many directories, with hints and without, and regrouped by reads.
 pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
     let header = [
         "made",

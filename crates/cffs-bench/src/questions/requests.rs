@@ -1,4 +1,4 @@
-//! The cost of a request by its size, and of bytes that it reads for nothing.
+//! The cost of a request by its size, and of unneeded bytes that it reads.
 
 use anyhow::Result;
 
@@ -29,8 +29,8 @@ pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// Files of a group with bytes of others between them: read one by one, over the time for reading all in one
-/// request.
+/// Files of a group with other files' bytes between them: the time to read them one by one, over the time to
+/// read them in one request.
 pub fn holes(plan: &Plan) -> Result<Vec<Table>> {
     const FILE: u64 = 4 << 10;
     const FILES: u64 = 16;

@@ -132,7 +132,7 @@ fn circumstances(report: &Report) -> String {
     head.trim_end().to_owned() + "\n"
 }
 
-/// Breaks a paragraph into lines that are no longer than source code's.
+/// Breaks a paragraph into lines of at most the length of source code.
 pub(crate) fn wrap(paragraph: &str) -> String {
     let (mut out, mut width) = (String::new(), 0);
     for word in paragraph.split(' ') {

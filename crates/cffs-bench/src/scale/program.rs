@@ -45,7 +45,7 @@ pub fn measure(
         let status = child.wait().context("wait for the program")?;
         let (fed, printed, complaint) = (joined(feeder), joined(printed)?, joined(complaint)?);
         if !status.success() {
-            // Messages for a million files say no more than the last one.
+            // Of many messages, only the last one is kept.
             let last = complaint.trim().lines().last().unwrap_or_default();
             bail!("{command:?} ended with {status}: {last}");
         }
