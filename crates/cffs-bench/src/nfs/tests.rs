@@ -187,7 +187,7 @@ fn bars_compare_medians_with_each_peer_and_count_flushes() {
 }
 
 #[test]
-fn sixteen_calls_are_under_way_and_replies_may_come_in_any_order() {
+fn sixteen_calls_are_in_flight_and_replies_may_arrive_in_any_order() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     let server = std::thread::spawn(move || {

@@ -108,7 +108,7 @@ fn the_document_has_the_command_of_every_question() {
 }
 
 #[test]
-fn rows_with_one_name_come_together() {
+fn rows_with_one_name_are_grouped() {
     let mut table = Table::new(["", "n"], 1);
     for (name, number) in [("a", 1), ("b", 2), ("a", 3)] {
         table.row([String::from(name), number.to_string()]);

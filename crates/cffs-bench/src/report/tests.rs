@@ -77,7 +77,7 @@ fn bars_are_judged_only_where_there_is_something_to_judge() {
 }
 
 #[test]
-fn a_bar_stands_next_to_the_limit_of_fuse() {
+fn a_bar_is_shown_with_the_limit_of_fuse() {
     let w = Workload::Small1k;
     let all = results(&[
         (w, "create", Peer::Cffs, &[4.0], 2),
@@ -94,7 +94,7 @@ fn a_bar_stands_next_to_the_limit_of_fuse() {
 }
 
 #[test]
-fn a_bar_over_one_file_system_asks_no_more_of_fuse() {
+fn a_bar_over_one_file_system_is_limited_by_fuse_as_well() {
     let w = Workload::Hot2;
     let all = results(&[
         (w, "open+read", Peer::Cffs, &[6.0], 0),
@@ -120,7 +120,7 @@ fn few_requests_meet_a_bar_that_limits_them() {
 }
 
 #[test]
-fn one_peer_and_one_client_pinned_can_be_what_a_bar_is_over() {
+fn a_bar_can_be_over_one_peer_or_a_pinned_client() {
     let cells = [
         (Workload::Apps, "copy", Peer::Cffs, &[1.0][..], 1),
         (Workload::Apps, "copy", Peer::Ext4, &[3.0], 1),
@@ -139,7 +139,7 @@ fn one_peer_and_one_client_pinned_can_be_what_a_bar_is_over() {
 }
 
 #[test]
-fn the_share_of_bringing_the_journal_home_is_of_the_devices_time() {
+fn the_share_of_draining_the_journal_is_of_the_devices_busy_time() {
     let w = Workload::Durable4k1;
     let all = results(&[(w, "write+fsync", Peer::Cffs, &[2.0], 100)]);
     let verdicts = bars::judge_journal(Profile::Hdd7200, &Summary::new(&all, None));
@@ -157,7 +157,7 @@ fn paragraphs_are_broken_between_words() {
 }
 
 #[test]
-fn the_head_tells_the_longest_request() {
+fn the_head_shows_the_longest_request() {
     let plan = LibraryPlan {
         profile: Profile::Hdd7200,
         stroke: Stroke::Whole,

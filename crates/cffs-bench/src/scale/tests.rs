@@ -31,7 +31,7 @@ fn growth_is_the_cost_of_an_item_over_that_of_one_before() {
 }
 
 #[test]
-fn only_what_grows_faster_than_n_log_n_is_faster() {
+fn growth_above_n_log_n_is_faster_and_other_growth_is_not() {
     for measure in [Measure::CpuSeconds, Measure::Reads, Measure::PeakBytes] {
         let large = |cost: fn(f64) -> f64| points(|n| 1e8 * cost(n));
         assert_eq!(verdict(measure, &large(|_| 1.0)), Verdict::Within);
@@ -77,7 +77,7 @@ fn the_archive_has_every_file_once_in_directories_of_a_thousand() {
 }
 
 #[test]
-fn a_program_is_counted_and_its_complaint_is_kept() {
+fn a_program_is_measured_and_its_error_message_is_kept() {
     let mut program = Command::new("sh");
     program.args([
         "-c",
@@ -133,7 +133,7 @@ fn a_directory_is_measured_and_reported() {
 }
 
 #[test]
-fn the_report_names_what_grows_too_fast() {
+fn the_report_names_steps_that_grow_too_fast() {
     let sample = |size: u64, cost: f64| {
         Sample::new(Part::Volume, "mkfs", size, Costs::from([(Measure::Writes, cost)]))
     };
@@ -185,7 +185,7 @@ fn curves_keep_steps_parts_and_measures_apart() {
 }
 
 #[test]
-fn sizes_are_those_of_the_parts_that_are_asked_for() {
+fn only_requested_parts_have_sizes() {
     let only = Sizes::full().only(&[Part::Tree]);
     assert_eq!((only.files.last(), only.names.len()), (Some(&10_000_000), 0));
     let of = Sizes::of(Part::Directory, &[5, 6]);

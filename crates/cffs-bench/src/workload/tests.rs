@@ -122,7 +122,7 @@ fn a_fresh_tree_is_walked_completely() {
 }
 
 #[test]
-fn durable_writes_as_many_files_as_it_counts() {
+fn the_durable_workload_writes_as_many_files_as_it_counts() {
     let mut site = Plain::new();
     let plan = Durable { files: 40, size: 200, threads: 8, seed: 1 };
     let phases = run(&mut site, |s| plan.run(s));

@@ -111,7 +111,7 @@ fn a_measurement_ends_in_time_and_names_its_omissions() {
 
 /// As through a kernel under other load.
 #[test]
-fn requests_that_are_late_change_nothing() {
+fn late_requests_change_no_result() {
     let mut missed = Vec::new();
     for profile in DISKS {
         for seed in 1..=40 {
@@ -173,7 +173,7 @@ impl Drive for Counted {
 /// In real time, so it only checks properties that hold on a busy machine: `make place-disk` shows the
 /// accuracy on an idle one.
 #[test]
-fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
+fn requests_through_the_kernel_reach_the_disk() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: loop devices need root");
         return;

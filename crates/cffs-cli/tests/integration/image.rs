@@ -39,7 +39,7 @@ fn mkfs_refuses_to_overwrite_contents() {
 }
 
 #[test]
-fn mkfs_names_what_it_spares_and_leaves_no_trace_of_it() {
+fn mkfs_names_foreign_contents_and_erases_them_only_with_force() {
     let scratch = Scratch::new();
     let signatures: [(usize, &[u8], &str); 3] = [
         (0x438, &[0x53, 0xef], "ext4"),
@@ -85,7 +85,7 @@ fn mkfs_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_tree_comes_out_as_it_went_in() {
+fn an_exported_tree_equals_the_imported_one() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("source");
     fs::create_dir_all(source.join("d/e")).expect("made");
@@ -118,7 +118,7 @@ fn on_disk(path: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn trim_gives_the_host_its_space_back() {
+fn trim_returns_space_to_the_host() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("source");
     fs::create_dir(&source).expect("made");
@@ -217,7 +217,7 @@ fn other_names_follow_other_conventions() {
 }
 
 #[test]
-fn a_reader_that_closes_the_pipe_early_is_no_error() {
+fn a_pipe_that_its_reader_closes_early_is_no_error() {
     let scratch = Scratch::with_image();
     let source = scratch.path().join("source");
     fs::create_dir(&source).expect("made");

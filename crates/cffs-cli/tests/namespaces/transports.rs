@@ -31,7 +31,7 @@ fn works(scratch: &Scratch) {
 }
 
 #[test]
-fn each_transport_can_be_asked_for_and_is_told() {
+fn each_transport_can_be_requested_and_is_reported() {
     let _turn = take_turns();
     if !can_have_rings() {
         return;
@@ -96,7 +96,7 @@ fn a_mount_by_root_switches_the_rings_on_and_says_so_once() {
 }
 
 #[test]
-fn where_the_switch_stays_off_dev_fuse_serves_and_says_why() {
+fn without_the_switch_dev_fuse_serves_and_the_reason_is_shown() {
     let _turn = take_turns();
     if !can_have_rings() {
         return;

@@ -13,7 +13,7 @@ fn moments(late: usize) -> Vec<f64> {
 }
 
 #[test]
-fn a_read_that_something_else_made_late_does_not_count() {
+fn a_delayed_read_does_not_count() {
     for late in 0..40 {
         let found = step(&moments(late));
         assert!((found / 4.0 - 1.0).abs() < 1e-9, "{found} ms if number {late} is late");

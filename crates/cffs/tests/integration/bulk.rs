@@ -194,7 +194,7 @@ fn files_of_a_batch_are_read_as_they_are_by_then() {
 
 /// Regression: a reader that stopped early was still given the whole batch.
 #[test]
-fn a_batch_ends_when_its_reader_wants_no_more() {
+fn a_batch_ends_when_its_reader_stops() {
     let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
     let paths: Vec<String> = (0..100).map(|number| format!("/{number}")).collect();
     for path in &paths {
@@ -261,7 +261,7 @@ fn uneven(len: usize, seed: usize) -> Vec<u8> {
 /// returned completely, with their positions, from the device and from memory; and the second batch sees
 /// writes made after the first.
 #[test]
-fn contents_come_whole_and_as_they_are() {
+fn contents_are_returned_completely() {
     let device = Arc::new(TraceDevice::new(made(32 << 20)));
     let lens = [131_072, 131_073, 400_123, 1, 1_023, 1_500, 2_500, 5_000, 140_000, 700];
     let paths: Vec<String> = (0..lens.len()).map(|number| format!("/f{number}")).collect();

@@ -146,7 +146,7 @@ fn a_few_contents_are_compressed_when_their_epoch_closes_the_gate() {
 }
 
 #[test]
-fn space_is_freed_when_the_last_file_of_a_cluster_goes() {
+fn space_is_freed_with_the_last_file_of_a_cluster() {
     let device = device();
     let volume = open(&device);
     let dirs = directories(&volume);

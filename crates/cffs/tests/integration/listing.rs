@@ -170,7 +170,7 @@ fn cookies(volume: &Volume) -> Vec<u64> {
 /// Regression: 32-bit programs could not list a directory of more than one sector: its cookies were above
 /// 2^31.
 #[test]
-fn cookies_rise_and_fit_programs_of_32_bits() {
+fn cookies_ascend_and_fit_programs_of_32_bits() {
     on_volumes_with_files(|volume, files| {
         let cookies = cookies(volume);
         assert_eq!(cookies.len(), files.len());

@@ -112,7 +112,7 @@ fn every_copy_has_the_new_properties() {
 }
 
 #[test]
-fn a_device_that_fails_is_told_of_and_nothing_is_changed_by_half() {
+fn a_failure_of_the_device_is_reported_and_leaves_no_half_change() {
     let image = made();
     for target in [Target::writes(), Target::flushes()] {
         for nth in 0.. {

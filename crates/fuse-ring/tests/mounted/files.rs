@@ -324,7 +324,7 @@ fn rarer_requests_are_understood(setup: Setup) {
 }
 
 #[test]
-fn the_transport_is_told() {
+fn the_transport_is_reported() {
     crate::harness::on_dev(|setup| {
         let (_directory, session) = setup.session(Tree::default());
         let Transport::Dev { why_not_uring, .. } = session.transport() else {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_limit_is_put_back() {
+fn the_limit_is_restored() {
     let before = current();
     let wanted = (before + 64) * PAGE_BYTES;
     {

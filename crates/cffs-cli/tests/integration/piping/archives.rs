@@ -232,7 +232,7 @@ t.close()
 
 /// Regression: files were missing from archives with times before 1970, binary numbers or global headers.
 #[test]
-fn every_format_of_every_program_comes_out_whole() {
+fn archives_of_every_format_and_program_are_extracted_completely() {
     let scratch = Scratch::with_image();
     let top = odd_tree(&scratch);
     succeed(Command::new("touch").args(["-hd", "@5"]).arg(top.join("link")));
@@ -346,7 +346,7 @@ fn a_directory_whose_entry_is_damaged_is_closed() {
 }
 
 #[test]
-fn an_unknown_name_in_an_acl_costs_its_entry_alone() {
+fn an_unknown_name_in_an_acl_costs_only_its_entry() {
     let scratch = Scratch::with_image();
     let mut archive = tar::Builder::new(Vec::new());
     let acl = "user::rw-,user:no-such-user:r--,user:1000:r--,group::---,mask::r--,other::---";

@@ -229,7 +229,7 @@ fn holes_take_no_room_in_an_archive_and_come_out_as_holes() {
 }
 
 #[test]
-fn a_map_of_holes_that_makes_no_sense_is_refused() {
+fn an_invalid_map_of_holes_is_refused() {
     let scratch = Scratch::with_image();
     let image = scratch.image();
     let no_sense = "its map of holes is invalid";

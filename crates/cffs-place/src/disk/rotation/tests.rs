@@ -13,7 +13,7 @@ fn whole_turns_are_found_under_noise() {
 }
 
 #[test]
-fn reads_that_something_else_made_late_do_not_count() {
+fn delayed_reads_do_not_count() {
     for ms in [5.55, 8.333, 11.11] {
         let differences = (0..123).map(|number| {
             let late = if number % 9 == 0 { f64::from(number % 7) * 0.7 } else { 0.0 };

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn reads_that_something_else_made_late_do_not_count() {
+fn delayed_reads_do_not_count() {
     let (turn, seek) = (8.0, 11.0);
     let waits = || (0..70).map(|read| turn * f64::from(read * 37 % 70) / 69.0);
     let undisturbed = middle(waits().map(|wait| seek + wait), turn);
