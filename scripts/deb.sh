@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes Debian packages of what `make install` installs: cffs (the programs), libcffs0 (the libraries for C)
-# and libcffs-dev (what programs are compiled with). Prints the packages' paths, that of cffs last.
+# Makes Debian packages of the files that `make install` installs: cffs (the programs), libcffs0 (the
+# libraries for C) and libcffs-dev (the files for compiling programs). Prints the packages' paths, that of
+# cffs last.
 #
 # usage: scripts/deb.sh      (after make build; DEB_MAINTAINER names who answers for the packages)
 #
@@ -15,7 +16,7 @@ maintainer=${DEB_MAINTAINER:-The C-FFS authors <cffs@localhost>}
 version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"/\1/p' Cargo.toml)
 soversion=${version%%.*}
 architecture=$(dpkg --print-architecture)
-# Where libraries of several architectures lie side by side.
+# The library directory of this architecture.
 libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 export SOURCE_DATE_EPOCH
@@ -81,7 +82,7 @@ umask 022
 make --no-print-directory install "DESTDIR=$root" PREFIX=/usr MOUNTDIR=/usr/sbin "LIBDIR=/$libraries" >&2
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
-# dpkg-shlibdeps wants to see a source package.
+# dpkg-shlibdeps requires a source package.
 printf 'Source: cffs\n\nPackage: cffs\nArchitecture: any\n' >"$work/source/debian/control"
 
 runtime=libcffs$soversion
@@ -89,7 +90,7 @@ runtime=libcffs$soversion
     move "$runtime" "$path"
 done
 move libcffs-dev usr/include usr/share/man/man3 "$libraries"
-# The rest is the program's.
+# The remaining files belong to the package of the programs.
 mv "$root" "$work/cffs"
 rmdir "$work/cffs/usr/lib/"*-linux-* 2>/dev/null || true
 mkdir -p "$work/cffs/var/log/cffs"

@@ -1,4 +1,4 @@
-# Sourced by what times calls to a server in user space.
+# Sourced by scripts that time calls to a server in user space.
 #
 # A virtual processor that has halted may take 70 µs to wake, ten times as long as a real one, and every
 # call to such a server waits for that. So idle ones poll before they halt, as is the kernel's default, until

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The paper's experiment: a server that crashes under the load of NFS clients, and how long its recovery
-# takes. scripts/nfs_recovery.py does it, and says what exactly; this builds what it needs.
+# The paper's experiment: a server crashes under the load of NFS clients, and its recovery is measured.
+# scripts/nfs_recovery.py does that and has the details; this script builds the programs that it needs.
 #
 #   scripts/nfs-recovery.sh [--quick|--journal]   (root; whole, it takes ten minutes and 6 GB of memory)
 #

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Counts the instructions that a server without other work takes with no browser at its page, and with fifty:
-# in its own program, by valgrind, so that the result does not depend on what else the machine does. What the
-# kernel does for the sockets is not in it.
+# Counts the instructions that an idle server executes with no browser at its page, and with fifty. valgrind
+# counts only the program's own instructions, without the kernel's for the sockets, so the result does not
+# depend on other load.
 #
-# Then, as root, what fifty browsers take of a mounted volume's hot throughput: operations per second of the
-# server's processor time, the kernel's part included, in rounds without and with them, medians of five. What
-# else the machine does makes the medians differ by some percent in either direction.
+# Then, as root, measures how much fifty browsers reduce a mounted volume's hot throughput: operations per
+# second of the server's processor time, including the kernel's part, in rounds without and with browsers,
+# medians of five. Other load of the machine changes the medians by some percent in either direction.
 #
 # usage: scripts/page-cost.sh    (uses target/release/cffs or $CFFS)
 set -euo pipefail

