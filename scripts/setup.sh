@@ -76,7 +76,8 @@ missing_of() { # LIST: the packages of those programs that are not there
     done <<<"$1" | sort -u
 }
 
-# Whether Python packages can be installed. On Debian, venv is in a separate package without a program.
+# Installs the programs that install Python packages. On Debian, venv is in a separate package without a
+# program.
 install_pip() { # needed|wanted
     local list=$for_python_packages
     python3 -c "import ensurepip" 2>/dev/null || list+=" pyvenv python3-venv"
