@@ -1,4 +1,4 @@
-//! The mounts that the kernel lists in `/proc/PID/mountinfo`.
+//! The mounted C-FFS volumes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cffs_object::Location;
+use mount_list::{Mount, options};
 use rustix::fs::{major, minor};
 
 mod points;
@@ -41,12 +42,31 @@ pub struct Mounted {
 }
 
 /// The file system types of C-FFS mounts: with and without a block device.
-const FILE_SYSTEM_TYPES: [&str; 2] = ["fuseblk.cffs", "fuse.cffs"];
+const FILE_SYSTEM_TYPES: [&[u8]; 2] = [b"fuseblk.cffs", b"fuse.cffs"];
 
 /// The major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
 
 impl Mounted {
+    /// The mount, if its volume is one of C-FFS.
+    fn of(mount: Mount<'_>) -> Option<Mounted> {
+        if !FILE_SYSTEM_TYPES.contains(&mount.kind) {
+            return None;
+        }
+        let texts = |list| options(list).map(|option| String::from_utf8_lossy(option).into_owned());
+        let user = texts(mount.shared_options)
+            .find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+        Some(Mounted {
+            is_read_only: mount.is_read_only(),
+            options: texts(mount.options).collect(),
+            user,
+            source: mount.source.clone(),
+            shown_source: mount.source,
+            directory: mount.point,
+            device: mount.device,
+        })
+    }
+
     /// Whether the loop device has been attached to another image since it was mounted.
     pub fn has_another_image(&self) -> bool {
         backing_file(self.device).is_some_and(|image| image != self.source)
@@ -67,8 +87,7 @@ impl Mounted {
 
 /// The mounted C-FFS volumes, in the order of mounting.
 pub fn all() -> anyhow::Result<Vec<Mounted>> {
-    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    Ok(parse(&table))
+    Ok(parse(&own_list()?))
 }
 
 /// The C-FFS volumes mounted in the mount namespace of a process, if the caller may see them. The directories
@@ -83,9 +102,13 @@ pub fn of_process(pid: u32) -> Vec<Mounted> {
     found
 }
 
-fn parse(table: &[u8]) -> Vec<Mounted> {
-    let mut found: Vec<Mounted> =
-        table.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+/// The list of mounts of this process.
+fn own_list() -> anyhow::Result<Vec<u8>> {
+    fs::read(mount_list::OWN).with_context(|| format!("reading {}", mount_list::OWN))
+}
+
+fn parse(list: &[u8]) -> Vec<Mounted> {
+    let mut found: Vec<Mounted> = mount_list::parse(list).filter_map(Mounted::of).collect();
     for mounted in &mut found {
         if let Some(image) = backing_file(mounted.device) {
             mounted.source = image;
@@ -240,9 +263,9 @@ pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
             Some(namespace) if !seen.contains(&namespace) => seen.push(namespace),
             _ => continue,
         }
-        let table = fs::read(entry.path().join("mountinfo")).unwrap_or_default();
-        let lines = table.split(|byte| *byte == b'\n').filter_map(parse_line);
-        let Some(mounted) = lines.into_iter().find(|mounted| mounted.device == device) else {
+        let list = fs::read(entry.path().join("mountinfo")).unwrap_or_default();
+        let mut mounts = mount_list::parse(&list).filter_map(Mounted::of);
+        let Some(mounted) = mounts.find(|mounted| mounted.device == device) else {
             continue;
         };
         let program = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -291,56 +314,4 @@ fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     // The kernel's mark for a file that was removed while in use.
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     Some(PathBuf::from(OsString::from_vec(path.to_vec())))
-}
-
-/// The format of a line is `id parent major:minor root directory options fields... - type source
-/// super-options`.
-fn parse_line(line: &[u8]) -> Option<Mounted> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
-    let (major, minor) = device.split_once(':')?;
-    let directory = unescape(fields.nth(1)?);
-    let options = list(fields.next()?);
-    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let file_system_type = std::str::from_utf8(rest.next()?).ok()?;
-    if !FILE_SYSTEM_TYPES.contains(&file_system_type) {
-        return None;
-    }
-    let shown_source = PathBuf::from(unescape(rest.next()?));
-    let of_volume = list(rest.next()?);
-    let user = of_volume.iter().find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
-    Some(Mounted {
-        source: shown_source.clone(),
-        shown_source,
-        directory: directory.into(),
-        device: (major.parse().ok()?, minor.parse().ok()?),
-        options,
-        is_read_only: of_volume.iter().any(|option| option == "ro"),
-        user,
-    })
-}
-
-fn list(field: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(field).split(',').map(String::from).collect()
-}
-
-/// The kernel encodes space, tab, line end and backslash as `\` and three octal digits.
-fn unescape(field: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
-        match (first, octal) {
-            (b'\\', Some(digits)) => {
-                let value = digits.iter().fold(0u32, |sum, d| sum * 8 + u32::from(d - b'0'));
-                bytes.push(value as u8);
-                rest = &tail[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    OsString::from_vec(bytes)
 }

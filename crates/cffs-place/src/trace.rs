@@ -77,10 +77,10 @@ fn watch() -> Result<Fanotify> {
     .context(root_only)?;
     let mounts = fs::read("/proc/thread-self/mountinfo").context("/proc/thread-self/mountinfo")?;
     let mut watched = 0;
-    for mount in mounts.split(|byte| *byte == b'\n').filter_map(mount_of) {
+    for point in mount_list::parse(&mounts).filter_map(point_of) {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
         // A mount hidden by another one, or inaccessible to us, cannot be reached by its path.
-        if watch.mark(flags, MaskFlags::FAN_OPEN, current_directory(), Some(&mount)).is_ok() {
+        if watch.mark(flags, MaskFlags::FAN_OPEN, current_directory(), Some(&point)).is_ok() {
             watched += 1;
         }
     }
@@ -94,33 +94,9 @@ fn current_directory() -> BorrowedFd<'static> {
     rustix::fs::CWD
 }
 
-/// The mount point in a line of mountinfo, if the file system is supported.
-fn mount_of(line: &[u8]) -> Option<PathBuf> {
-    let separator = line.windows(3).position(|part| part == b" - ")?;
-    let kind = line[separator + 3..].split(|byte| *byte == b' ').next()?;
-    if ![&b"ext4"[..], b"ext3", b"ext2", b"xfs", b"btrfs"].contains(&kind) {
-        return None;
-    }
-    let escaped = line[..separator].split(|byte| *byte == b' ').nth(4)?;
-    Some(PathBuf::from(unescape(escaped)))
-}
-
-/// Undoes the octal escapes of mountinfo.
-fn unescape(escaped: &[u8]) -> OsString {
-    use std::os::unix::ffi::OsStringExt;
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped;
-    while let [first, after @ ..] = rest {
-        let code = match (first, after) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
-                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
-            }
-            _ => None,
-        };
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
-    OsString::from_vec(bytes)
+/// The mount point of a file system with a layout that is known.
+fn point_of(mount: Mount<'_>) -> Option<PathBuf> {
+    [&b"ext4"[..], b"ext3", b"ext2", b"xfs", b"btrfs"].contains(&mount.kind).then_some(mount.point)
 }
 
 /// Reads events until the command has ended and none is left.

@@ -79,11 +79,10 @@ const BTRFS_MAGIC: u64 = 0x9123_683E;
 
 /// The type of the file system with this device number, from the kernel's list of mounts.
 fn type_name(device: u64) -> Option<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&*number))?;
-    let (_, shown) = line.split_once(" - ")?;
-    shown.split(' ').next().map(str::to_owned)
+    let list = fs::read(mount_list::OWN).ok()?;
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let mount = mount_list::parse(&list).find(|mount| mount.device == device)?;
+    Some(String::from_utf8_lossy(mount.kind).into_owned())
 }
 
 impl Volume {

@@ -23,7 +23,7 @@ fn an_upward_dependency_is_found_where_it_stands() {
     assert_eq!(
         manifest("cffs-cli", "[dependencies]\nfuse-ring = { workspace = true }\n"),
         ["crates/cffs-cli/Cargo.toml:5: cffs-cli depends on fuse-ring, but it may only use cffs, \
-          cffs-object, cffs-serve, cffs-web, man-page, tar-wire"]
+          cffs-object, cffs-serve, cffs-web, man-page, mount-list, tar-wire"]
     );
 }
 

@@ -8,7 +8,8 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
+use std::path::Path;
 
 use cffs::device::Access;
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
@@ -94,33 +95,26 @@ impl Mounts {
     /// Reads a list of mounts. Fails for a longer one than [`MOUNTS_BYTES_MAX`], and for one without the root
     /// directory: after a chroot(2) into a directory of a mount, the list does not contain that mount.
     fn read(list: impl Read) -> io::Result<Mounts> {
-        const MOUNT_POINT: usize = 4;
-        let mut list = BufReader::new(list.take(MOUNTS_BYTES_MAX + 1));
-        let (mut line, mut bytes, mut has_root) = (Vec::new(), 0, false);
+        let mut bytes = Vec::new();
+        list.take(MOUNTS_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOUNTS_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let (mut volumes, mut parents) = (HashSet::new(), HashSet::new());
-        let mut are_mapped = false;
-        loop {
-            line.clear();
-            match list.read_until(b'\n', &mut line)? {
-                0 if has_root => break,
-                0 => return Err(io::ErrorKind::NotFound.into()),
-                len => bytes += len as u64,
-            }
-            if bytes > MOUNTS_BYTES_MAX {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-            let mut fields = line.split(|byte| *byte == b' ');
-            let (id, parent) = (fields.next(), fields.next());
-            has_root |= fields.nth(MOUNT_POINT - 2) == Some(b"/");
+        let (mut are_mapped, mut has_root) = (false, false);
+        for mount in mount_list::parse(&bytes) {
+            has_root |= mount.point == Path::new("/");
             // The mount of the root directory may be its own parent.
-            if parent != id {
-                parents.extend(parent.map(<[u8]>::to_vec));
+            if mount.parent != mount.id {
+                parents.insert(mount.parent);
             }
-            let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
-            if has(b".cffs ") {
-                volumes.extend(id.map(<[u8]>::to_vec));
-                are_mapped |= has(b",idmapped");
+            if mount.kind.ends_with(b".cffs") {
+                volumes.insert(mount.id);
+                are_mapped |= mount_list::options(mount.options).any(|option| option == b"idmapped");
             }
+        }
+        if !has_root {
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Mounts { are_mapped, are_covered: !volumes.is_disjoint(&parents) })
     }

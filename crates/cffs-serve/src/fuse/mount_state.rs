@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 #[cfg(test)]
 mod tests;
 
-/// The list of the mounts in the mount namespace of the server.
-const MOUNTS: &str = "/proc/self/mountinfo";
+/// The major and the minor number of a device.
+type Device = (u32, u32);
 
 /// How long the list counts as it was read unless the kernel reports a change. It reports remounts by
 /// mount(2) and mount_setattr(2), but not by fsconfig(2) alone.
@@ -25,8 +24,8 @@ const LIFETIME: Duration = Duration::from_secs(1);
 /// A mounted volume in the list of mounts.
 #[derive(Debug)]
 pub(super) struct MountState {
-    /// The device number of its files as the list shows it; `None` if it is unknown.
-    device: Option<Vec<u8>>,
+    /// The device number of its files; `None` if it is unknown.
+    device: Option<Device>,
     /// Whether the volume was opened for reading only, which no remount changes.
     opened_read_only: bool,
     last: Mutex<Option<Last>>,
@@ -42,18 +41,16 @@ struct Last {
 
 impl MountState {
     /// The volume with this device number. If the number is unknown, that of the last mount on the directory.
-    pub fn of(number: Option<(u32, u32)>, directory: &Path, opened_read_only: bool) -> MountState {
-        let device = match number {
-            Some((major, minor)) => Some(format!("{major}:{minor}").into_bytes()),
-            None => device_on(&fs::read(MOUNTS).unwrap_or_default(), directory),
-        };
+    pub fn of(device: Option<Device>, directory: &Path, opened_read_only: bool) -> MountState {
+        let listed = || device_on(&fs::read(mount_list::OWN).unwrap_or_default(), directory);
+        let device = device.or_else(listed);
         MountState { device, opened_read_only, last: Mutex::default() }
     }
 
     /// Whether the kernel refuses changes through all mounts of the volume. If the list does not have the
     /// volume, it was detached, and programs with open files may change these.
     pub fn is_read_only(&self) -> bool {
-        let device = match &self.device {
+        let device = match self.device {
             Some(device) if !self.opened_read_only => device,
             _ => return self.opened_read_only,
         };
@@ -76,8 +73,8 @@ impl MountState {
 }
 
 /// Reads the list, which may be open.
-fn look(kept: Option<File>, device: &[u8]) -> io::Result<Last> {
-    let mut list = kept.map_or_else(|| File::open(MOUNTS), Ok)?;
+fn look(kept: Option<File>, device: Device) -> io::Result<Last> {
+    let mut list = kept.map_or_else(|| File::open(mount_list::OWN), Ok)?;
     // A change after this is reported by the next poll.
     has_changed(&list);
     let (read, mut bytes) = (Instant::now(), Vec::new());
@@ -93,30 +90,12 @@ fn has_changed(list: &File) -> bool {
     polled.is_err() || descriptors[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
 }
 
-fn lines(list: &[u8]) -> impl DoubleEndedIterator<Item = Vec<&[u8]>> {
-    list.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' ').collect())
-}
-
-/// Whether the list shows a volume as read-only: the last field of each of its mounts begins with `ro`.
-fn is_shown_read_only(list: &[u8], device: &[u8]) -> Option<bool> {
-    let line = lines(list).find(|fields| fields.get(2) == Some(&device))?;
-    Some(line.last()?.split(|byte| *byte == b',').next() == Some(b"ro"))
+/// Whether the list shows a volume as read-only on all its mounts.
+fn is_shown_read_only(list: &[u8], device: Device) -> Option<bool> {
+    mount_list::parse(list).find(|mount| mount.device == device).map(|mount| mount.is_read_only())
 }
 
 /// The device number of the last mount on a directory.
-fn device_on(list: &[u8], directory: &Path) -> Option<Vec<u8>> {
-    const DEVICE: usize = 2;
-    const DIRECTORY: usize = 4;
-    let shown = escaped(directory);
-    let line = lines(list).rfind(|fields| fields.get(DIRECTORY) == Some(&&shown[..]))?;
-    Some(line[DEVICE].to_vec())
-}
-
-/// A path as the kernel lists it.
-fn escaped(path: &Path) -> Vec<u8> {
-    let escape = |byte: &u8| match byte {
-        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
-        byte => vec![*byte],
-    };
-    path.as_os_str().as_bytes().iter().flat_map(escape).collect()
+fn device_on(list: &[u8], directory: &Path) -> Option<Device> {
+    mount_list::parse(list).rfind(|mount| mount.point == directory).map(|mount| mount.device)
 }

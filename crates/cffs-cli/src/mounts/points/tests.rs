@@ -1,6 +1,6 @@
 use super::*;
 
-const TABLE: &[u8] = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+const LIST: &[u8] = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
     20 1 0:40 / /vol rw - fuse.cffs /i rw\n\
         21 1 0:40 /tree/a /bind\\040here rw - fuse.cffs /i rw\n\
         22 21 0:50 / /bind\\040here/below rw - tmpfs none rw\n\
@@ -11,7 +11,7 @@ const TABLE: &[u8] = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
 #[test]
 fn a_mount_point_below_a_bind_mount_of_the_tree_is_found() {
     let found = |path, holding| {
-        let found = find(TABLE, Path::new(path), holding, at_or_in);
+        let found = find(LIST, Path::new(path), holding, at_or_in);
         found.map(|point| point.to_str().expect("text").to_owned())
     };
     let below = Some(String::from("/bind here/below"));
@@ -30,7 +30,7 @@ fn a_mount_point_below_a_bind_mount_of_the_tree_is_found() {
 #[test]
 fn a_mount_on_the_directory_itself_is_not_below_it() {
     let below = |point: &Path, top: &Path| point != top && at_or_in(point, top);
-    let found = |path, holding| find(TABLE, Path::new(path), holding, below);
+    let found = |path, holding| find(LIST, Path::new(path), holding, below);
     assert_eq!(found("/second", 24), Some(PathBuf::from("/second/tree2")));
     assert_eq!(found("/vol/tree/a", 20), Some(PathBuf::from("/bind here/below")));
     assert_eq!(found("/second/tree2", 25), None);
