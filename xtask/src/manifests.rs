@@ -10,7 +10,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 17] = [
+const CRATES: [(&str, &[&str]); 18] = [
     // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("nfs-wire", &[]),
@@ -18,6 +18,8 @@ const CRATES: [(&str, &[&str]); 17] = [
     ("man-page", &[]),
     ("mount-list", &[]),
     ("cffs", &[]),
+    // Test code that several crates use.
+    ("cffs-testing", &["cffs"]),
     // Only this crate has clients of stores and their dependencies.
     ("cffs-object", &["cffs"]),
     ("cffs-serve", &["cffs", "fuse-ring", "mount-list", "nfs-wire"]),
@@ -33,7 +35,7 @@ const CRATES: [(&str, &[&str]); 17] = [
     ("cffs-place", &["man-page", "mount-list"]),
     ("place-c", &["cffs-place"]),
     ("cffs-bench", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve", "cffs-cli", "cffs-place"]),
-    ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire", "tar-wire", "cffs-serve"]),
+    ("cffs-fuzz", &["cffs", "cffs-testing", "fuse-ring", "nfs-wire", "tar-wire", "cffs-serve"]),
     ("xtask", &[]),
 ];
 
@@ -41,7 +43,10 @@ const KINDS: [&str; 3] = ["dependencies", TESTS, "build-dependencies"];
 const TESTS: &str = "dev-dependencies";
 
 /// The crates that the tests of a crate may use in addition.
-const FOR_TESTS: [(&str, &str); 2] = [
+const FOR_TESTS: [(&str, &str); 5] = [
+    ("cffs", "cffs-testing"),
+    ("cffs-object", "cffs-testing"),
+    ("cffs-cli", "cffs-testing"),
     // The program's tests serve a failing disk, and act as NFS clients.
     ("cffs-cli", "fuse-ring"),
     ("cffs-cli", "nfs-wire"),

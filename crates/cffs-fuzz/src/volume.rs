@@ -6,13 +6,10 @@ use std::sync::LazyLock;
 use cffs::device::{Geometry, Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::vfs;
+use cffs_testing::golden::{damage, sample};
 
 use crate::input::Input;
 
-#[path = "../../cffs/tests/golden/damage.rs"]
-mod damage;
-#[path = "../../cffs/tests/golden/sample.rs"]
-mod sample;
 
 /// The maximum number of changes.
 const CHANGES_MAX: usize = 12;

@@ -16,6 +16,7 @@ use crate::harness::{
     CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, install_vanishing, succeed,
 };
 use cffs_serve::served::control::{self, Question};
+use cffs_testing::random::Random;
 
 const ALL: &str = "/:no_root_squash,insecure";
 
@@ -42,17 +43,6 @@ fn mount_with(scratch: &Scratch, program: &Path, more: &[&str]) -> u16 {
     let address = said.lines().find_map(|line| line.strip_prefix("cffs mount: listens at "));
     let port = address.and_then(|address| address.rsplit_once(':')).expect("an address").1;
     port.parse().expect("a port")
-}
-
-/// Pseudorandom numbers, the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
 }
 
 /// A client that loses one reply in four.

@@ -10,22 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-#[path = "../../../cffs/tests/crash/case.rs"]
-mod case;
-#[path = "../../../cffs/tests/crash/explorer.rs"]
-mod explorer;
-#[path = "../../../cffs/tests/crash/matrix.rs"]
-mod matrix;
-#[path = "../../../cffs/tests/crash/ops.rs"]
-mod ops;
-#[path = "../../../cffs/tests/crash/random.rs"]
-mod random;
-#[path = "../../../cffs/tests/crash/tree.rs"]
-mod tree;
 
-use case::{DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
-use explorer::{Explorer, KINDS, Workload};
-use random::Random;
+use cffs_testing::crash::case::{DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
+use cffs_testing::crash::explorer::{Explorer, KINDS, Workload};
+use cffs_testing::random::Random;
 
 /// States to try by default.
 const STATES: u64 = 10_000;

@@ -3,24 +3,14 @@
 //!
 //! `PROPTEST_CASES` sets the number of runs.
 
+use cffs_testing::model::operations::op;
+use cffs_testing::model::runner::{Medium, Runner, Setup};
+use cffs_testing::model::setups::{config, setup};
 use proptest::prelude::*;
 
 use super::*;
 
-#[path = "../../../cffs/tests/model/operations.rs"]
-mod operations;
-#[path = "../../../cffs/tests/model/reference.rs"]
-mod reference;
-#[path = "../../../cffs/tests/model/runner.rs"]
-mod runner;
-#[path = "../../../cffs/tests/model/setups.rs"]
-mod setups;
-#[path = "../../../cffs/tests/model/sparse.rs"]
-mod sparse;
 
-use operations::op;
-use runner::{Medium, Runner, Setup};
-use setups::{config, setup};
 
 /// The number of PUTs that may fail: more than a run has.
 const PUTS: usize = 400;

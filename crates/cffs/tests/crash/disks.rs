@@ -10,13 +10,13 @@ use cffs::format::{Layout, locator};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewKind, Volume, XattrMode, read_superblock};
 
-use crate::case::{
+use cffs_testing::crash::case::{
     self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, LARGE, Medium, Opener, ROOMY,
     Record, STOPPED,
 };
 use crate::mutants::Mutant;
-use crate::ops;
-use crate::random::Random;
+use cffs_testing::crash::ops;
+use cffs_testing::random::Random;
 use crate::record::{self, Disk, Event, HOME, Timeline};
 use crate::states::Crashes;
 

@@ -3,7 +3,7 @@
 //!
 //! Of the writes in flight, sector by sector, a state has none, all, each one alone, all but one, those
 //! before a torn one, or a random subset. Each state is recovered, some with two more crashes during
-//! recovery. A full check must find nothing, and the contents must be permitted ([`tree`]). Then the volume
+//! recovery. A full check must find nothing, and the contents must be permitted ([`tree`](cffs_testing::crash::tree)). Then the volume
 //! is changed further, closed, and checked again.
 //!
 //! Workloads: each pair of system calls, with and without a sync between ([`ops`]), each operation on a
@@ -20,24 +20,19 @@
 //! `CFFS_CRASH_SEED` sets the seed, by default 1; each seed begins with other workloads. `CFFS_CRASH_STATES`
 //! sets the minimum number of states.
 
-mod case;
 mod disks;
-mod explorer;
 mod large;
-mod matrix;
 mod mutants;
-mod ops;
-mod random;
 mod record;
 mod states;
-mod tree;
 
-use case::{COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
+use cffs_testing::crash::case::{COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::{AllocateMode, RenameMode};
 use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
-use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
+use cffs_testing::crash::explorer::{BETWEEN, Explorer, KINDS, Workload, number};
 use mutants::Mutant;
-use ops::Op;
+use cffs_testing::crash::ops::{self, Op};
+use cffs_testing::crash::matrix;
 use record::{HOME, JOURNAL};
 
 /// The default number of states.

@@ -10,7 +10,7 @@ use cffs::format::intent_log::{self, Position, Record};
 use cffs::format::sector::{self, Body, Sector};
 use cffs::units::InodeNo;
 
-use crate::case::{BLOCK_BYTES, UUID};
+use cffs_testing::crash::case::{BLOCK_BYTES, UUID};
 use crate::record::{Disk, Event};
 
 /// The offset in a linktag of its epoch and of the container of the other sector (FORMAT: inode).

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use cffs::device::Image;
 
-use crate::random::Random;
+use cffs_testing::random::Random;
 use crate::record::{Disk, Event, HOME};
 
 /// The maximum number of sectors in flight of which each is tried alone, and each is left out.

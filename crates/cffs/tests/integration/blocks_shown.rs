@@ -9,7 +9,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, OpenOptions, SetAttr, Volume, XattrMode};
 
-use crate::setup::Random;
+use cffs_testing::random::Random;
 
 const KIB: u64 = 1 << 10;
 const FILES: usize = 6;

@@ -12,7 +12,8 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, OpenOptions, RenameMode, SetAttr, Volume, read_superblock};
 
-use crate::setup::{FILE, Random};
+use cffs_testing::random::Random;
+use cffs_testing::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const DEVICE_BYTES: u64 = 16 << 20;

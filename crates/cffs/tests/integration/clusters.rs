@@ -18,8 +18,8 @@ use cffs::vfs::{
     read_superblock,
 };
 
-use crate::golden::listing;
-use crate::setup::FILE;
+use cffs_testing::golden::listing;
+use cffs_testing::setup::FILE;
 
 pub const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;

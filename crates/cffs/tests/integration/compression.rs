@@ -14,8 +14,8 @@ use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewKind, OpenOptions, RenameMode, SetVolume, Volume};
 
 use crate::clusters::{device, directories, is_sound, open, read, text, write};
-use crate::golden::listing;
-use crate::setup;
+use cffs_testing::golden::listing;
+use cffs_testing::setup;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const COMPRESS: InodeFlags = InodeFlags::COMPRESS;

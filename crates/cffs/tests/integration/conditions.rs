@@ -11,7 +11,7 @@ use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::{Attr, Caller, NewKind, RenameMode, SetAttr, Volume, XattrMode};
 
-use crate::setup::make;
+use cffs_testing::setup::make;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

@@ -12,7 +12,7 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewKind, OpenOptions, SeekFor, SetAttr, Volume, XattrMode};
 
-use crate::setup::{made, make};
+use cffs_testing::setup::{made, make};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;

@@ -22,7 +22,8 @@ use cffs::vfs::{
     Volume,
 };
 
-use crate::setup::{Random, new, open, small_cache};
+use cffs_testing::random::Random;
+use cffs_testing::setup::{new, open, small_cache};
 
 /// The number of crash images taken at each barrier and sync.
 const IMAGES_PER_BARRIER: usize = 4;

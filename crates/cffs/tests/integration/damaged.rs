@@ -10,7 +10,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::{self, Caller, RenameMode};
 use proptest::prelude::*;
 
-use crate::golden::{damage, sample};
+use cffs_testing::golden::{damage, sample};
 
 static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
     let with_regions = |(_, options)| {

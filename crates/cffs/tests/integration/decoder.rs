@@ -15,7 +15,7 @@ use cffs::mkfs::MkfsOptions;
 use cffs::units::{CgIndex, InodeNo};
 use cffs::vfs::{Caller, NewKind, Volume, XattrMode, read_superblock};
 
-use crate::golden::{listing, sample};
+use cffs_testing::golden::{listing, sample};
 
 #[test]
 fn an_empty_volume_has_no_problem() {

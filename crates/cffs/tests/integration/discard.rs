@@ -14,7 +14,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, OpenOptions, Volume};
 
-use crate::setup::{FILE, made};
+use cffs_testing::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;

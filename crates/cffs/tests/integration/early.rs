@@ -12,7 +12,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;

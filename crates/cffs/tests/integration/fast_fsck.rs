@@ -16,7 +16,8 @@ use cffs::vfs::{
     AllocateMode, Caller, NewFile, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
 };
 
-use crate::setup::{DIRECTORY, FILE, Random, made, open, small_cache};
+use cffs_testing::random::Random;
+use cffs_testing::setup::{DIRECTORY, FILE, made, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

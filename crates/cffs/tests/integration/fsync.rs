@@ -15,7 +15,7 @@ use cffs::vfs::{
     AllocateMode, Caller, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
 };
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;

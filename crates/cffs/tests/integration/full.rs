@@ -10,8 +10,8 @@ use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewKind, SetAttr, Volume};
 
-use crate::golden::sample;
-use crate::setup;
+use cffs_testing::golden::sample;
+use cffs_testing::setup;
 
 const FRAGMENT: usize = 1024;
 

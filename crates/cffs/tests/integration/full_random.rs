@@ -15,8 +15,9 @@ use cffs::vfs::{
     AllocateMode, Caller, NewKind, OpenOptions, RenameMode, SetAttr, Volume, XattrMode,
 };
 
-use crate::golden::sample;
-use crate::setup::{self, DIRECTORY, FILE, Random, new};
+use cffs_testing::golden::sample;
+use cffs_testing::random::Random;
+use cffs_testing::setup::{self, DIRECTORY, FILE, new};
 
 const STEPS: u32 = 1500;
 const NAMES: u64 = 40;

@@ -13,13 +13,8 @@ use std::sync::LazyLock;
 use cffs::device::{Geometry, Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions};
 use cffs::vfs::Caller;
+use cffs_testing::golden::{damage, listing, sample};
 
-#[path = "../golden/damage.rs"]
-pub mod damage;
-#[path = "../golden/listing.rs"]
-pub mod listing;
-#[path = "../golden/sample.rs"]
-pub mod sample;
 
 /// The unit of the text form: a line has the bytes of one chunk and its repeat count.
 const CHUNK_BYTES: usize = 32;

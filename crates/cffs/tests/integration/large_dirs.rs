@@ -14,8 +14,9 @@ use cffs::units::InodeNo;
 use cffs::vfs::{Caller, OpenOptions, RenameMode, Volume, read_superblock};
 
 use crate::fast_fsck::{Workload, assert_sound, name, preen, recover};
-use crate::golden::listing::decoded_log;
-use crate::setup::{DIRECTORY, FILE, Random, open, small_cache};
+use cffs_testing::golden::listing::decoded_log;
+use cffs_testing::random::Random;
+use cffs_testing::setup::{DIRECTORY, FILE, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

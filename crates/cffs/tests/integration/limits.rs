@@ -8,8 +8,8 @@ use cffs::format::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, RenameMode, SetAttr, SetTime, Volume, XattrMode};
 
-use crate::golden::sample;
-use crate::setup::{FILE, made};
+use cffs_testing::golden::sample;
+use cffs_testing::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

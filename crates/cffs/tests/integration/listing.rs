@@ -10,7 +10,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Access, AtimeMode, Caller, OpenOptions, RenameMode, Volume};
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

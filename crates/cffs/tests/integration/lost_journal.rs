@@ -16,7 +16,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, OpenOptions, Volume, read_superblock};
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 /// The journal is so small that a dozen files fill it.

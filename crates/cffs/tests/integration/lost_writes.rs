@@ -14,7 +14,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{BlockNo, CgIndex, InodeNo};
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume, read_superblock};
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 struct Run {
     device: Arc<MemoryDevice>,

@@ -39,7 +39,6 @@ mod protect;
 mod reserve;
 mod safeguards;
 mod scrub;
-mod setup;
 mod sharing;
 mod throttle;
 mod tune;

@@ -14,7 +14,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
 use cffs::vfs::{Caller, Volume, mark, read_superblock};
 
-use crate::setup::{made, recover};
+use cffs_testing::setup::{made, recover};
 
 /// A host with a number, and one process that opens volumes. It regards every other process of the same host
 /// as the test has set.

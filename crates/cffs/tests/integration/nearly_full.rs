@@ -16,7 +16,8 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, OpenOptions, RegroupOptions, RegroupProgress, Scattered, Volume};
 
-use crate::setup::{self, DIRECTORY, FILE, Random};
+use cffs_testing::random::Random;
+use cffs_testing::setup::{self, DIRECTORY, FILE};
 
 const VOLUME_BYTES: u64 = 48 << 20;
 const DIRECTORIES: u64 = 40;

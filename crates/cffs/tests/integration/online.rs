@@ -12,7 +12,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::{NewKind, RenameMode};
 use cffs::vfs::{Caller, Volume, read_superblock};
 
-use crate::setup::{made, make, open, small_cache};
+use cffs_testing::setup::{made, make, open, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

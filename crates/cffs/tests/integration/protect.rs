@@ -14,7 +14,7 @@ use cffs::vfs::{
     Unprivileged, Volume, XattrMode, read_superblock,
 };
 
-use crate::setup::{FILE, made};
+use cffs_testing::setup::{FILE, made};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;

@@ -11,7 +11,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
-use crate::setup::{FILE, make_with};
+use cffs_testing::setup::{FILE, make_with};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 

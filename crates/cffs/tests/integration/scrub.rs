@@ -10,7 +10,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::{NewKind, OpenOptions, XattrMode};
 use cffs::vfs::{Caller, ScrubProgress, Volume};
 
-use crate::setup::{made, make, open, recover, small_cache};
+use cffs_testing::setup::{made, make, open, recover, small_cache};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FRAGMENT_BYTES: u64 = 1024;

@@ -14,8 +14,9 @@ use cffs::vfs::{
 };
 
 use crate::clusters::{ROOT, device, device_of, free_bytes, is_sound, open, read, text, write};
-use crate::golden::listing;
-use crate::setup::{DIRECTORY, FILE, Random, recover};
+use cffs_testing::golden::listing;
+use cffs_testing::random::Random;
+use cffs_testing::setup::{DIRECTORY, FILE, recover};
 
 const PAGE: u64 = 4096;
 

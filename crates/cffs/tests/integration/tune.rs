@@ -13,7 +13,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::{InodeNo, Key};
 use cffs::vfs::{Caller, OpenOptions, SetVolume, Volume, read_superblock};
 
-use crate::setup::FILE;
+use cffs_testing::setup::FILE;
 
 const MIB: u64 = 1 << 20;
 

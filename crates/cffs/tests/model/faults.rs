@@ -10,7 +10,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, Volume};
 
-use crate::runner::pattern;
+use cffs_testing::model::runner::pattern;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILES: u8 = 40;

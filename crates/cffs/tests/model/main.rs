@@ -4,11 +4,6 @@
 //! run first.
 
 mod faults;
-mod operations;
-mod reference;
-mod runner;
-mod setups;
-mod sparse;
 mod threads;
 
 use std::sync::Arc;
@@ -16,9 +11,9 @@ use std::sync::Arc;
 use cffs::device::{BlockDevice, MemoryDevice};
 use proptest::prelude::*;
 
-use operations::op;
-use runner::{Medium, Runner, Setup};
-use setups::{config, setup};
+use cffs_testing::model::operations::op;
+use cffs_testing::model::runner::{Medium, Runner, Setup};
+use cffs_testing::model::setups::{config, setup};
 
 /// A device in memory.
 struct InMemory(Arc<MemoryDevice>);

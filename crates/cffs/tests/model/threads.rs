@@ -14,7 +14,8 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
-use crate::runner::pattern;
+use cffs_testing::model::runner::pattern;
+use cffs_testing::random::Random;
 
 const THREADS: u64 = 4;
 const CHANGES: u64 = 600;
@@ -22,15 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const ROOT: InodeNo = InodeNo::ROOT;
 
 type Files = BTreeMap<Vec<u8>, (InodeNo, Vec<u8>)>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % limit
-    }
-}
 
 fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o644, uid: 0, gid: 0, times: None }

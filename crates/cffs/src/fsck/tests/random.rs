@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 
+use cffs_testing::random::Random;
+
 use super::image::{Image, look, walk};
 use super::salvage::salvage;
 use super::volumes::{open, run};
@@ -12,23 +14,6 @@ use crate::format::Superblock;
 use crate::fsck::{Code, Repair};
 use crate::mkfs::MkfsOptions;
 use crate::units::{CgIndex, InodeNo};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// Blocks at the head of the volume, among which the damage is done: the files lie there.
 const BLOCKS: u64 = 600;
@@ -42,7 +27,7 @@ fn damage(image: &Image, random: &mut Random) -> BTreeSet<u64> {
         image.device.read_at(at * 4096, &mut block).expect("read");
         match random.below(4) {
             0 => block.fill(0),
-            1 => block.iter_mut().for_each(|byte| *byte = random.next() as u8),
+            1 => block.iter_mut().for_each(|byte| *byte = random.number() as u8),
             2 => block[random.below(4096) as usize] ^= 1 << random.below(8),
             _ => {
                 let other = random.below(BLOCKS) * 4096;
@@ -75,7 +60,7 @@ fn mislead(image: &Image, random: &mut Random) {
         let used = 40 + random.below(limit);
         for _ in 0..1 + random.below(3) {
             let byte = 8 + random.below(used) as usize % 4088;
-            block[byte] = [0, 1, 0x7f, 0xff, random.next() as u8][random.below(5) as usize];
+            block[byte] = [0, 1, 0x7f, 0xff, random.number() as u8][random.below(5) as usize];
         }
         checksum.seal(&mut block, 4);
         image.device.write_at(at * 4096, &[IoSlice::new(&block)]).expect("write");

@@ -13,7 +13,7 @@ use cffs::vfs::{
     SetAttr, SetVolume, Volume, XattrMode,
 };
 
-use super::random::Random;
+use crate::random::Random;
 
 /// A path of at most two names.
 pub type Path = &'static str;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::case::{self, Medium, Tried};
 use super::ops::{self, Op};
-use super::random::Random;
+use crate::random::Random;
 
 /// Kinds of volumes: with embedded inodes or not, on sectors of 4096 or of 512 bytes.
 pub const KINDS: u64 = 4;
@@ -117,7 +117,7 @@ impl Workload {
                 [vec![first], between, vec![second], after, vec![Op::Sync]].concat()
             }
             Workload::Long { seed, .. } => {
-                let mut random = Random::new(seed ^ 0x5eed);
+                let mut random = Random(seed ^ 0x5eed);
                 let sync = |random: &mut Random| random.below(8) == 0;
                 (0..LONG)
                     .map(

@@ -1,4 +1,4 @@
-//! Setup code shared by tests: devices with a new volume, volumes and files, and repeatable random numbers.
+//! Devices with a new volume, volumes, and files.
 
 use std::sync::Arc;
 
@@ -54,23 +54,4 @@ pub fn make_with(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
     );
     volume.release(attr.ino, 1);
     attr.ino
-}
-
-/// SplitMix64: pseudorandom numbers, the same for each seed.
-pub struct Random(pub u64);
-
-impl Random {
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-
-    /// One of these values.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
 }

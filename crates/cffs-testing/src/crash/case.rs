@@ -12,7 +12,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
-use super::random::Random;
+use crate::random::Random;
 use super::tree::{History, Tree};
 
 pub const DEVICE_BYTES: u64 = 4 << 20;
@@ -312,7 +312,7 @@ pub fn run<M: Medium>(
         medium,
         kind,
         all,
-        random: Random::new(seed),
+        random: Random(seed),
         history: History::new(Tree::of(&volume)?),
         tried: Tried { workloads: 1, ..Tried::default() },
     };
