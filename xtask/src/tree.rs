@@ -84,7 +84,7 @@ fn is_source(path: &Path) -> bool {
 pub fn is_test(path: &Path) -> bool {
     path.components().any(|part| {
         let part = part.as_os_str();
-        part == "tests" || part == "tests.rs"
+        ["tests", "tests.rs", "cffs-testing"].iter().any(|name| part == *name)
     })
 }
 

@@ -10,7 +10,6 @@ use cffs_testing::golden::{damage, sample};
 
 use crate::input::Input;
 
-
 /// The maximum number of changes.
 const CHANGES_MAX: usize = 12;
 

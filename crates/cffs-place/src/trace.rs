@@ -15,6 +15,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
+use mount_list::Mount;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};

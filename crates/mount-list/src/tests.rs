@@ -44,5 +44,9 @@ fn lines_that_are_not_understood_are_skipped() {
 fn the_list_of_this_process_has_its_root_directory() {
     let list = std::fs::read(OWN).expect("readable");
     assert!(parse(&list).any(|mount| mount.point == Path::new("/")));
-    assert_eq!(parse(&list).count(), list.split(|byte| *byte == b'\n').count() - 1, "all are understood");
+    assert_eq!(
+        parse(&list).count(),
+        list.split(|byte| *byte == b'\n').count() - 1,
+        "all are understood"
+    );
 }

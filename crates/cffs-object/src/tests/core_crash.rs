@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-
-use cffs_testing::crash::case::{DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
+use cffs_testing::crash::case::{self, DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
 use cffs_testing::crash::explorer::{Explorer, KINDS, Workload};
+use cffs_testing::crash::matrix;
 use cffs_testing::random::Random;
 
 /// States to try by default.

@@ -10,8 +10,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-
-
 /// The number of PUTs that may fail: more than a run has.
 const PUTS: usize = 400;
 

@@ -110,7 +110,8 @@ impl Mounts {
             }
             if mount.kind.ends_with(b".cffs") {
                 volumes.insert(mount.id);
-                are_mapped |= mount_list::options(mount.options).any(|option| option == b"idmapped");
+                are_mapped |=
+                    mount_list::options(mount.options).any(|option| option == b"idmapped");
             }
         }
         if !has_root {

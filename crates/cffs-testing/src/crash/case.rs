@@ -12,8 +12,8 @@ use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
-use crate::random::Random;
 use super::tree::{History, Tree};
+use crate::random::Random;
 
 pub const DEVICE_BYTES: u64 = 4 << 20;
 pub const BLOCK_BYTES: usize = 4096;

@@ -476,13 +476,13 @@ fn body_of<'a>(source: &Found, encoded: Option<&'a EncodedInode>) -> Result<Body
     }
 }
 
-/// Whether the device has the inode, and elsewhere.
+/// Whether the inode is on the device at another place than in memory.
 fn is_moved(vnode: &Arc<Vnode>) -> bool {
     let file = vnode.state.read();
     file.durable.is_some() && file.durable != file.container
 }
 
-/// Whether the device has the inode where it is.
+/// Whether the inode is on the device at the same place as in memory.
 fn is_settled(vnode: &Arc<Vnode>) -> bool {
     let file = vnode.state.read();
     file.durable == file.container

@@ -10,15 +10,15 @@ use cffs::format::{Layout, locator};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, Caller, NewKind, Volume, XattrMode, read_superblock};
 
+use crate::mutants::Mutant;
+use crate::record::{self, Disk, Event, HOME, Timeline};
+use crate::states::Crashes;
 use cffs_testing::crash::case::{
     self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, LARGE, Medium, Opener, ROOMY,
     Record, STOPPED,
 };
-use crate::mutants::Mutant;
 use cffs_testing::crash::ops;
 use cffs_testing::random::Random;
-use crate::record::{self, Disk, Event, HOME, Timeline};
-use crate::states::Crashes;
 
 /// Added to a kind: many more files, and an inode table in more pieces than fit into its inode, so that it
 /// has an extent tree. The table is full, so the next inode needs another block of it.

@@ -4,12 +4,12 @@
 use cffs::units::InodeNo;
 use cffs::vfs::RenameMode::{Exchange, Replace};
 
-use cffs_testing::crash::case::{self, LARGE, Medium, Tried};
 use super::disks::Disks;
-use cffs_testing::crash::explorer::{self, KINDS};
 use super::mutants::{self, Mutant};
+use super::{explore, explorer, explorer_of};
+use cffs_testing::crash::case::{self, LARGE, Medium, Tried};
+use cffs_testing::crash::explorer::KINDS;
 use cffs_testing::crash::ops::Op::{self, *};
-use super::{explore, explorer_of};
 
 /// States of volumes with large directories.
 const LARGE_STATES: u64 = 4_000;

@@ -26,13 +26,15 @@ mod mutants;
 mod record;
 mod states;
 
-use cffs_testing::crash::case::{COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::{AllocateMode, RenameMode};
-use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
+use cffs_testing::crash::case::{
+    self, COMPRESSED, Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX,
+};
 use cffs_testing::crash::explorer::{BETWEEN, Explorer, KINDS, Workload, number};
-use mutants::Mutant;
-use cffs_testing::crash::ops::{self, Op};
 use cffs_testing::crash::matrix;
+use cffs_testing::crash::ops::{self, Op};
+use disks::{Disks, IN_PIECES, JOURNALED, JOURNALED_ELSEWHERE};
+use mutants::Mutant;
 use record::{HOME, JOURNAL};
 
 /// The default number of states.

@@ -10,8 +10,8 @@ use cffs::format::intent_log::{self, Position, Record};
 use cffs::format::sector::{self, Body, Sector};
 use cffs::units::InodeNo;
 
-use cffs_testing::crash::case::{BLOCK_BYTES, UUID};
 use crate::record::{Disk, Event};
+use cffs_testing::crash::case::{BLOCK_BYTES, UUID};
 
 /// The offset in a linktag of its epoch and of the container of the other sector (FORMAT: inode).
 const TAG_EPOCH_AND_FILE: std::ops::Range<usize> = 0..16;

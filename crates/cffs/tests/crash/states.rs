@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 use cffs::device::Image;
 
-use cffs_testing::random::Random;
 use crate::record::{Disk, Event, HOME};
+use cffs_testing::random::Random;
 
 /// The maximum number of sectors in flight of which each is tried alone, and each is left out.
 const EACH_MAX: usize = 12;

@@ -15,7 +15,6 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::vfs::Caller;
 use cffs_testing::golden::{damage, listing, sample};
 
-
 /// The unit of the text form: a line has the bytes of one chunk and its repeat count.
 const CHUNK_BYTES: usize = 32;
 
