@@ -144,12 +144,14 @@ pub struct Reference {
     pub cursor: Option<Cursor>,
 }
 
-impl Reference {
-    pub fn new() -> Reference {
+impl Default for Reference {
+    fn default() -> Reference {
         let root = Node { permissions: 0o755, ..Node::new(FileType::Directory, ROOT) };
         Reference { inodes: BTreeMap::from([(ROOT, root)]), cursor: None }
     }
+}
 
+impl Reference {
     pub fn node(&self, ino: InodeNo) -> Result<&Node, Kind> {
         self.inodes.get(&ino).ok_or(Kind::Stale)
     }

@@ -81,7 +81,7 @@ impl<M: Medium> Runner<M> {
         let clock = Arc::new(TestClock::default());
         let volume = Volume::open(device, clock.clone(), setup.open.clone());
         let volume = volume.expect("the volume opens");
-        Runner { setup: setup.clone(), medium, clock, volume, reference: Reference::new() }
+        Runner { setup: setup.clone(), medium, clock, volume, reference: Reference::default() }
     }
 
     /// Runs all operations, then closes, reopens, compares and checks.

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use cffs::device::{Geometry, Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions};
 use cffs::vfs::Caller;
-use cffs_testing::golden::{damage, listing, sample};
+use cffs_testing::golden::{listing, sample};
 
 /// The unit of the text form: a line has the bytes of one chunk and its repeat count.
 const CHUNK_BYTES: usize = 32;
