@@ -3,8 +3,8 @@
 //!
 //! Of the writes in flight, sector by sector, a state has none, all, each one alone, all but one, those
 //! before a torn one, or a random subset. Each state is recovered, some with two more crashes during
-//! recovery. A full check must find nothing, and the contents must be permitted ([`tree`](cffs_testing::crash::tree)). Then the volume
-//! is changed further, closed, and checked again.
+//! recovery. A full check must find nothing, and the contents must be permitted
+//! ([`tree`](cffs_testing::crash::tree)). Then the volume is changed further, closed, and checked again.
 //!
 //! Workloads: each pair of system calls, with and without a sync between ([`ops`]), each operation on a
 //! volume in use, after such calls, on each kind of volume ([`matrix`]), and with `CFFS_CRASH_LONG=1` long
