@@ -189,7 +189,11 @@ impl LogDevice {
     /// Errors of the store; then the next writer has to take the volume over, and nothing is lost.
     pub fn release(&self) -> Result<(), Error> {
         match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
-            Role::Writer(writer) => writer.release(),
+            Role::Writer(writer) => {
+                // Changed bytes would be copied to where no object can be put back.
+                let may_compact = self.met.lock().is_empty();
+                writer.release(may_compact)
+            }
             Role::Reader | Role::Failed(..) => Ok(()),
         }
     }
@@ -220,6 +224,15 @@ impl LogDevice {
     /// The missing and damaged objects that reads met, with what is wrong with each.
     pub fn met(&self) -> Vec<(String, String)> {
         self.met.lock().clone().into_iter().collect()
+    }
+
+    /// Drops all changes that no sync has committed.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub fn drop_changes(&self) -> io::Result<()> {
+        self.as_writer(Writer::drop_changes)
     }
 
     /// Keeps at most this many bytes in memory until a sync.
@@ -390,6 +403,21 @@ impl BlockDevice for LogDevice {
 impl Control for LogDevice {
     fn give_back(&self) -> io::Result<()> {
         self.release().map_err(Error::of_device)
+    }
+
+    /// Names the objects that have the bytes. Zeros and uncommitted bytes are in no object.
+    fn contradicted(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
+        let view = self.state.read().view(offset, len);
+        let mut outcome = Ok(());
+        for Wanted { object, .. } in view.stored {
+            let object = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
+            let why = format!("it was changed ({what})");
+            self.met.lock().entry(object.clone()).or_insert_with(|| why.clone());
+            if !self.without_objects {
+                outcome = outcome.and(Err(Error::Damaged { object, why }.of_device()));
+            }
+        }
+        outcome
     }
 
     fn grow(&self, size_bytes: u64) -> io::Result<()> {

@@ -176,6 +176,13 @@ impl State {
         Some(contents)
     }
 
+    /// Drops what is in no record. Nothing may be in flight.
+    pub fn drop_uncommitted(&mut self) {
+        self.take_pending();
+        self.staged = Extents::default();
+        self.in_flight.clear();
+    }
+
     fn take_pending(&mut self) -> Extents<Piece> {
         self.pending_bytes = 0;
         take(&mut self.pending)

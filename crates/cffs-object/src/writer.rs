@@ -234,6 +234,13 @@ impl Writer {
         self.maintain()
     }
 
+    /// Drops all uncommitted changes. What was sent ahead becomes garbage.
+    pub fn drop_changes(&mut self) -> Result<(), Error> {
+        self.wait_for_ahead(0)?;
+        self.state.write().drop_uncommitted();
+        Ok(())
+    }
+
     /// Sends the pending bytes ahead of their record, unless another thread did, and returns once at most
     /// [`AHEAD_MAX`] objects are being sent.
     pub fn send_ahead(&mut self) -> Result<(), Error> {
@@ -271,12 +278,14 @@ impl Writer {
 
     /// Ends the term. The map is written after the release, so that it includes the release for the next
     /// opening.
-    pub fn release(mut self) -> Result<(), Error> {
+    pub fn release(mut self, may_compact: bool) -> Result<(), Error> {
         if let Some(sweeping) = self.sweeping.take() {
             self.swept(sweeping);
         }
         self.wait_for_ahead(0)?;
-        self.compact_beginning()?;
+        if may_compact {
+            self.compact_beginning()?;
+        }
         self.drain()?;
         self.append(Kind::Release, Extents::default(), Vec::new())?;
         if self.has_written || self.records_since_map > RECORDS_PER_MAP {

@@ -382,6 +382,26 @@ impl Corruption {
         }
     }
 
+    /// Whether the bytes are not those of a structure that belongs there: a magic number, a checksum or an
+    /// identity is wrong. Otherwise a program wrote them so.
+    pub fn is_of_bytes(&self) -> bool {
+        matches!(
+            self,
+            Corruption::SuperblockMagic { .. }
+                | Corruption::SuperblockChecksum { .. }
+                | Corruption::CgHeader { .. }
+                | Corruption::CgBitmap { .. }
+                | Corruption::SectorIdentity { .. }
+                | Corruption::SectorChecksum { .. }
+                | Corruption::ExtentBlock { .. }
+                | Corruption::XattrBlock { .. }
+                | Corruption::LocatorBlock { .. }
+                | Corruption::IndexBlock { .. }
+                | Corruption::Cluster { .. }
+                | Corruption::Contents { .. }
+        )
+    }
+
     /// The inode that has it: of a sector, the container; 0 where there is none.
     pub fn ino(&self) -> InodeNo {
         match self {

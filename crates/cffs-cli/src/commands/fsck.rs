@@ -181,6 +181,11 @@ impl Fsck {
         let report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
         let is_refused = objects.as_ref().is_some_and(|objects| objects.have_more());
+        if let Some(objects) =
+            objects.as_ref().filter(|_| is_refused && repair != Repair::No && report.is_err())
+        {
+            objects.drop_repairs().with_context(|| self.target.display().to_string())?;
+        }
         if repair != Repair::No && (report.is_ok() || is_refused && !self.without_objects) {
             // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
             match mark::release(&*device, &SystemHost) {

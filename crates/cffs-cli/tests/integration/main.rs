@@ -14,6 +14,7 @@ mod clouds;
 mod compression;
 mod copying;
 mod crash_report;
+mod damaged_objects;
 mod encryption;
 #[path = "../exposition/mod.rs"]
 mod exposition;

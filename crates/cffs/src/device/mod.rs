@@ -189,6 +189,16 @@ pub trait Control: Send + Sync {
         let _ = (offset, len);
     }
 
+    /// Tells the device that the bytes that it has there contradict the format, and in which way.
+    ///
+    /// # Errors
+    ///
+    /// The bytes come from something that can be put back, an object of a store: they are not lost.
+    fn contradicted(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
+        let _ = (offset, len, what);
+        Ok(())
+    }
+
     /// Releases exclusive access, as the user's last call: later writes may fail. Synced data stays.
     fn give_back(&self) -> io::Result<()> {
         Ok(())

@@ -71,6 +71,7 @@ impl Check<'_> {
         while !converged && self.walk.findings.report.rounds < ROUNDS_MAX {
             self.walk.findings.report.rounds += 1;
             converged = self.round();
+            self.walk.meta.disk.check_reached()?;
         }
         if !converged {
             let message =
@@ -127,12 +128,19 @@ impl Check<'_> {
     fn walk_once(&mut self) -> bool {
         self.walk.start_round();
         SystemArea { walk: &mut self.walk }.read_system_area();
+        if self.walk.meta.disk.check_reached().is_err() {
+            return false;
+        }
         if !self.walk.round.fixes.is_empty() || self.search().search_system() {
             Editor { walk: &mut self.walk }.apply_fixes();
             return false;
         }
         if !self.walk.pass1() {
             Editor { walk: &mut self.walk }.apply_fixes();
+            return false;
+        }
+        // A search would read much, in vain.
+        if self.walk.meta.disk.check_reached().is_err() {
             return false;
         }
         if self.walk.is_fast() && !self.walk.space.contested.is_empty() {
@@ -213,6 +221,7 @@ impl Check<'_> {
             self.walk.findings.report.rounds += 1;
             converged = self.round();
             released.append(&mut self.walk.space.used.take_released());
+            self.walk.meta.disk.check_reached()?;
             if self.walk.findings.reason_for_doubt().is_some() {
                 return Ok(());
             }

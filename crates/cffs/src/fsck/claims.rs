@@ -285,6 +285,7 @@ impl Claims<'_, '_> {
         let (ino, generation) = (pending.ino, pending.generation);
         match Node::decode(bytes, ino, generation, item.depth, item.block, self.meta.checksum) {
             Err(error) => {
+                self.meta.disk.contradict(&[self.meta.block_place(item.block)], &error);
                 self.findings.problem(Code::ExtentBlock, Place::Inode(ino), error.to_string());
                 pending.check.damaged = true;
             }

@@ -6,6 +6,7 @@ use super::fix::{Fix, Patch};
 use super::inventory::pieces;
 use super::records::MapCheck;
 use super::{Code, Phase, Place};
+use crate::error::Corruption;
 use crate::format::checksum::contents;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{SYMLINK_BYTES_MAX, cluster, xattr};
@@ -60,7 +61,10 @@ impl Claims<'_, '_> {
                 let generation = attributes.generation;
                 let list = xattr::decode_block(&bytes, ino, generation, start, self.meta.checksum);
                 let error = match list {
-                    Err(error) => error.to_string(),
+                    Err(error) => {
+                        self.meta.disk.contradict(&[self.meta.run_place(attributes.run)], &error);
+                        error.to_string()
+                    }
                     Ok(list) => match xattr::iter(list).find_map(Result::err) {
                         Some(what) => what.to_string(),
                         None if has_bad_name(list) => {
@@ -105,7 +109,7 @@ impl Claims<'_, '_> {
             for (file, places) in plain.iter().zip(&places) {
                 let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
                 if self.contents_sum(file, &blobs) != file.checksum {
-                    self.lose_contents(file.ino, "the contents do not match their checksum".into());
+                    self.lose_contents(file, "the contents do not match their checksum".into());
                 }
             }
             for file in clustered {
@@ -113,13 +117,11 @@ impl Claims<'_, '_> {
                     Ok(sum) if sum == file.checksum => {}
                     Ok(_) => {
                         let message = "the contents do not match their checksum".into();
-                        self.lose_contents(file.ino, message);
+                        self.lose_contents(file, message);
                     }
                     Err(what) => {
-                        self.lose_contents(
-                            file.ino,
-                            format!("a cluster with its contents: {what}"),
-                        );
+                        let message = format!("a cluster with its contents: {what}");
+                        self.lose_contents(file, message);
                     }
                 }
             }
@@ -129,7 +131,11 @@ impl Claims<'_, '_> {
         }
     }
 
-    fn lose_contents(&mut self, ino: InodeNo, message: String) {
+    fn lose_contents(&mut self, file: &PendingContents, message: String) {
+        let ino = file.ino;
+        let written = file.extents.iter().filter(|extent| !extent.unwritten);
+        let places: Vec<_> = written.map(|extent| self.meta.run_place(extent.run())).collect();
+        self.meta.disk.contradict(&places, &Corruption::Contents { ino });
         self.findings.problem(Code::Contents, Place::Inode(ino), message);
         let patch = Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() };
         self.fixes.push(Fix::Patch(ino, patch));

@@ -6,7 +6,7 @@ use super::disk::Place as DiskPlace;
 use super::findings::Findings;
 use super::metadata::{Metadata, system_sector};
 use super::{Code, Place};
-use crate::error::Result;
+use crate::error::{Corruption, Error, Result};
 use crate::format::Layout;
 use crate::format::sector;
 use crate::format::superblock::{Incompat, State, Superblock};
@@ -33,14 +33,18 @@ impl Copies<'_, '_> {
         let blobs = self.meta.disk.read_many(&places);
         for (block, bytes) in copies.into_iter().zip(blobs) {
             let offset = layout.block_offset(block);
-            let copy = Superblock::decode(&bytes, offset).ok();
-            if !copy.is_some_and(|copy| self.is_same_volume(&copy)) {
+            let copy = Superblock::decode(&bytes, offset);
+            if let Err(Error::Corruption(error)) = &copy {
+                self.meta.disk.contradict(&[DiskPlace { offset, len: len / 2 }], error);
+            }
+            if !copy.is_ok_and(|copy| self.is_same_volume(&copy)) {
                 let message = "it is bad, or describes another volume";
                 self.findings.derived(Code::SuperblockCopy, Place::Block(block), message);
                 self.bad.insert(block);
             }
-            if !self.is_system_copy(&bytes[len / 2..]) {
+            if let Err(error) = self.check_system_copy(&bytes[len / 2..]) {
                 let block = BlockNo(block.0 + 1);
+                self.meta.disk.contradict(&[self.meta.block_place(block)], &error);
                 self.findings.derived(
                     Code::SystemCopy,
                     Place::Block(block),
@@ -63,11 +67,10 @@ impl Copies<'_, '_> {
             && copy.hash_seed == own.hash_seed
     }
 
-    fn is_system_copy(&self, block: &[u8]) -> bool {
-        let sectors = block.chunks_exact(self.meta.layout.sector_bytes as usize);
-        sectors.enumerate().all(|(index, image)| {
-            let container = system_sector(index as u32);
-            sector::verify(image, container, 0, self.meta.checksum).is_ok()
+    fn check_system_copy(&self, block: &[u8]) -> Result<(), Corruption> {
+        let mut sectors = block.chunks_exact(self.meta.layout.sector_bytes as usize).enumerate();
+        sectors.try_for_each(|(index, image)| {
+            sector::verify(image, system_sector(index as u32), 0, self.meta.checksum)
         })
     }
 

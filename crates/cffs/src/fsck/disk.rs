@@ -7,7 +7,8 @@
 //! Invariants: a failed request is repeated sector by sector, so that only the sectors that cannot be read
 //! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device does not
 //! answer, or lacks what can be put back, nothing more is read or written, and [`Disk::check_reached`] fails:
-//! unread sectors are not lost sectors.
+//! unread sectors are not lost sectors. It fails as well, and nothing is written, once the bytes of something
+//! that can be put back contradict the format ([`Disk::contradict`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::device::{BlockDevice, Failure};
+use crate::error::Corruption;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 
 /// The grain of the overlay: the smallest sector.
@@ -57,6 +59,8 @@ pub(super) struct Disk<'d> {
     unreadable: BTreeSet<u64>,
     /// Why the device did not answer.
     unreachable: Option<io::Error>,
+    /// What has changed and can be put back.
+    changed: Option<io::Error>,
     counts: DiskCounts,
 }
 
@@ -70,6 +74,7 @@ impl<'d> Disk<'d> {
             last: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             unreachable: None,
+            changed: None,
             counts: DiskCounts::default(),
         }
     }
@@ -199,10 +204,25 @@ impl<'d> Disk<'d> {
         self.device.read_at(0, &mut [0; SUPERBLOCK_BYTES])
     }
 
-    /// Fails if the device ever did not answer since this `Disk` was made. Conclusions from its reads are
-    /// then void.
+    /// Tells the device that the bytes at these places contradict the format, unless a program wrote them so.
+    pub fn contradict(&mut self, places: &[Place], error: &Corruption) {
+        // Sectors that were not read are zeros here.
+        if self.unreachable.is_some() || !error.is_of_bytes() {
+            return;
+        }
+        let what = error.to_string();
+        for place in places {
+            let told = self.device.control().contradicted(place.offset, place.len as u64, &what);
+            if let Err(error) = told {
+                self.changed.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Fails if, since this `Disk` was made, the device ever did not answer, or had changed bytes that can be
+    /// put back. Conclusions from its reads are then void.
     pub fn check_reached(&self) -> io::Result<()> {
-        match &self.unreachable {
+        match self.unreachable.as_ref().or(self.changed.as_ref()) {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
             None => Ok(()),
         }

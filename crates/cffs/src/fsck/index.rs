@@ -68,8 +68,17 @@ impl Index<'_, '_> {
                 pieces(&file.map, start, u64::from(count) * block, &layout);
             let bytes = self.meta.disk.read_many(&places).concat();
             for (bucket, bytes) in (first..first + count).zip(bytes.chunks_exact(block as usize)) {
-                index::verify(bytes, dir, file.generation, bucket, self.meta.checksum)
-                    .map_err(|error| error.to_string())?;
+                let verified =
+                    index::verify(bytes, dir, file.generation, bucket, self.meta.checksum);
+                if let Err(error) = verified {
+                    // After a crash it may not have been written yet.
+                    if self.findings.was_clean() {
+                        let start = index::INDEX_OFFSET_BYTES + u64::from(bucket) * block;
+                        let places = pieces(&file.map, start, block, &layout);
+                        self.meta.disk.contradict(&places, &error);
+                    }
+                    return Err(error.to_string());
+                }
                 let in_bucket = rest
                     .partition_point(|(hash, ..)| index::bucket_of(*hash, file.buckets) <= bucket);
                 let (own, others) = rest.split_at(in_bucket);

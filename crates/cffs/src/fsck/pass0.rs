@@ -1,6 +1,6 @@
 //! Pass 0: the superblock, its copies, and the system area.
 
-use super::disk::Disk;
+use super::disk::{Disk, Place as DiskPlace};
 use super::fix::Fix;
 use super::metadata::system_sector;
 use super::problems::Code;
@@ -32,13 +32,15 @@ pub(super) fn find_superblock(
     let head = disk.read(0, SUPERBLOCK_BYTES.min(size as usize));
     let error = match Superblock::decode(&head, 0) {
         Ok(superblock) => return Ok(superblock),
-        Err(error @ Error::Corruption(_)) => error,
+        Err(Error::Corruption(error)) => error,
         Err(error) => return Err(error),
     };
+    disk.contradict(&[DiskPlace { offset: 0, len: head.len() }], &error);
+    disk.check_reached()?;
     let Some(mut copy) = copy_at_end(disk).or_else(|| copy_before(disk, search_end)) else {
         // What cannot be read may well be a superblock.
         disk.check_answers()?;
-        return Err(error);
+        return Err(error.into());
     };
     copy.state = State::Damaged;
     // A copy is as old as the last refresh: the process it names may be long gone.
@@ -96,6 +98,9 @@ impl SystemArea<'_, '_> {
         for index in 0..self.walk.meta.layout.block_sectors() {
             let container = system_sector(index);
             if let Err(error) = self.read_system_sector(container) {
+                let pieces =
+                    self.walk.meta.inventory.sector_pieces(container, &self.walk.meta.layout);
+                self.walk.meta.disk.contradict(&pieces, &error);
                 self.walk.findings.problem(
                     Code::SystemArea,
                     Place::Sector(container),

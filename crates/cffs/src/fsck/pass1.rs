@@ -193,6 +193,8 @@ impl Walk<'_> {
 
     fn bad_sector(&mut self, container: Container, image: &[u8], error: &Corruption) {
         let place = Place::Sector(container);
+        let pieces = self.meta.inventory.sector_pieces(container, &self.meta.layout);
+        self.meta.disk.contradict(&pieces, error);
         let says = self.meta.identify(image);
         let is_own = says == Some((container, self.meta.container_generation(container)));
         if is_own || matches!(error, Corruption::Entry { .. } | Corruption::Inode { .. }) {

@@ -158,6 +158,13 @@ impl LocatorTable<'_, '_> {
         if is_fresh {
             locator::init(&mut bytes, block);
         } else if let Err(error) = locator::verify(&bytes, block, self.walk.meta.checksum) {
+            // After a crash it may not have been written yet.
+            if self.walk.findings.was_clean() {
+                let len = bytes.len() as u64;
+                let extents = &self.walk.round.locator.extents;
+                let places = pieces(extents, block * len, len, &layout);
+                self.walk.meta.disk.contradict(&places, &error);
+            }
             self.walk.findings.derived(
                 Code::LocatorBlock,
                 Place::Inode(InodeNo::LOCATOR),

@@ -5,7 +5,7 @@ use super::disk::Place as DiskPlace;
 use super::findings::Findings;
 use super::metadata::Metadata;
 use super::{Code, Phase, Place, Progress};
-use crate::error::Result;
+use crate::error::{Corruption, Result};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::units::CgIndex;
 
@@ -43,6 +43,9 @@ impl Bitmaps<'_, '_> {
                 .collect();
             let blobs = self.meta.disk.read_many(&places);
             for ((cg, place), bytes) in groups.iter().zip(&places).zip(blobs) {
+                if cg.0 < made && self.findings.was_clean() {
+                    self.check_bytes(*cg, *place, &bytes);
+                }
                 if let Some(bytes) = self.check_group(*cg, &bytes, cg.0 < made)
                     && may_write
                 {
@@ -53,6 +56,19 @@ impl Bitmaps<'_, '_> {
         }
         self.check_counters();
         Ok(())
+    }
+
+    /// Checks that a group's header and bitmap match their own checksums.
+    fn check_bytes(&mut self, cg: CgIndex, place: DiskPlace, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(self.meta.layout.block_bytes as usize);
+        let bitmap =
+            &rest[..(self.meta.layout.bitmap_blocks() * self.meta.layout.block_bytes) as usize];
+        let error = match CgHeader::decode(head, cg, self.meta.checksum) {
+            Ok(header) if header.bitmap_checksum == bitmap_checksum(bitmap) => return,
+            Ok(_) => Corruption::CgBitmap { cg },
+            Err(error) => error,
+        };
+        self.meta.disk.contradict(&[place], &error);
     }
 
     /// Compares a group's header and bitmap with what was found; their right bytes if they differ.

@@ -2,6 +2,7 @@
 //! `--without-objects` the check refuses to go on, and changes nothing.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,6 +46,11 @@ impl Objects {
     /// Whether reads met objects that are missing or damaged.
     pub fn have_more(&self) -> bool {
         !self.device.met().is_empty()
+    }
+
+    /// Drops the repairs that are not committed: they may rest on damaged objects.
+    pub fn drop_repairs(&self) -> io::Result<()> {
+        self.device.drop_changes()
     }
 
     /// Adds the objects that reads met.
