@@ -3,7 +3,7 @@
 //! Written bytes stay in memory until a sync commits them as one record. Large amounts are sent ahead into an
 //! object, which becomes part of the volume only with the record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,7 +218,13 @@ impl LogDevice {
     /// Errors of the store. Missing and damaged objects are no error.
     pub fn verify(&self, read: Option<&mut dyn FnMut(u64)>) -> Result<Vec<Unusable>, Error> {
         let extents = self.state.read().committed.clone();
-        verify::verify(&self.store, &self.chunks, &extents, read)
+        let mut found = verify::verify(&self.store, &self.chunks, &extents, read)?;
+        if !found.is_empty() && !self.is_alone() {
+            // A writer may have collected objects that its newest state does not use.
+            let used = self.used_by_newest()?;
+            found.retain(|unusable| used.contains(&unusable.object));
+        }
+        Ok(found)
     }
 
     /// The missing and damaged objects that reads met, with what is wrong with each.
@@ -285,17 +291,26 @@ impl LogDevice {
 
     /// Whether the newest state of the volume, or the version, has data in an object.
     fn is_used(&self, object: &str) -> bool {
-        // Only the writer of a volume collects it.
-        if self.writing.is_some() || self.is_version || self.met.lock().contains_key(object) {
-            return true;
-        }
-        let Ok(newest) = History::read(&self.store) else { return false };
-        newest.extents.iter().any(|(_, _, place)| match place {
-            Place::Stored(used, _) => {
-                self.chunks.address(*used).is_ok_and(|address| address.path.as_ref() == object)
-            }
-            Place::Zeros => false,
-        })
+        self.is_alone()
+            || self.met.lock().contains_key(object)
+            || self.used_by_newest().is_ok_and(|used| used.contains(object))
+    }
+
+    /// Whether no other program deletes objects of this state: only the writer of a volume collects it.
+    fn is_alone(&self) -> bool {
+        self.writing.is_some() || self.is_version
+    }
+
+    /// The paths of the objects that the newest state of the volume uses.
+    fn used_by_newest(&self) -> Result<HashSet<String>, Error> {
+        let newest = History::read(&self.store)?;
+        let objects = newest.extents.iter().filter_map(|(_, _, place)| match place {
+            Place::Stored(object, _) => Some(*object),
+            Place::Zeros => None,
+        });
+        let objects: HashSet<_> = objects.collect();
+        let path = |object| Ok(self.chunks.address(object)?.path.to_string());
+        objects.into_iter().map(path).collect()
     }
 
     fn put_pending(&self, offset: u64, len: u64, piece: Piece) -> io::Result<()> {
