@@ -3,11 +3,17 @@
 //! Nothing keeps a directory where it is while its volume is open: it can be moved, or its file system
 //! unmounted. The client makes missing directories, so it would write the next record to a new one. Requests
 //! are therefore made only while the directory is the one that was opened.
+//!
+//! A descriptor of the directory would keep its file system from being unmounted, so none is held. The
+//! numbers of a directory identify it, with the time at which it was made, since a file system uses numbers
+//! again. On some file systems (sshfs, CIFS), or after a new mount, they change: then the contents decide.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use crate::format::IDENTITY;
 use crate::identity::Encoded;
@@ -16,44 +22,77 @@ use crate::vault::Owner;
 /// The directory of a volume.
 pub struct Home {
     directory: PathBuf,
-    opened: OnceLock<Identity>,
+    opened: Mutex<Option<Opened>>,
+}
+
+/// The directory that was opened.
+struct Opened {
+    identity: Identity,
+    volume: Owner,
+    /// The last record that this program has put there.
+    last: Option<String>,
 }
 
 /// The identity of a directory.
+#[derive(PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
-    volume: Owner,
+    /// Unless the file system does not know it.
+    made: Option<SystemTime>,
+}
+
+impl Identity {
+    fn of(there: &Metadata) -> Identity {
+        Identity { device: there.dev(), inode: there.ino(), made: there.created().ok() }
+    }
 }
 
 impl Home {
     /// A directory that has no volume yet, or one that is not opened.
     pub fn new(directory: PathBuf) -> Home {
-        Home { directory, opened: OnceLock::new() }
+        Home { directory, opened: Mutex::new(None) }
     }
 
     /// Remembers the directory as that of this volume.
     pub fn opened(&self, volume: Owner) {
-        if let Ok(there) = fs::metadata(&self.directory) {
-            let (device, inode) = (there.dev(), there.ino());
-            let _ = self.opened.set(Identity { device, inode, volume });
+        let mut opened = self.opened.lock();
+        if opened.is_none()
+            && let Ok(there) = fs::metadata(&self.directory)
+        {
+            *opened = Some(Opened { identity: Identity::of(&there), volume, last: None });
         }
     }
 
-    /// The path of the directory, if that is not the one that was opened. A file system that was mounted
-    /// again may have another device number.
-    pub fn is_gone(&self) -> Option<String> {
-        let opened = self.opened.get()?;
-        let is_it = fs::metadata(&self.directory).is_ok_and(|there| {
-            there.ino() == opened.inode
-                && (there.dev() == opened.device || self.has_volume(&opened.volume))
-        });
-        (!is_it).then(|| self.directory.display().to_string())
+    /// Remembers a record that is there now.
+    pub fn has_record(&self, name: &str) {
+        if let Some(opened) = &mut *self.opened.lock() {
+            opened.last = Some(name.to_owned());
+        }
     }
 
-    fn has_volume(&self, volume: &Owner) -> bool {
+    /// The path of the directory, if that is not the one that was opened. One with other numbers is the same
+    /// if it has the volume with the last record; from then on, only that one is.
+    pub fn is_gone(&self) -> Option<String> {
+        let mut opened = self.opened.lock();
+        let opened = opened.as_mut()?;
+        let there = fs::metadata(&self.directory).map(|there| Identity::of(&there));
+        if there.as_ref().is_ok_and(|there| *there == opened.identity) {
+            return None;
+        }
+        match there {
+            Ok(there) if self.has_volume(opened) => {
+                opened.identity = there;
+                None
+            }
+            _ => Some(self.directory.display().to_string()),
+        }
+    }
+
+    fn has_volume(&self, opened: &Opened) -> bool {
         let bytes = fs::read(self.directory.join(IDENTITY));
         let there = bytes.ok().and_then(|bytes| Encoded::decode(&bytes).ok());
-        there.is_some_and(|there| there.uuid() == *volume)
+        there.is_some_and(|there| there.uuid() == opened.volume)
+            && opened.last.as_ref().is_none_or(|last| self.directory.join(last).exists())
     }
 }

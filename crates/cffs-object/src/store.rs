@@ -228,7 +228,11 @@ impl Store {
             let asked = self.client.store.put_opts(&path, payload.clone(), options.clone());
             asked.await.map(|_| ()).map_err(self.failed(&path))
         };
-        self.runtime.block_on(self.with_new_keys(ask))
+        self.runtime.block_on(self.with_new_keys(ask))?;
+        if let Some(home) = self.home.as_ref().filter(|_| name.starts_with(LOG)) {
+            home.has_record(name);
+        }
+        Ok(())
     }
 
     /// Sends `tried` concurrent requests to create the object, and returns how many succeed.
