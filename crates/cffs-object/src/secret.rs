@@ -42,8 +42,8 @@ impl std::fmt::Debug for Secret {
 
 impl Secret {
     /// The secret in a file, or in the output of a command: 32 bytes that are not UTF-8 and 64 hexadecimal
-    /// digits are keys; everything else is a passphrase. A newline at the end is ignored, except in a key of
-    /// 32 bytes.
+    /// digits are keys; everything else is a passphrase. One newline at the end, LF or CR LF, is ignored,
+    /// except in a key of 32 bytes.
     ///
     /// # Errors
     ///
@@ -58,6 +58,9 @@ impl Secret {
         }
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
+            if bytes.last() == Some(&b'\r') {
+                bytes.pop();
+            }
         }
         if bytes.is_empty() {
             return Err(String::from("it is empty"));

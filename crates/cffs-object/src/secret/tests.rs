@@ -13,7 +13,7 @@ fn a_secret_is_a_key_or_a_passphrase() {
     let raw: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
     let umlauts = "\u{fc}".repeat(16);
     let umlauts_line = [&umlauts.as_bytes()[..30], b"a\n"].concat();
-    let cases: [(&[u8], bool, &str); 11] = [
+    let cases: [(&[u8], bool, &str); 12] = [
         (&raw, false, "32 bytes"),
         (&digits, false, "64 digits"),
         (&[&digits[..], b"\n"].concat(), false, "64 digits and a newline"),
@@ -21,6 +21,7 @@ fn a_secret_is_a_key_or_a_passphrase() {
         (&[&digits[1..], b"g"].concat(), true, "63 digits and a letter"),
         (b"correct horse battery staple 123", true, "a text of 32 characters"),
         (b"x\n", true, "a text"),
+        (&[&digits[..], b"\r\n"].concat(), false, "64 digits and a newline of two bytes"),
         (&raw[1..], true, "31 bytes"),
         ("\u{fc}ber".as_bytes(), true, "UTF-8"),
         (umlauts.as_bytes(), true, "32 bytes of UTF-8"),
@@ -29,7 +30,7 @@ fn a_secret_is_a_key_or_a_passphrase() {
     for (bytes, is_passphrase, what) in cases {
         assert_eq!(secret(bytes).is_passphrase(), is_passphrase, "{what}");
     }
-    for empty in [&b""[..], b"\n"] {
+    for empty in [&b""[..], b"\n", b"\r\n"] {
         assert_eq!(Secret::new(empty.to_vec()).unwrap_err(), "it is empty");
     }
 }
@@ -37,8 +38,11 @@ fn a_secret_is_a_key_or_a_passphrase() {
 #[test]
 fn a_newline_at_the_end_is_not_part_of_a_passphrase() {
     let key = Vault::new_key();
-    let wrapped = Wrapped::new(&secret(b"words\n"), &key, &OWNER);
-    assert_eq!(wrapped.open(&secret(b"words"), &OWNER), Ok(key));
+    for line in [&b"words\n"[..], b"words\r\n"] {
+        let wrapped = Wrapped::new(&secret(line), &key, &OWNER);
+        assert_eq!(wrapped.open(&secret(b"words"), &OWNER), Ok(key.clone()));
+        assert!(wrapped.open(&secret(b"words\r"), &OWNER).is_err());
+    }
 }
 
 #[test]
