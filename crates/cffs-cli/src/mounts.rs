@@ -142,7 +142,7 @@ pub fn all_of_source(source: &Path) -> Vec<Mounted> {
         let bucket = (!url.starts_with("file://")).then(|| Location::parse(&url));
         let is_it = |mounted: &&Mounted| {
             let shown = Location::url_of(&mounted.shown_source).unwrap_or_default();
-            shown.trim_end_matches('/') == url.trim_end_matches('/')
+            without_slash(&shown) == without_slash(&url)
                 && bucket.as_ref().is_none_or(|bucket| {
                     bucket.as_ref().is_ok_and(|bucket| server::is_of_service(mounted, bucket))
                 })
@@ -164,6 +164,13 @@ pub fn all_of_source(source: &Path) -> Vec<Mounted> {
         shown.any(|thing| wanted.contains(&thing))
     };
     all.iter().filter(is_it).cloned().collect()
+}
+
+/// A URL without the slash at its end, unless the slash keeps an `@` from beginning a version's name.
+fn without_slash(url: &str) -> &str {
+    let trimmed = url.trim_end_matches('/');
+    let has_at = trimmed.rsplit('/').next().is_some_and(|name| name.contains('@'));
+    &url[..trimmed.len() + usize::from(has_at && trimmed.len() < url.len())]
 }
 
 /// Fails for several mounts of the volume with this name, and names them.

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::path::Path;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
@@ -22,6 +21,7 @@ use crate::cache::Key;
 use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Object, REQUEST_BYTES};
 use crate::identity::{Format, Origin};
+use crate::location::prefix_of;
 use crate::store::{self, Address, Store};
 use crate::vault::Instance;
 
@@ -191,33 +191,49 @@ impl Chunks {
                     continue;
                 }
                 match self.claim(*key) {
-                    GuardResult::Value(chunk) => found[index] = Some(chunk),
                     GuardResult::Timeout => awaited = awaited.or(Some(index)),
-                    GuardResult::Guard(guard) => match self.kept_here(*key)? {
-                        Some(chunk) => {
-                            // Only chunks that were removed meanwhile are refused, here and below.
-                            let _ = guard.insert(chunk.clone());
-                            found[index] = Some(chunk);
-                        }
-                        None => missing.push((*key, guard)),
-                    },
+                    claimed => found[index] = self.use_claim(*key, claimed, &mut missing)?,
                 }
+            }
+            if let Some(index) = awaited.filter(|_| missing.is_empty()) {
+                // If the other thread had an error, this one requests the chunk. Threads that let the guard
+                // go and claimed again would pass it to each other without end.
+                let key = keys[index];
+                let claimed = self.kept.get_value_or_guard(&key, None);
+                found[index] = self.use_claim(key, claimed, &mut missing)?;
+            } else if missing.is_empty() {
+                return Ok(found.into_iter().flatten().collect());
             }
             if !missing.is_empty() {
                 let read = self.fetch(self.runs_of(missing, is_long))?;
                 for (key, chunk) in keys.iter().zip(&mut found) {
                     *chunk = chunk.take().or_else(|| read.get(key).cloned());
                 }
-            } else if let Some(index) = awaited {
-                // Otherwise the other thread had an error, and this one requests the chunk.
-                if let GuardResult::Value(chunk) = self.kept.get_value_or_guard(&keys[index], None)
-                {
-                    found[index] = Some(chunk);
-                }
-            } else {
-                return Ok(found.into_iter().flatten().collect());
             }
         }
+    }
+
+    /// The chunk, if it is cached or on a local disk; otherwise the right to request it becomes one of
+    /// `missing`.
+    fn use_claim<'a>(
+        &'a self,
+        key: Key,
+        claimed: GuardResult<'a, Key, Bytes, ByLength, Hasher, Lifecycle>,
+        missing: &mut Vec<(Key, Guard<'a>)>,
+    ) -> Result<Option<Bytes>, Error> {
+        Ok(match claimed {
+            GuardResult::Value(chunk) => Some(chunk),
+            GuardResult::Timeout => None,
+            GuardResult::Guard(guard) => {
+                let chunk = self.kept_here(key)?;
+                match &chunk {
+                    // Only chunks that were removed meanwhile are refused, here and below.
+                    Some(chunk) => drop(guard.insert(chunk.clone())),
+                    None => missing.push((key, guard)),
+                }
+                chunk
+            }
+        })
     }
 
     /// A chunk, or the right to request it, unless another thread has that.
@@ -345,7 +361,7 @@ impl Chunks {
             0 => Ok(Address { instance, ..self.store.address(&name) }),
             number => match self.origins.get(number - 1) {
                 Some(Origin { uuid, prefix }) => {
-                    let path = store::below(&Path::from(prefix.as_str()), &name);
+                    let path = store::below(&prefix_of(prefix), &name);
                     Ok(Address { path, owner: *uuid, name, instance })
                 }
                 None => {

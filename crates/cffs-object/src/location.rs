@@ -54,25 +54,19 @@ pub struct Location {
 }
 
 impl Location {
-    /// The URL that an argument is, unless it is a path. Bytes that are not UTF-8 are percent-encoded.
+    /// The URL that an argument is, unless it is a path. Bytes that are not UTF-8 are replaced, and
+    /// [`Location::parse`] refuses the outcome.
     pub fn url_of(argument: &HostPath) -> Option<Cow<'_, str>> {
         let bytes = argument.as_os_str().as_bytes();
         if !bytes.windows(3).any(|part| part == b"://") {
             return None;
         }
-        if let Ok(text) = std::str::from_utf8(bytes) {
-            return Some(text.into());
-        }
-        let mut url = String::with_capacity(bytes.len());
-        for chunk in bytes.utf8_chunks() {
-            url.push_str(chunk.valid());
-            url.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
-        }
-        Some(url.into())
+        Some(String::from_utf8_lossy(bytes))
     }
 
     /// The place that a URL names: `file:///directory`, or, with the bucket, `s3://bucket/prefix`, `gs://` or
-    /// `az://`. An `@` in its last part is followed by the name of a version.
+    /// `az://`. The last `@` in its last part is followed by the name of a version. What follows `file://` is
+    /// a path as it is: it has no escapes, and a slash at its end keeps an `@` in the directory's name.
     ///
     /// Credentials, region and endpoint are taken from the environment, under the names that each store's own
     /// tools use (for S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
@@ -93,6 +87,9 @@ impl Location {
     }
 
     fn parse_volume(text: &str) -> Result<Location, Error> {
+        if let Some(path) = text.strip_prefix("file://") {
+            return Self::local(text, path.strip_prefix("localhost").unwrap_or(path));
+        }
         // Credentials, a query and a fragment may be secret, which a message must not show.
         let url = Url::parse(text).map_err(|error| {
             let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -108,14 +105,12 @@ impl Location {
             ));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            let shown = if url.scheme() == "file" { text.to_owned() } else { shown() };
             return Err(wrong(
-                &shown,
+                &shown(),
                 "a URL ends with the path; write a ? or # of the path as %3F or %23",
             ));
         }
         match url.scheme() {
-            "file" => Self::local(text, &url),
             "s3" | "gs" | "az" => Self::cloud(text, &url),
             other => Err(wrong(
                 text,
@@ -130,7 +125,7 @@ impl Location {
         let version = version.map(str::to_owned);
         let (name, root) = (name.to_owned(), name.to_owned());
         let client = uncounted(store, &name, &name);
-        Location { name, root, client, prefix: Path::from(prefix), version, service: String::new() }
+        Location { name, root, client, prefix: prefix_of(prefix), version, service: String::new() }
     }
 
     /// Whether both places are in the same store.
@@ -140,7 +135,7 @@ impl Location {
 
     /// The volume with another prefix in the same store.
     pub(crate) fn sibling(&self, prefix: &str) -> Location {
-        let mut location = Location { prefix: Path::from(prefix), version: None, ..self.clone() };
+        let mut location = Location { prefix: prefix_of(prefix), version: None, ..self.clone() };
         location.client.place.url = format!("{}/{prefix}", self.root);
         location
     }
@@ -155,29 +150,34 @@ impl Location {
         self.version.as_deref()
     }
 
-    fn local(text: &str, url: &Url) -> Result<Location, Error> {
-        let directory = url
-            .to_file_path()
-            .map_err(|()| wrong(text, "write file:///directory, with an absolute path"))?;
-        let Some(parent) = directory.parent() else {
+    fn local(text: &str, path: &str) -> Result<Location, Error> {
+        let directory = HostPath::new(path);
+        if !path.is_empty() && directory.is_relative() {
+            // It may be meant as a URL with credentials.
+            return Err(wrong("file://", "write file:///directory, with an absolute path"));
+        }
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
             return Err(wrong(
                 text,
                 "write file:///directory, with a directory for the volume alone",
             ));
         };
+        if path.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(wrong(text, NOT_TEXT));
+        }
+        if path.contains(|letter: char| letter.is_ascii_control()) {
+            return Err(wrong(text, "the path of a volume has no control characters"));
+        }
         if !parent.is_dir() {
             return Err(wrong(text, format!("directory {} does not exist", parent.display())));
         }
         // The client panics for such paths, also behind symbolic links.
         let resolved = parent.canonicalize().map_err(|error| wrong(text, error.to_string()))?;
-        resolved.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?;
-        let store = LocalFileSystem::new_with_prefix(parent)
+        let root = resolved.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?.to_owned();
+        let store = LocalFileSystem::new_with_prefix(&resolved)
             .map_err(|error| wrong(text, error.to_string()))?
             .with_fsync(true);
-        let name = directory.file_name().unwrap_or_default();
-        let prefix = name.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?;
-        let prefix = Path::from(prefix);
-        let root = parent.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?.to_owned();
+        let prefix = prefix_of(name.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?);
         let name = text.to_owned();
         let parent = Some(resolved);
         let client = Client { parent, ..uncounted(Arc::new(store), &name, &root) };
@@ -256,6 +256,12 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+/// The prefix of a volume with this path in a store. Its names are used as they are, but for those that no
+/// object can have.
+pub(crate) fn prefix_of(path: &str) -> Path {
+    Path::parse(path).unwrap_or_else(|_| Path::from(path))
 }
 
 fn retry() -> RetryConfig {

@@ -36,6 +36,7 @@ mod taking_over;
 mod two_writers;
 mod versions;
 
+use collection::objects;
 use store::{Fault, FaultStore};
 
 const SIZE_BYTES: u64 = 64 << 20;
@@ -346,6 +347,62 @@ fn a_url_with_bytes_that_are_not_utf8_is_refused() {
     assert_eq!(Location::url_of(std::path::Path::new("/a:/b")), None);
 }
 
+/// Regression: names were percent-decoded, and some of their characters encoded again: `~` was `%7E` on the
+/// disk, and a clone looked for the objects of such an origin at another place.
+#[test]
+fn a_directory_of_any_name_is_a_store() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for name in ["50% done", "%41", "a~b", "[x]", "what?", "#1", "a#b", "\u{fc} {*}\\^`|", "a@b"] {
+        let above = scratch.path().join(name);
+        std::fs::create_dir(&above).expect("made");
+        let place = |name: &str| {
+            // The slash keeps an @ from being followed by a version.
+            let location = Location::parse(&format!("file://{}/{name}/", above.display()));
+            location.expect("a URL").with_secret(encrypted::secret())
+        };
+        let location = place(name);
+        let device = LogDevice::create(&location, GEOMETRY).expect("made");
+        write(&device, 0, &[7; 4096]);
+        device.sync().expect("synced");
+        device.release().expect("released");
+        assert!(above.join(name).join("format").exists(), "{name} has another name on the disk");
+        assert_eq!(std::fs::read_dir(&above).expect("listed").count(), 1, "{name}");
+
+        let version = Location::parse(&format!("file://{}/{name}@v1", above.display()));
+        let version = version.expect("a URL").with_secret(encrypted::secret());
+        crate::versions::create(&version).expect("kept");
+        let clone = place(&format!("clone of {name}"));
+        crate::versions::clone(&version, &clone).expect("cloned");
+        for location in [&location, &version, &clone] {
+            let device = LogDevice::open(location, READ_ONLY).expect("opened");
+            assert_eq!(read(&device, 0, 4096), [7; 4096], "{name}");
+            assert_eq!(device.verify(None).expect("listed"), [], "{name}");
+        }
+        let kept = crate::versions::list(&location).expect("listed");
+        assert!(kept.iter().any(|version| version.name == "v1"), "{name}: {}", kept.len());
+    }
+}
+
+/// The same of prefixes in a bucket, where a URL has escapes.
+#[test]
+fn a_clone_of_a_volume_with_any_prefix_reads_its_objects() {
+    for prefix in ["a~b/c%d", "[x]/y z"] {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let location = located(store.clone(), prefix);
+        let device = LogDevice::create(&location, GEOMETRY).expect("made");
+        write(&device, 0, &[7; 4096]);
+        device.sync().expect("synced");
+        drop(device);
+        let clone = location.sibling("clone~");
+        let version = located(store.clone(), &format!("{prefix}@kept"));
+        crate::versions::create(&version).expect("kept");
+        crate::versions::clone(&version, &clone).expect("cloned");
+        let device = LogDevice::open(&clone, READ_ONLY).expect("opened");
+        assert_eq!(read(&device, 0, 4096), [7; 4096], "{prefix}");
+        assert!(objects(&*store).iter().any(|(name, _)| name.starts_with(prefix)), "{prefix}");
+    }
+}
+
 #[test]
 fn an_invalid_url_is_refused_with_advice() {
     for (url, part) in [
@@ -357,11 +414,9 @@ fn an_invalid_url_is_refused_with_advice() {
         ("file://host/x", "write file:///directory"),
         ("file:///", "with a directory for the volume alone"),
         ("file://", "with a directory for the volume alone"),
-        ("file://user:secret@ho st/x", "write file://bucket/prefix, or file:///directory"),
-        (
-            "file:///tmp/u?x#y",
-            "file:///tmp/u?x#y: a URL ends with the path; write a ? or # of the path",
-        ),
+        ("file://user:secret@ho st/x", "write file:///directory, with an absolute path"),
+        ("file:///tmp/a\nb", "no control characters"),
+        ("file:///tmp/..", "with a directory for the volume alone"),
         ("s3://bucket/x?secret", "s3://bucket: a URL ends with the path"),
         ("s3://bucket/x#secret", "s3://bucket: a URL ends with the path"),
     ] {
