@@ -28,7 +28,7 @@ use cffs::device::file::keep_descriptors_from_children;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{crash_report, log, privileges, working_directory};
+use crate::{crash_report, keys, log, privileges, working_directory};
 
 /// The environment variable that tells monitor and server their role.
 pub const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
@@ -51,6 +51,11 @@ fn role() -> Role {
     }
 }
 
+/// Whether this program started this process, as a monitor or a server.
+pub fn has_caller() -> bool {
+    role() != Role::Caller
+}
+
 /// The path by which this program can be started again. An upgrade may replace its file at any time; then the
 /// kernel still knows the old one.
 pub fn program() -> io::Result<PathBuf> {
@@ -69,16 +74,22 @@ fn again(role: &str) -> anyhow::Result<Child> {
         // The program's name selects its function.
         std::os::unix::process::CommandExt::arg0(&mut command, name);
     }
-    command
+    let key = keys::of_descriptor()?;
+    let stdin = if key.is_some() { Stdio::piped() } else { Stdio::null() };
+    let mut child = command
         .args(arguments)
         .env(ROLE_VARIABLE, role)
         // A server has a thread for each core, and often one thread frees memory that another allocated. With
         // a heap per thread, glibc would keep twice the memory in use.
         .env("MALLOC_ARENA_MAX", "1")
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("starting the {role}"))
+        .with_context(|| format!("starting the {role}"))?;
+    if let Some(key) = key {
+        keys::pass(&key, child.stdin.take());
+    }
+    Ok(child)
 }
 
 /// Waits for the byte with which a child reports that it is ready; false if the child ended without it.

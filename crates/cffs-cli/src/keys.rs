@@ -2,18 +2,20 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, bail};
 use cffs_object::Secret;
 use clap::Args;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 
-use crate::background::ROLE_VARIABLE;
+use crate::background::{self, ROLE_VARIABLE};
+use crate::output::note;
 
 /// A secret is shorter.
 const BYTES_MAX: u64 = 64 << 10;
@@ -35,6 +37,8 @@ pub struct Keys {
 static GIVEN: OnceLock<Keys> = OnceLock::new();
 /// The secret, once it was read: servers read no file again.
 static SECRET: Mutex<Option<Arc<Secret>>> = Mutex::new(None);
+/// What a descriptor of this process gave, which can be read only once.
+static PASSED: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Takes the secret of all volumes from here, unless a source was named before.
 pub fn name(keys: Keys) {
@@ -59,17 +63,53 @@ pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
     if known.is_none()
         && let Some(keys) = GIVEN.get()
     {
-        set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")?;
+        hide()?;
         *known = keys.read()?.map(Arc::new);
     }
     Ok(known.clone())
+}
+
+/// Keeps other processes of the user from looking into this one, and its memory out of core dumps.
+fn hide() -> anyhow::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")
+}
+
+/// What the named key file gives, if it is a descriptor of this process: the processes that it starts have
+/// other descriptors, and get these bytes as their standard input.
+///
+/// # Errors
+///
+/// The descriptor cannot be read.
+pub fn of_descriptor() -> anyhow::Result<Option<Vec<u8>>> {
+    let path = GIVEN.get().and_then(|keys| keys.key_file.as_deref());
+    let Some(path) = path.filter(|path| is_own_descriptor(path)) else { return Ok(None) };
+    hide()?;
+    let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if passed.is_none() {
+        *passed = Some(of_file(path)?);
+    }
+    Ok(passed.clone())
+}
+
+/// Passes a key to a process that this one has started. At most [`BYTES_MAX`] and one are passed, which a pipe
+/// takes at once.
+pub fn pass(bytes: &[u8], to: Option<ChildStdin>) {
+    if let Some(mut pipe) = to {
+        // A process that ended reports why.
+        let _ = pipe.write_all(bytes);
+    }
 }
 
 impl Keys {
     /// Reads the secret, if a source is named.
     pub fn read(&self) -> anyhow::Result<Option<Secret>> {
         let (bytes, source) = match (&self.key_file, &self.key_command) {
-            (Some(path), _) => (of_file(path)?, path.display().to_string()),
+            (Some(path), _) => {
+                let is_volumes = GIVEN.get().is_some_and(|keys| keys.key_file == self.key_file);
+                let passed = if is_volumes { of_descriptor()? } else { None };
+                let bytes = passed.map_or_else(|| of_file(path), Ok)?;
+                (bytes, path.display().to_string())
+            }
             (None, Some(command)) => (of_command(command)?, String::from("the key command")),
             (None, None) => return Ok(None),
         };
@@ -81,20 +121,57 @@ impl Keys {
     }
 }
 
-/// Reads a file, or a pipe that the shell passes as a descriptor (`<(command)`). A named pipe may have no
-/// writer, and then nothing would happen.
+/// Whether the path is a descriptor of the process that opens it.
+fn is_own_descriptor(path: &Path) -> bool {
+    path == Path::new("/dev/stdin")
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder))
+}
+
+/// Reads a file, or a pipe that is open: standard input, or one that the shell passes as a descriptor
+/// (`<(command)`). Another named pipe may have no writer, and then nothing would happen.
 fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
     let is_pipe = fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
-    if is_pipe && !path.starts_with("/dev/fd") && !path.starts_with("/proc") {
+    if is_pipe && !is_own_descriptor(path) && !path.starts_with("/proc") {
         bail!(
             "the key file {} is a named pipe; name a file, or print the key with --key-command",
             path.display()
         );
     }
+    let read = match is_own_descriptor(path) && background::has_caller() {
+        true => all_of(io::stdin()),
+        false => open(path).and_then(|file| {
+            warn_of_others(path, &file)?;
+            all_of(file)
+        }),
+    };
+    read.with_context(|| format!("the key file {}", path.display()))
+}
+
+/// Opens a file without waiting: an open pipe that has lost its writers ends.
+fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+fn all_of(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.with_context(|| format!("the key file {}", path.display()))?;
+    source.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Warns of a file of this user to which others have access.
+fn warn_of_others(path: &Path, file: &File) -> io::Result<()> {
+    let there = file.metadata()?;
+    let mode = there.mode() & 0o777;
+    if there.is_file() && there.uid() == geteuid().as_raw() && mode & 0o077 != 0 {
+        let path = path.display();
+        note!(
+            "cffs: others have access to the key file {path} (mode {mode:03o}): chmod 600 {path}"
+        );
+    }
+    Ok(())
 }
 
 fn of_command(command: &OsString) -> anyhow::Result<Vec<u8>> {

@@ -5,6 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
+use cffs_object::Location;
+
 use crate::mounts::{self, Mounted};
 use crate::{image, udev};
 
@@ -51,13 +54,18 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
 ///
 /// # Errors
 ///
-/// Errors of [`mounted`].
+/// Errors of [`mounted`]; the volume is in an object store and not mounted here.
 pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
     if let Some(mounted) = mounted(name)? {
         return Ok(mounted.path);
     }
     let device = udev::device_of_tag(name)?;
-    Ok(image::directory_elsewhere(&device)?.unwrap_or(device))
+    match image::directory_elsewhere(&device)? {
+        None if Location::url_of(&device).is_some() => {
+            bail!("{}: it is not mounted on this machine", device.display())
+        }
+        directory => Ok(directory.unwrap_or(device)),
+    }
 }
 
 /// The same, if the volume has one server.

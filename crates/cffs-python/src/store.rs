@@ -116,6 +116,10 @@ fn of_store(error: cffs_object::Error) -> Error {
     match error {
         cffs_object::Error::Exists { .. } => Error::Exists,
         cffs_object::Error::Url { .. } => io::Error::new(io::ErrorKind::InvalidInput, error).into(),
+        cffs_object::Error::NeedsSecret { url } => {
+            let why = format!("{url} is encrypted; only the command cffs opens encrypted volumes");
+            io::Error::new(io::ErrorKind::PermissionDenied, why).into()
+        }
         _ => io::Error::from(error).into(),
     }
 }

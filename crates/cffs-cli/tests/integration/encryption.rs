@@ -1,6 +1,7 @@
 //! Encrypted volumes in a store, by the commands and a mount.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -251,4 +252,54 @@ fn a_key_without_end_is_refused() {
     let mut command = Command::new("bash");
     command.args(["-c", &shell]).arg(env!("CARGO_BIN_EXE_cffs"));
     succeed(&mut command);
+}
+
+/// A key from standard input or another open pipe, also for a mount in the background, whose processes have
+/// other descriptors. A named pipe without a writer ends at once.
+#[test]
+fn a_key_is_read_from_an_open_pipe() {
+    let volume = Encrypted::new();
+    let mnt = volume.scratch.mountpoint();
+    let shell = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_cffs"), &volume.url, &volume.at("key")]);
+        command.arg(&mnt).arg(volume.at("pipe"));
+        command
+    };
+    for script in [
+        "cat \"$2\" | \"$0\" cat --key-file /dev/stdin \"$1\" /in/a",
+        "\"$0\" cat --key-file /dev/fd/0 \"$1\" /in/a < \"$2\"",
+        "\"$0\" cat --key-file <(cat \"$2\") \"$1\" /in/a",
+        "\"$0\" cat --key-file /proc/self/fd/7 \"$1\" /in/a 7< <(cat \"$2\")",
+    ] {
+        assert_eq!(succeed(&mut shell(script)), TEXT, "{script}");
+    }
+    assert!(Command::new("mkfifo").arg(volume.at("pipe")).status().expect("run").success());
+    let script = "exec 7<>\"$4\" 0<\"$4\" 7>&-; exec \"$0\" ls --key-file /dev/stdin \"$1\"";
+    let text = fail(1, &mut shell(script));
+    assert!(text.contains("it is empty"), "{text}");
+    if !can_mount() {
+        return;
+    }
+    for script in [
+        "cat \"$2\" | \"$0\" mount -o key-file=/dev/stdin \"$1\" \"$3\"",
+        "\"$0\" mount --key-file <(cat \"$2\") \"$1\" \"$3\"",
+    ] {
+        succeed(&mut shell(script));
+        assert_eq!(fs::read_to_string(mnt.join("in/a")).expect("read"), TEXT);
+        volume.scratch.umount();
+    }
+}
+
+/// A key file that others can read is used, with a warning that names the remedy.
+#[test]
+fn a_key_file_of_others_is_used_with_a_warning() {
+    let volume = Encrypted::new();
+    for (mode, is_warned) in [(0o644, true), (0o604, true), (0o600, false), (0o400, false)] {
+        fs::set_permissions(volume.at("key"), PermissionsExt::from_mode(mode)).expect("set");
+        let output = volume.read("key").output().expect("run");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), TEXT);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains(&format!("chmod 600 {}", volume.at("key"))), is_warned, "{said}");
+    }
 }

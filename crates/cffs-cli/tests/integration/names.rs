@@ -373,3 +373,48 @@ fn a_server_without_a_mount_that_is_stopped_is_not_waited_for() {
     drop(stopped);
     succeed(&mut run(&scratch, &["serve", "--stop", "NAME"], &image));
 }
+
+/// What follows `file://` in a URL is a path as it is. A volume that is not mounted is called so.
+#[test]
+fn a_volume_in_a_directory_of_any_name_is_used_by_its_url() {
+    let scratch = Scratch::new();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("a"), "contents").expect("written");
+    let source = source.display().to_string();
+    let point = scratch.mountpoint().display().to_string();
+    // The slash keeps an @ from being followed by a version.
+    for name in ["50% [a]?#1~ b", "a@b/"] {
+        let at = |name: &str| format!("file://{}/{name}", scratch.path().display());
+        let (url, version) = (at(name), at(&format!("{}@v1", name.trim_end_matches('/'))));
+        let run = |arguments: &[&str]| {
+            let mut command = scratch.cffs([]);
+            command.args(arguments);
+            command
+        };
+        succeed(&mut run(&["mkfs", "-q", "--size", "1G", &url]));
+        assert!(scratch.path().join(name).join("format").exists(), "{name}");
+        succeed(&mut run(&["import", "-q", &url, &source, "/in"]));
+        succeed(&mut run(&["snapshot", "create", &version]));
+        assert!(succeed(&mut run(&["snapshot", "ls", &url])).contains("v1"));
+        let clone = at(&format!("clone {name}"));
+        succeed(&mut run(&["clone", &version, &clone]));
+        for volume in [&url, &version, &clone] {
+            assert_eq!(succeed(&mut run(&["cat", volume, "/in/a"])), "contents");
+        }
+        succeed(&mut run(&["fsck", "-n", "-f", &clone]));
+        for command in ["stats", "sync", "restart"] {
+            let text = fail(1, &mut run(&[command, &url]));
+            assert!(text.contains("not mounted on this machine"), "{text}");
+        }
+        if !can_mount() {
+            continue;
+        }
+        for volume in [&url, &version] {
+            succeed(&mut run(&["mount", volume, &point]));
+            assert_eq!(fs::read(scratch.mountpoint().join("in/a")).expect("read"), b"contents");
+            succeed(&mut run(&["stats", volume]));
+            succeed(&mut run(&["umount", volume]));
+        }
+    }
+}
