@@ -28,33 +28,8 @@ use cffs::device::file::keep_descriptors_from_children;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::role::{ROLE_VARIABLE, Role, role};
 use crate::{crash_report, keys, log, privileges, working_directory};
-
-/// The environment variable that tells monitor and server their role.
-pub const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// The process that a user called.
-    Caller,
-    /// The process that waits for the end of the server.
-    Monitor,
-    Server,
-}
-
-/// The role of this process.
-fn role() -> Role {
-    match std::env::var_os(ROLE_VARIABLE).as_deref().and_then(|role| role.to_str()) {
-        Some("monitor") => Role::Monitor,
-        Some("server") => Role::Server,
-        _ => Role::Caller,
-    }
-}
-
-/// Whether this program started this process, as a monitor or a server.
-pub fn has_caller() -> bool {
-    role() != Role::Caller
-}
 
 /// The path by which this program can be started again. An upgrade may replace its file at any time; then the
 /// kernel still knows the old one.

@@ -14,8 +14,8 @@ use clap::Args;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 
-use crate::background::{self, ROLE_VARIABLE};
 use crate::output::note;
+use crate::role::{ROLE_VARIABLE, Role, role};
 
 /// A secret is shorter.
 const BYTES_MAX: u64 = 64 << 10;
@@ -37,7 +37,7 @@ pub struct Keys {
 static GIVEN: OnceLock<Keys> = OnceLock::new();
 /// The secret, once it was read: servers read no file again.
 static SECRET: Mutex<Option<Arc<Secret>>> = Mutex::new(None);
-/// What a descriptor of this process gave, which can be read only once.
+/// The bytes from a descriptor of this process, which can be read only once.
 static PASSED: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Takes the secret of all volumes from here, unless a source was named before.
@@ -74,7 +74,7 @@ fn hide() -> anyhow::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")
 }
 
-/// What the named key file gives, if it is a descriptor of this process: the processes that it starts have
+/// The bytes of the named key file, if it is a descriptor of this process: the processes that it starts have
 /// other descriptors, and get these bytes as their standard input.
 ///
 /// # Errors
@@ -91,8 +91,7 @@ pub fn of_descriptor() -> anyhow::Result<Option<Vec<u8>>> {
     Ok(passed.clone())
 }
 
-/// Passes a key to a process that this one has started. At most [`BYTES_MAX`] and one are passed, which a pipe
-/// takes at once.
+/// Passes a key to a process that this one has started.
 pub fn pass(bytes: &[u8], to: Option<ChildStdin>) {
     if let Some(mut pipe) = to {
         // A process that ended reports why.
@@ -137,7 +136,7 @@ fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
             path.display()
         );
     }
-    let read = match is_own_descriptor(path) && background::has_caller() {
+    let read = match is_own_descriptor(path) && role() != Role::Caller {
         true => all_of(io::stdin()),
         false => open(path).and_then(|file| {
             warn_of_others(path, &file)?;

@@ -29,6 +29,7 @@ mod output;
 mod policies;
 mod privileges;
 mod progress;
+mod role;
 mod service_manager;
 mod signatures;
 mod size;

@@ -175,7 +175,7 @@ fn a_scrub_names_missing_objects() {
     assert_eq!(scrub(&volume.url).0, Some(0));
 }
 
-/// What a program wrote wrongly can be repaired: with the option that gives up what the objects had.
+/// Metadata that a program wrote wrongly can be repaired, with the option that gives up damaged objects.
 #[test]
 fn a_changed_sector_is_repaired_on_request() {
     let mut losses = 0;

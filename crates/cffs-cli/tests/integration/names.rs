@@ -374,7 +374,7 @@ fn a_server_without_a_mount_that_is_stopped_is_not_waited_for() {
     succeed(&mut run(&scratch, &["serve", "--stop", "NAME"], &image));
 }
 
-/// What follows `file://` in a URL is a path as it is. A volume that is not mounted is called so.
+/// The text after `file://` in a URL is a path. A volume that is not mounted is called so.
 #[test]
 fn a_volume_in_a_directory_of_any_name_is_used_by_its_url() {
     let scratch = Scratch::new();

@@ -59,7 +59,7 @@ pub(super) struct Disk<'d> {
     unreadable: BTreeSet<u64>,
     /// Why the device did not answer.
     unreachable: Option<io::Error>,
-    /// What has changed and can be put back.
+    /// The first error about changed bytes that can be put back.
     changed: Option<io::Error>,
     counts: DiskCounts,
 }
