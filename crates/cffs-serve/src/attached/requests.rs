@@ -48,6 +48,12 @@ impl<'a> Requests<'a> {
     pub fn serve(mut self, program: &mut Program<'_>) -> io::Result<()> {
         // An idle program may stay attached as long as it wants.
         self.stream.set_read_timeout(None)?;
+        let served = self.serve_all(program);
+        // The program learns of all calls that were carried out.
+        served.and(self.settle())
+    }
+
+    fn serve_all(&mut self, program: &mut Program<'_>) -> io::Result<()> {
         while let Some(request) = self.next()? {
             // Requests that have arrived already must not delay an unmount or a restart.
             if self.sessions.is_closing() {

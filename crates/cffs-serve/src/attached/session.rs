@@ -29,7 +29,7 @@ use super::requests::Requests;
 
 /// How long a program may take to send a whole call.
 const CALL_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a program may take to receive some bytes of answers that wait for it.
+/// How long a program may take to receive some bytes of answers that wait for it, until it is attached.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a program gets reports, and the session looks whether the program is still there.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
@@ -165,6 +165,9 @@ impl<'a> Session<'a> {
         let observer = &*self.sessions.observer;
         let mut program = Program::new(&volume, observer, (&granted.user, umask), memory, handles);
         self.send(&Answer::Attached { root })?;
+        // A session may wait for its program as long as the program wants, for answers to be received as well
+        // as for requests: the program may have been stopped by its user. It keeps no more for that.
+        self.stream.set_write_timeout(None)?;
         let served = Requests::new(self.sessions, self.stream, number).serve(&mut program);
         program.end(self.sessions.is_closing());
         served

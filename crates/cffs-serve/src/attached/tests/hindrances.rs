@@ -3,7 +3,8 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use cffs::wire::{Handle, Kind, Reply, Request};
+use cffs::wire::{Handle, Kind, Query, Reply, Request};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::requests::Program;
@@ -239,4 +240,58 @@ fn a_session_that_waits_ends_at_an_unmount_and_at_a_remount() {
     }
     let ending = Arc::clone(&sessions);
     within(5, move || ending.end()).expect("ended");
+}
+
+/// Regression: a program that was stopped for half a minute lost its session.
+#[test]
+fn a_program_that_takes_its_answers_late_gets_all() {
+    const REQUESTS: usize = 32;
+    let volume = volume();
+    tree(&volume);
+    let sessions = sessions(&volume);
+    let program = Program::idle(&sessions, Privileges::ALL);
+    let path = b"tree/a".to_vec();
+    let walk = Query::Walk { dir: Handle::ROOT, path, follow: false, result: Handle(1) };
+    assert!(matches!(program.ask(&Request::Query(walk)), Reply::Attr(_)));
+    // The answers are several times as long as the buffer of the socket.
+    let list = Request::Query(Query::List { dir: Handle(1), cookie: 0 });
+    (&program.stream).write_all(&list.encode().repeat(REQUESTS)).expect("sent");
+    let session = sessions.state.lock().sessions.values().next().expect("one").1.clone();
+    wait_until("the buffer is full", || {
+        let mut descriptors = [PollFd::new(&*session, PollFlags::OUT)];
+        poll(&mut descriptors, Some(&Default::default())).expect("polled");
+        descriptors[0].revents().is_empty()
+    });
+    assert_eq!(session.write_timeout().expect("shown"), None);
+    let answers = || std::iter::from_fn(|| answer(&program.stream));
+    let lists = answers().filter(|answer| matches!(answer, Answer::Reply(Reply::Entries(..))));
+    assert_eq!(lists.take(REQUESTS).count(), REQUESTS);
+    drop(session);
+    sessions.end().expect("ended");
+}
+
+/// Regression: calls that had been carried out were reported as failed.
+#[test]
+fn a_session_that_ends_sends_the_answers_to_its_calls() {
+    let volume = volume();
+    let sessions = sessions(&volume);
+    let program = Program::idle(&sessions, Privileges::ALL);
+    sessions.state.lock().leases.values_mut().for_each(|lease| {
+        lease.renewed = Instant::now().checked_sub(LEASE).expect("the machine has run for longer");
+    });
+    make_file(&volume, InodeNo::ROOT, "file");
+    let find = Request::Lookup { dir: Handle::ROOT, name: b"file".to_vec(), result: Handle(2) };
+    let (name, kind) = (b"late".to_vec(), Kind::Directory);
+    let late =
+        Request::Make { dir: Handle::ROOT, name, kind, permissions: 0o755, result: Handle(1) };
+    let before = volume.stats().lookups;
+    let requests = [find.encode().repeat(3), late.encode()].concat();
+    (&program.stream).write_all(&requests).expect("sent");
+    wait_until("the first requests are carried out", || volume.stats().lookups == before + 3);
+    sessions.broken();
+    let answers: Vec<_> = std::iter::from_fn(|| answer(&program.stream)).collect();
+    let is_reply = |answer: &&Answer| matches!(answer, Answer::Reply(Reply::Attr(_)));
+    assert_eq!(answers.iter().filter(is_reply).count(), 3, "{answers:?}");
+    assert_eq!(answers.last(), Some(&Answer::Settled { calls: 3 }));
+    assert!(!is_there(&volume, InodeNo::ROOT, "late"));
 }

@@ -352,13 +352,15 @@ impl Connection {
         self.receive().map(drop)
     }
 
-    /// Takes in answers that have arrived; false if none have.
+    /// Takes in answers that have arrived; false if there were no bytes.
     fn receive(&mut self) -> Result<bool> {
         let mut more = [0; 16 << 10];
         match (&mut &self.stream).read(&mut more) {
             Ok(0) => return Err(self.end(&io::ErrorKind::ConnectionReset.into())),
             Ok(len) => self.answers.add(&more[..len]),
-            Err(error) if is_transient(&error) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // There may be more.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(self.end(&error)),
         }
         while let Some(answer) = self.answers.next().map_err(|error| self.end(&error))? {
@@ -444,10 +446,6 @@ fn umask() -> io::Result<u32> {
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     let umask = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok());
     umask.ok_or_else(|| io::Error::other("the kernel does not show the umask"))
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
 fn bad() -> io::Error {
