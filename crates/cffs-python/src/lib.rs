@@ -285,8 +285,8 @@ impl Volume {
 
     /// Begin to walk below a directory.
     fn _walk(&self, py: Python<'_>, path: VolumePath) -> PyResult<Walk> {
-        let walk = self.call(py, &path, || Ok(self.files().walk(&path)?))?;
-        Ok(Walk::new(&self.opened, walk, path))
+        let begin = || Ok(Walk::new(&self.opened, self.files().walk(&path)?, path.clone()));
+        self.call(py, &path, begin)
     }
 
     /// Create a directory.

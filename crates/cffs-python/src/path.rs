@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyString};
 
 /// A path or a name in a volume. In a `str`, bytes that are not UTF-8 become surrogates, as with
 /// `os.fsdecode`.
+#[derive(Clone)]
 pub struct VolumePath(Cow<'static, [u8]>);
 
 impl VolumePath {

@@ -27,6 +27,8 @@ struct State {
     walk: files::Walk,
     /// The directory whose entries are returned, or the one that could not be read.
     last: VolumePath,
+    /// The entries that the next call returns, as far as a call that a signal has ended has found them.
+    found: Vec<(VolumePath, Stat)>,
     failed: Option<Error>,
 }
 
@@ -45,7 +47,7 @@ impl Walk {
 }
 
 impl Walk {
-    /// A walk that began at `top`, which it does not return.
+    /// A walk that began at `top`, which it does not return. It reads the directory, without the GIL.
     pub fn new(opened: &Arc<Opened>, mut walk: files::Walk, top: VolumePath) -> Walk {
         let failed = match walk.next() {
             Some(Ok(entry)) if entry.attr.file_type != FileType::Directory => {
@@ -53,34 +55,31 @@ impl Walk {
             }
             _ => None,
         };
-        let state = State { walk, last: top, failed };
+        let state = State { walk, last: top, found: Vec::new(), failed };
         Walk { opened: Arc::clone(opened), state: Mutex::new(state) }
     }
 }
 
 impl State {
     fn next(&mut self) -> Result<Vec<(VolumePath, Stat)>, Failure> {
-        let (mut entries, mut signals) = (Vec::new(), Signals::new());
-        signals.handle()?;
-        while entries.len() < ENTRIES && self.failed.is_none() {
+        let mut signals = Signals::new();
+        while self.found.len() < ENTRIES && self.failed.is_none() {
+            signals.handle()?;
             match self.walk.next() {
                 Some(Ok(entry)) => {
                     if entry.attr.file_type == FileType::Directory {
                         self.last = entry.path.clone().into();
                     }
-                    entries.push((entry.path.into(), entry.attr.into()));
+                    self.found.push((entry.path.into(), entry.attr.into()));
                 }
                 // The entries before come first.
                 Some(Err(error)) => self.failed = Some(error),
                 None => break,
             }
         }
-        match (entries.is_empty(), self.failed.take()) {
-            (true, Some(error)) => Err(error.into()),
-            (_, failed) => {
-                self.failed = failed;
-                Ok(entries)
-            }
+        match self.failed.take_if(|_| self.found.is_empty()) {
+            Some(error) => Err(error.into()),
+            None => Ok(std::mem::take(&mut self.found)),
         }
     }
 }
