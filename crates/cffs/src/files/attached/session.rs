@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustix::process::{getegid, geteuid};
@@ -38,6 +38,8 @@ pub(crate) struct Session {
     access: device::Access,
     /// The process that has attached. A child of it has the same connection, and must not use it.
     process: u32,
+    /// How many files the next request for many names.
+    files_at_once: AtomicUsize,
 }
 
 impl Drop for Session {
@@ -75,10 +77,19 @@ impl Session {
     /// See [`AttachError`].
     pub fn attach(directory: &Path, access: device::Access) -> Result<Arc<Session>, AttachError> {
         let (connection, root) = Connection::open(Door::open(directory, access)?)?;
-        let owner = (geteuid().as_raw(), getegid().as_raw());
-        let (connection, next) = (Mutex::new(Some(connection)), AtomicU32::new(1));
-        let process = std::process::id();
-        Ok(Arc::new(Session { connection, root, next, owner, access, process }))
+        Ok(Session::new(connection, root, access))
+    }
+
+    fn new(connection: Connection, root: Attr, access: device::Access) -> Arc<Session> {
+        Arc::new(Session {
+            connection: Mutex::new(Some(connection)),
+            root,
+            next: AtomicU32::new(1),
+            owner: (geteuid().as_raw(), getegid().as_raw()),
+            access,
+            process: std::process::id(),
+            files_at_once: AtomicUsize::new(many::FILES_AT_FIRST),
+        })
     }
 
     /// The connection, for one call.
@@ -121,9 +132,7 @@ impl Session {
     /// A session over this connection, which needs no mount.
     #[cfg(test)]
     pub(super) fn over(connection: Connection, root: Attr) -> Arc<Session> {
-        let (connection, next) = (Mutex::new(Some(connection)), AtomicU32::new(1));
-        let (access, process) = (device::Access::ReadWrite, std::process::id());
-        Arc::new(Session { connection, root, next, owner: (0, 0), access, process })
+        Session::new(connection, root, device::Access::ReadWrite)
     }
 
     /// The socket as a child of this process has it.

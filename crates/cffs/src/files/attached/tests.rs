@@ -189,7 +189,7 @@ fn directories_are_asked_for_together() {
 #[test]
 fn files_are_asked_for_before_the_last_ones_have_arrived() {
     let (session, mut server) = session_alone();
-    let paths: Vec<Vec<u8>> = (0..PATHS_MAX + 1).map(|n| format!("{n}").into_bytes()).collect();
+    let paths: Vec<Vec<u8>> = (0..100).map(|n| format!("{n}").into_bytes()).collect();
     let server = thread::spawn(move || {
         for request in receive(&server, 2) {
             let Request::Query(Query::ReadMany { paths, contents, .. }) = request else {
@@ -261,4 +261,49 @@ fn files_of_a_request_that_fails_are_asked_for_one_by_one() {
     };
     let sent: usize = server.join().expect("it ended").iter().map(named).sum();
     assert!((3000..3000 + 2 * PATHS_MAX).contains(&sent), "{sent} paths");
+}
+
+/// Regression: each request named 1,024 files, and its reply had room for a few.
+#[test]
+fn requests_name_about_as_many_files_as_their_replies_have_room_for() {
+    let (session, server) = session_alone();
+    let server = thread::spawn(move || answer_some(&server));
+    let paths: Vec<Vec<u8>> = (0..3000).map(|number| format!("{number}").into_bytes()).collect();
+    let files = Cell::new(0);
+    session.root().0.read_many(&paths, &|_, read| {
+        read.expect("read");
+        files.set(files.get() + 1);
+    });
+    assert_eq!(files.get(), 3000);
+    session.close();
+    let (named, requests) = server.join().expect("it ended");
+    // 1,500 with room for 15 files each, in 100 requests; and 1,500 with room for any number.
+    assert!((3000..3600).contains(&named), "{named} paths were sent");
+    assert!((100..130).contains(&requests), "{requests} requests");
+}
+
+/// Answers for 15 files of each request, and for all after half of 3,000 files. Returns how many paths were
+/// sent, and in how many requests.
+fn answer_some(mut server: &UnixStream) -> (usize, usize) {
+    let (mut named, mut requests, mut answered) = (0, 0, 0);
+    let mut head = [0; HEADER_BYTES];
+    while server.read_exact(&mut head).is_ok() {
+        let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
+        let mut body = vec![0; len];
+        server.read_exact(&mut body).expect("received");
+        let request = Request::decode(kind, &body).expect("a request");
+        let Request::Query(Query::ReadMany { paths, contents, .. }) = request else {
+            panic!("{request:?}");
+        };
+        (named, requests) = (named + paths.len(), requests + 1);
+        let room = if answered < 1500 { 15 } else { PATHS_MAX };
+        let taken = paths.len().min(room);
+        answered += taken;
+        let empty = Outcome::Contents(Memory { offset: contents.offset, len: 0 });
+        let outcomes = (0..taken).map(|at| (at as u16, empty.clone())).collect();
+        let reply = Answer::Reply(Reply::Many(outcomes));
+        let settled = Answer::Settled { calls: requests as u64 };
+        server.write_all(&[reply.encode(), settled.encode()].concat()).expect("sent");
+    }
+    (named, requests)
 }

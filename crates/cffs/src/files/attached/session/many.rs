@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use super::super::connection::{Arrived, Asked};
 use super::reading::checked_path;
@@ -11,6 +12,8 @@ use crate::wire::{Memory, Outcome, Query, READ_BYTES_MAX, Reply, Request, fittin
 
 /// How many requests are under way: the server carries out one while the program takes the files of another.
 const REQUESTS_MAX: usize = 2;
+/// How many files the first request of a session names.
+pub(super) const FILES_AT_FIRST: usize = 64;
 
 impl Remote {
     /// The contents of a file at a path; `None` if it is too large for one request.
@@ -28,8 +31,9 @@ impl Remote {
         visit: &dyn Fn(usize, Result<&[u8]>),
     ) -> Vec<usize> {
         let path = |position: &usize| paths[*position].as_ref();
-        let mut files =
-            Files { pending: Vec::new(), too_large: Vec::new(), has_failed: false, visit };
+        let (pending, too_large) = Default::default();
+        let at_once = self.session.files_at_once.load(Ordering::Relaxed);
+        let mut files = Files { pending, too_large, at_once, visit };
         for position in 0..paths.len() {
             match checked_path(path(&position)) {
                 Ok(_) => files.pending.push(position),
@@ -41,9 +45,7 @@ impl Remote {
         let mut under_way = VecDeque::new();
         loop {
             while under_way.len() < REQUESTS_MAX && !files.pending.is_empty() {
-                // After an error of a whole request, the next one fails as well, or serves one file.
-                let fitting = || fitting(files.pending.iter().rev().map(path));
-                let count = if files.has_failed { 1 } else { fitting() };
+                let count = fitting(files.pending.iter().rev().take(files.at_once).map(path));
                 let mut positions = files.pending.split_off(files.pending.len() - count);
                 positions.reverse();
                 let asked = self.ask_many(positions.iter().map(path));
@@ -52,6 +54,7 @@ impl Remote {
             let Some((positions, asked)) = under_way.pop_front() else { break };
             files.take(positions, asked.and_then(|asked| self.session.answer(asked)));
         }
+        self.session.files_at_once.store(files.at_once, Ordering::Relaxed);
         files.too_large
     }
 
@@ -71,28 +74,34 @@ struct Files<'a> {
     /// Those that were not asked for yet.
     pending: Vec<usize>,
     too_large: Vec<usize>,
-    /// Whether the last request failed as a whole.
-    has_failed: bool,
+    /// How many files a request names: about as many as a reply has room for, since the paths of the others
+    /// are sent again.
+    at_once: usize,
     visit: &'a dyn Fn(usize, Result<&[u8]>),
 }
 
 impl Files<'_> {
     /// Takes the reply for the files at some positions. Those that are missing in it are pending again.
     fn take(&mut self, positions: Vec<usize>, reply: Result<Arrived>) {
+        let asked = positions.len();
         let mut left: Vec<Option<usize>> = positions.into_iter().map(Some).collect();
-        let outcomes = reply.and_then(|arrived| self.outcomes(&mut left, &arrived));
-        self.has_failed = outcomes.is_err();
-        if let Err(error) = outcomes {
-            // The others are asked for again, and fail by themselves.
-            if let Some(first) = left[0].take() {
-                (self.visit)(first, Err(error));
+        match reply.and_then(|arrived| self.outcomes(&mut left, &arrived)) {
+            Ok(taken) if taken == asked => self.at_once = (2 * taken).max(self.at_once),
+            // A few more than fitted, so that the number grows when the files become smaller.
+            Ok(taken) => self.at_once = taken + taken / 8 + 1,
+            Err(error) => {
+                // The others are asked for again, and fail by themselves.
+                self.at_once = 1;
+                if let Some(first) = left[0].take() {
+                    (self.visit)(first, Err(error));
+                }
             }
         }
         self.pending.extend(left.into_iter().rev().flatten());
     }
 
-    /// Takes the files of a reply out of those that are left.
-    fn outcomes(&mut self, left: &mut [Option<usize>], arrived: &Arrived) -> Result<()> {
+    /// Takes the files of a reply out of those that are left, and returns their number.
+    fn outcomes(&mut self, left: &mut [Option<usize>], arrived: &Arrived) -> Result<usize> {
         let Reply::Many(outcomes) = &arrived.reply else { return Err(unexpected()) };
         let mut taken = 0;
         for (at, outcome) in outcomes {
@@ -111,6 +120,6 @@ impl Files<'_> {
                 Outcome::Fault(fault) => (self.visit)(position, Err(fault.clone().into())),
             }
         }
-        if taken == 0 { Err(unexpected()) } else { Ok(()) }
+        if taken == 0 { Err(unexpected()) } else { Ok(taken) }
     }
 }
