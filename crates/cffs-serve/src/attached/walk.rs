@@ -13,11 +13,26 @@ const LINKS_FOLLOWED_MAX: u32 = 40;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// Resolves the paths of one request.
+///
+/// A path continues at the directories that it shares with the path before it, as with openat(2) and a
+/// descriptor of the last one of these: the right to search this one is checked for each path, and that to
+/// search those above it once.
 pub(super) struct Walk<'a> {
     volume: &'a Volume,
     user: &'a User,
-    /// The names that paths and links had.
+    /// The names that paths and links had, and that were looked up.
     steps: usize,
+    /// The directories of the last path.
+    last: Way<'a>,
+}
+
+/// The directories on a path that leads over no link and no `..`.
+#[derive(Default)]
+struct Way<'a> {
+    /// The name of each but the first.
+    names: Vec<Vec<u8>>,
+    /// The first is the one at which the path begins.
+    dirs: Vec<Found<'a>>,
 }
 
 /// A file that was found, on which this holds a reference.
@@ -34,10 +49,10 @@ impl Drop for Found<'_> {
 
 impl<'a> Walk<'a> {
     pub fn new(volume: &'a Volume, user: &'a User) -> Walk<'a> {
-        Walk { volume, user, steps: 0 }
+        Walk { volume, user, steps: 0, last: Way::default() }
     }
 
-    /// How many names the paths had so far.
+    /// How many names were looked up so far.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -51,9 +66,12 @@ impl<'a> Walk<'a> {
     pub fn find(&mut self, from: InodeNo, path: &[u8], follow_last: bool) -> Result<Found<'a>> {
         let mut wants_directory = path.ends_with(b"/");
         let mut pending = names(path);
+        let mut above = self.shared(from, &pending)?;
+        // The way, if no name and no link leads elsewhere.
+        let way = pending[..pending.len().saturating_sub(1)].to_vec();
+        let mut is_straight = true;
+        pending.drain(..above.len() - 1);
         pending.reverse();
-        let first = self.volume.find(from)?;
-        let mut above = vec![self.held(first)];
         let mut followed = 0;
         while let Some(name) = pending.pop() {
             self.steps += 1;
@@ -61,8 +79,12 @@ impl<'a> Walk<'a> {
             let Some(dir) = above.last() else { return Err(Error::NotFound) };
             self.check_search(&dir.attr)?;
             match &name[..] {
-                b"." => continue,
+                b"." => {
+                    is_straight = false;
+                    continue;
+                }
                 b".." => {
+                    is_straight = false;
                     above.truncate((above.len() - 1).max(1));
                     continue;
                 }
@@ -75,6 +97,7 @@ impl<'a> Walk<'a> {
                 above.push(found);
                 continue;
             }
+            is_straight = false;
             followed += 1;
             if followed > LINKS_FOLLOWED_MAX {
                 return Err(Error::Loop);
@@ -93,7 +116,26 @@ impl<'a> Walk<'a> {
         if wants_directory && found.attr.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
+        if is_straight && !above.is_empty() {
+            self.last = Way { names: way, dirs: above };
+        }
         Ok(found)
+    }
+
+    /// The directories of the last path that a path from a directory on begins with, the first one at least.
+    fn shared(&mut self, from: InodeNo, names: &[Vec<u8>]) -> Result<Vec<Found<'a>>> {
+        let Way { names: known, mut dirs } = std::mem::take(&mut self.last);
+        if dirs.first().is_none_or(|first| first.attr.ino != from) {
+            return Ok(vec![self.held(self.volume.find(from)?)]);
+        }
+        let above = &names[..names.len().saturating_sub(1)];
+        let shared = known.iter().zip(above).take_while(|(known, name)| known == name).count();
+        dirs.truncate(shared + 1);
+        // Its rights may have changed since.
+        if let Some(last) = dirs.last_mut() {
+            last.attr = self.volume.attr(last.attr.ino)?;
+        }
+        Ok(dirs)
     }
 
     /// The file with a name in a directory that the user may search.

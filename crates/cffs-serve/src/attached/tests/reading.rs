@@ -2,6 +2,7 @@
 
 use cffs::wire::{Handle, Kind, Memory, Outcome, Query, Reply, Request};
 
+use super::super::walk::Walk;
 use super::requests::Program;
 use super::*;
 
@@ -177,4 +178,68 @@ fn a_ticket_to_read_gives_no_right_to_change() {
     assert!(is_there(&volume, InodeNo::ROOT, "file"));
     drop(program);
     sessions.end().expect("ended");
+}
+
+#[test]
+fn a_path_continues_at_the_directories_of_the_one_before() {
+    let volume = volume();
+    let [a, b] = ["a", "b"].map(|name| make_dir(&volume, InodeNo::ROOT, name, 0o755));
+    let deep = make_dir(&volume, a, "deep", 0o755);
+    for (dir, name) in [(deep, "1"), (deep, "2"), (a, "3"), (b, "1")] {
+        make_file(&volume, dir, name);
+    }
+    for (name, target) in [("link", &b"deep"[..]), ("up", b"../b"), ("away", b"/b")] {
+        make(&volume, a, name, &new(NewKind::Symlink(target), 0o777, user_id()));
+    }
+    let paths = [
+        "a/deep/1",
+        "a/deep/2",
+        "a/3",
+        "a/deep/1",
+        "a//deep/2/",
+        "a/deep",
+        "a/deep/",
+        "a/link/1",
+        "a/link/2",
+        "a/deep/../3",
+        "a/deep/1",
+        "a/./deep/1",
+        "a/deep/./1",
+        "a/up/1",
+        "a/up/2",
+        "a/away/1",
+        "a/deep/1/x",
+        "a/deep/1",
+        "a/missing/1",
+        "a/deep/2",
+        "b/1",
+        "",
+        "/",
+        "..",
+        "a",
+        "../a/deep/1",
+        "a/deep/1",
+    ];
+    let user = user();
+    let mut together = Walk::new(&volume, &user);
+    for path in paths {
+        let found = |walk: &mut Walk<'_>| {
+            let found = walk.find(InodeNo::ROOT, path.as_bytes(), true);
+            found.map(|found| found.attr.ino).map_err(|error| error.to_string())
+        };
+        assert_eq!(found(&mut together), found(&mut Walk::new(&volume, &user)), "{path}");
+    }
+    drop(together);
+    let is_referenced = [a, b, deep].into_iter().any(|dir| volume.is_referenced(dir, 0));
+    assert!(!is_referenced, "no reference is kept");
+
+    let mut walk = Walk::new(&volume, &user);
+    let mut find = |path: &str| {
+        let found = walk.find(InodeNo::ROOT, path.as_bytes(), true).map(drop);
+        (found, walk.steps())
+    };
+    assert!(matches!(find("a/deep/1"), (Ok(()), 3)));
+    assert!(matches!(find("a/deep/2"), (Ok(()), 4)), "one name was looked up");
+    set_mode(&volume, deep, 0o077);
+    assert!(matches!(find("a/deep/1"), (Err(Error::AccessDenied), _)), "as of openat(2)");
 }
