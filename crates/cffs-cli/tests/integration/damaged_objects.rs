@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::harness::{Scratch, can_mount, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 const CODE_LEFT: i32 = 4;
 const CODE_REFUSED: i32 = 8;
@@ -26,6 +26,8 @@ struct Sector {
 }
 
 const ROOT: u64 = 1;
+/// The last number that no user's file has.
+const SYSTEM: u64 = 4;
 
 impl Plain {
     fn new() -> Plain {
@@ -126,6 +128,31 @@ fn a_check_repairs_no_sector_of_an_object_that_can_be_put_back() {
         assert_eq!(volume.fsck(&["-n", "--contents"]).status.code(), Some(0));
     }
     assert!(of_root > 0 && of_others > 1, "{of_root} of the root, {of_others} of others");
+}
+
+/// The server of a mounted volume names the object as well.
+#[test]
+fn a_check_of_a_mounted_volume_names_a_changed_object() {
+    let volume = Plain::new();
+    let contents = volume.contents();
+    let point = volume.scratch.mountpoint().display().to_string();
+    let of_users = |sector: &Sector| sector.owner > SYSTEM;
+    let mut named = 0;
+    for sector in volume.sectors().into_iter().filter(of_users) {
+        let whole = flip(&sector);
+        if named == 0 && can_mount() && volume.fsck(&["-n"]).status.code() != Some(0) {
+            succeed(&mut volume.scratch.cffs(["mount", &volume.url, &point]));
+            let text = fail(CODE_REFUSED, &mut volume.scratch.cffs(["fsck", "--online", &point]));
+            let name = sector.object.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(text.contains(&name) && text.contains("it was changed"), "{text}");
+            volume.scratch.umount();
+            named += 1;
+        }
+        fs::write(&sector.object, &whole).expect("put back");
+    }
+    assert!(named > 0 || !can_mount());
+    assert_eq!(volume.contents(), contents);
+    assert_eq!(volume.fsck(&["-n", "-f"]).status.code(), Some(0));
 }
 
 /// A scrub names missing objects, on a volume that is mounted or not, and changes nothing.

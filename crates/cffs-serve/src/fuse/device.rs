@@ -63,6 +63,10 @@ impl<D: BlockDevice> Control for WatchedDevice<D> {
         self.0.control().drop_cached(offset, len);
     }
 
+    fn contradicted(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
+        self.0.control().contradicted(offset, len, what)
+    }
+
     fn give_back(&self) -> io::Result<()> {
         let _job = self.1.device(DeviceCall::Flush, 0, 0);
         self.0.control().give_back()
