@@ -36,24 +36,24 @@ INDEX_OFFSET_BYTES = 1 << 40
 
 
 Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
-                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sIBB2sQQ72s", """magic checksum version
+                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sIBB2sQQII64s", """magic checksum version
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
-    inode_rotor cg_rotor mounts hash_seed made_at mounted_at
-    checksum_seed holder_host holder_boot holder_name holder_pid holder_process_started
-    holder_started errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
-    reserve_fragments reserve_uid reserve_gid journal_start journal_blocks journal_flags journal_uuid
-    object_id intent_log_blocks codec compression_level pad journal_sequence journal_era reserved""")
+    inode_rotor cg_rotor mounts hash_seed made_at mounted_at checksum_seed holder_host holder_boot
+    holder_name holder_pid holder_process_started holder_started errors_policy error_flags error_code
+    error_count error_first_at error_last_at error_ino reserve_fragments reserve_uid reserve_gid
+    journal_start journal_blocks journal_flags journal_uuid object_id intent_log_blocks codec
+    compression_level pad journal_sequence journal_era marks marks_walked reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQII", """magic checksum cg free_fragments rotor
     bitmap_checksum generation clusters counts_checksum""")
 Sector = table("Sector", "4sIQIIQHHHH",
                "magic checksum owner generation index epoch used count deferred reserved")
 Entry = table("Entry", "HHIBBBB", "len slot hash name_len kind file_type flags")
 Reference = table("Reference", "QI", "ino sector")
-Inode = table("Inode", "QIHHIIIIQqqqqIIIIQQQIHHQQQQQBB6s", """ino generation mode flags uid gid nlink
+Inode = table("Inode", "QIHHIIIIQqqqqIIIIQQQIHHQQQQQBB3s3s", """ino generation mode flags uid gid nlink
     content_checksum size atime_seconds mtime_seconds ctime_seconds btime_seconds atime_nanoseconds
     mtime_nanoseconds ctime_nanoseconds btime_nanoseconds parent key hint_start hint_len data_len
-    xattr_len special fragments change xattr_block map_root map_depth tag_count reserved""")
+    xattr_len special fragments change xattr_block map_root map_depth tag_count changed below""")
 LinkTag = table("LinkTag", "QQIII", "epoch file sector count kind")
 ExtentBlock = table("ExtentBlock", "4sIQIHBBQ16s",
                     "magic checksum owner generation count depth pad block reserved")

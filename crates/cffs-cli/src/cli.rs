@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, clone, cp, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
-    mount, path, publish, regroup, restart, rm, scrub, serve, snapshot, stats, sync, tar, trace,
-    trim, tune, umount,
+    cat, changes, clone, cp, explain, export, fsck, generate, grow, import, info, inspect, layout,
+    ls, mark, mkfs, mount, path, publish, regroup, restart, rm, scrub, serve, snapshot, stats,
+    sync, tar, trace, trim, tune, umount,
 };
 use crate::exit::Kind;
 use crate::keys::Keys;
@@ -109,6 +109,8 @@ commands! {
     Cp(cp::Cp) = "cp";
     Rm(rm::Rm) = "rm";
     Publish(publish::Publish) = "publish";
+    Mark(mark::Mark) = "mark";
+    Changes(changes::Changes) = "changes";
     Stats(stats::Stats) = "stats";
     Explain(explain::Explain) = "explain";
     Layout(layout::Layout) = "layout";

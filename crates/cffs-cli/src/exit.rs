@@ -145,7 +145,7 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
             "the extracted files may be lost, but no earlier ones: when the device works \
              again, run cffs fsck -p, then extract again",
         ),
-        "tune" | "grow" => Some(
+        "tune" | "grow" | "mark" => Some(
             "the change may be lost, but no file is: when the device works again, run cffs fsck -p, then \
              try again",
         ),

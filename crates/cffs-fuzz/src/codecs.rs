@@ -113,6 +113,8 @@ fn valid_superblock() -> Superblock {
         object_id: [6; 16],
         intent_log_blocks: 16,
         compression: Default::default(),
+        marks: 3,
+        marks_walked: 1,
     };
     let layout = Layout::new(&superblock);
     let start = layout.journal_start(CgIndex(layout.cgs() / 2)).0;

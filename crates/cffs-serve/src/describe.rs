@@ -27,6 +27,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         (superblock.incompat.contains(Incompat::CLUSTERS), "clusters"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
+        (superblock.ro_compat.contains(RoCompat::MARKS), "marks"),
     ] {
         if is_on {
             features.push(name);

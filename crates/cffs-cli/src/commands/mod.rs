@@ -1,6 +1,7 @@
 //! The commands: each module defines its flags and implements it.
 
 pub mod cat;
+pub mod changes;
 pub mod clone;
 pub mod cp;
 pub mod explain;
@@ -13,6 +14,7 @@ pub mod info;
 pub mod inspect;
 pub mod layout;
 pub mod ls;
+pub mod mark;
 pub mod mkfs;
 pub mod mount;
 pub mod mount_helper;

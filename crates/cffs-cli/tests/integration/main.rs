@@ -9,6 +9,7 @@ mod attached_files;
 mod attached_reading;
 mod attached_rights;
 mod background;
+mod changes;
 mod cloning;
 mod clouds;
 mod compression;

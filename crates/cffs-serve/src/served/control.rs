@@ -16,6 +16,8 @@
 //! | `system.cffs.scrub` | read: the status of a scrub; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
+//! | `system.cffs.changes.TOKEN.N.MARK` | read: piece N of the list of what changed in a tree since a mark |
+//! | `system.cffs.mark` | read: the marks; set to `set NAME` or `remove NAME` |
 //! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree`, `used` or inode numbers |
 //! | `system.cffs.clone`, `.TOKEN` | set twice to clone a tree, by any user; read: the status ([`cloning`](super::CloneStatus)) |
 //! | `system.cffs.attach`, `.NUMBER` | set, then read: a ticket for a call by the socket ([`attached`](crate::attached)), for any user |
@@ -32,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::vfs::{Mark, Marks, Volume};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use super::CloneRequest;
@@ -52,15 +54,15 @@ mod request;
 use client::TRIM;
 pub(super) use client::call_server;
 pub use client::{
-    AskError, CloneAtServer, ask, ask_server_of, check_status, identity, identity_of_server,
-    layout, regroup_status, request, request_of_server, restart, scrub_status,
-    scrub_status_of_server, sync, trim,
+    AskError, CloneAtServer, ask, ask_server_of, changes, check_status, identity,
+    identity_of_server, layout, marks, regroup_status, request, request_of_server, restart,
+    scrub_status, scrub_status_of_server, sync, trim,
 };
 use refusals::Refusals;
 pub(crate) use reporting::Piece;
 use reporting::Reports;
 pub use request::Request;
-use request::{EXPORT_NAME, FSCK_NAME, REGROUP_NAME, SCRUB_NAME};
+use request::{EXPORT_NAME, FSCK_NAME, MARK_NAME, REGROUP_NAME, SCRUB_NAME};
 
 /// The longest value of an attribute, as in the kernel.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -82,6 +84,8 @@ pub enum Question {
     Regroup,
     /// The NFS exports and their clients; null without an NFS server.
     Exports,
+    /// The marks of the volume: a list of [`MarkStatus`].
+    Marks,
     /// Makes everything durable, or describes the losses.
     Sync,
     /// Replaces the server's program, or gives the reason against it.
@@ -97,6 +101,24 @@ struct RestartAnswer {
     refused: Option<String>,
 }
 
+/// A mark, in the answer to [`Question::Marks`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MarkStatus {
+    /// Its name.
+    pub name: String,
+    /// When it was set, in seconds since 1970.
+    pub set_at: i64,
+    /// Nothing can be listed since this mark.
+    pub is_damaged: bool,
+}
+
+impl From<&Mark> for MarkStatus {
+    fn from(mark: &Mark) -> MarkStatus {
+        let Mark { name, count, set_at } = mark;
+        MarkStatus { name: name.clone(), set_at: set_at.seconds, is_damaged: count.is_none() }
+    }
+}
+
 /// The answer to [`Question::Sync`].
 #[derive(Serialize, Deserialize)]
 struct Durability {
@@ -105,7 +127,7 @@ struct Durability {
 }
 
 impl Question {
-    const ALL: [Question; 10] = [
+    const ALL: [Question; 11] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
@@ -113,6 +135,7 @@ impl Question {
         Question::Fsck,
         Question::Regroup,
         Question::Exports,
+        Question::Marks,
         Question::Sync,
         Question::Restart,
         Question::Refusals,
@@ -127,6 +150,7 @@ impl Question {
             Question::Fsck => FSCK_NAME,
             Question::Regroup => REGROUP_NAME,
             Question::Exports => EXPORT_NAME,
+            Question::Marks => MARK_NAME,
             Question::Sync => "system.cffs.sync",
             Question::Restart => "system.cffs.restart",
             Question::Refusals => "system.cffs.refusals",
@@ -204,6 +228,10 @@ impl Control {
                 check_owner(uid)?;
                 self.served.exports().map_or(serde_json::Value::Null, |exports| exports.describe())
             }
+            Question::Marks => {
+                let marks = Marks::of(volume).list()?;
+                serde_json::json!(marks.iter().map(MarkStatus::from).collect::<Vec<_>>())
+            }
             Question::Sync => serde_json::json!(Durability { failure: self.served.sync().err() }),
             Question::Refusals => {
                 check_owner(uid)?;
@@ -266,9 +294,15 @@ impl Control {
 
     /// A piece of a report about a directory, only for root and the user who mounted the volume: the report
     /// names files that other users might not see, and callers wait while it is generated.
-    pub fn report(&self, volume: &Volume, dir: InodeNo, piece: Piece, uid: u32) -> Result<Vec<u8>> {
+    pub fn report(
+        &self,
+        volume: &Volume,
+        dir: InodeNo,
+        piece: Piece<'_>,
+        uid: u32,
+    ) -> Result<Vec<u8>> {
         check_owner(uid)?;
-        logged("looking at the layout", self.reports.piece(volume, dir, piece))
+        logged("reporting about a tree", self.reports.piece(volume, dir, piece))
     }
 
     /// Connects to the socket with this number; all later shutdown reports are sent to it.
@@ -312,6 +346,10 @@ impl Control {
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
             Request::AddExport(export) => {
                 self.change_exports(|exports| exports.add(&export))?;
+            }
+            Request::SetMark(name) => drop(logged("setting a mark", Marks::of(volume).set(&name))?),
+            Request::RemoveMark(name) => {
+                logged("removing a mark", Marks::of(volume).remove(&name))?
             }
             Request::RemoveExport(path) => {
                 self.change_exports(|exports| exports.remove(&path))?;

@@ -1,5 +1,7 @@
 //! One workload on one kind of volume: runs it, tries the crashes, and reports violations.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
@@ -9,7 +11,9 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::{BREAK_EVEN_BYTES, LARGE_DIR_BYTES};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, Caller, JournalMode, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{
+    AllocateMode, Caller, JournalMode, Marks, NewKind, OpenOptions, Volume, read_superblock,
+};
 
 use super::ops::{self, Op, Promise};
 use super::tree::{History, Tree};
@@ -50,6 +54,10 @@ pub const COMPRESSED: u64 = 2048;
 /// Added to a kind: each directory with a block counts as large, so it has an index, and the intent log lists
 /// its changes by block and bucket. `d` has several blocks.
 pub const LARGE: u64 = 4096;
+/// Added to a kind: the volume has a mark, and all that changes is listed.
+pub const MARKED: u64 = 8192;
+/// The name of that mark.
+const MARK: &str = "start";
 /// The files that make `d` large: with five more names, its index has another bucket.
 const LARGE_FILES: usize = 170;
 /// The names that `d` then has, and its minimum number of blocks, with embedded inodes and without.
@@ -99,6 +107,8 @@ pub trait Medium: Sized + Sync {
     fn discards_at_once(&self) -> bool {
         false
     }
+    /// Changes a volume that was recovered, as a mutant of recovery would.
+    fn recovered(&self, _: &dyn BlockDevice) {}
     /// Continues from a state.
     fn put(&self, left: Self::Left) -> Opener;
     /// Continues from a state, and records the changes that follow.
@@ -149,6 +159,9 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
     }
     if kind & LARGE != 0 {
         enlarge_directory(&volume, kind);
+    }
+    if kind & MARKED != 0 {
+        Marks::of(&volume).set(MARK).expect("marked");
     }
     volume.close().expect("close");
 }
@@ -295,6 +308,8 @@ struct Run<'a, M> {
     all: &'a [Op],
     random: Random,
     history: History,
+    /// The marks that were set, each with the tree of its moment.
+    marks: Vec<(String, Tree)>,
     tried: Tried,
 }
 
@@ -308,12 +323,16 @@ pub fn run<M: Medium>(
 ) -> Result<Tried, String> {
     let (device, mut record) = medium.record(medium.start(kind))?;
     let volume = open(device, kind)?;
+    let start = Tree::of(&volume)?;
+    let is_marked = kind & MARKED != 0;
+    let marks = is_marked.then(|| (MARK.to_owned(), start.clone())).into_iter().collect();
     let mut run = Run {
         medium,
         kind,
         all,
         random: Random(seed),
-        history: History::new(Tree::of(&volume)?),
+        history: History::new(start),
+        marks,
         tried: Tried { workloads: 1, ..Tried::default() },
     };
     // In about half of all workloads, freed space is discarded after each call, as the background may at any
@@ -331,6 +350,9 @@ pub fn run<M: Medium>(
             Promise::Nothing => continue,
             Promise::File(ino) => run.history.file_synced(ino),
             Promise::Everything => run.history.synced(),
+        }
+        if matches!(op, Op::Mark) {
+            run.marks.push((ops::mark_name(step as u8 + 100), Tree::of(&volume)?));
         }
         // Promised data must be there, even if the device has not synced other data.
         for left in record.now(&mut run.random) {
@@ -366,16 +388,19 @@ impl<M: Medium> Run<'_, M> {
         let opener = self.medium.put(left);
         let device = opener()?;
         recover(&device)?;
+        self.medium.recovered(&device);
         check(&device, "after recovery")?;
         // A journal that was not in use is used again.
         let volume = open(device.clone(), self.kind & !STOPPED)?;
         let found = Tree::of(&volume)?;
         self.history.refuse(&found)?;
         self.tried.moments += u64::from(self.history.is_moment(&found));
+        self.check_marks(&volume, &found)?;
         for serial in 0..2 {
             self.all[self.random.below(self.all.len() as u64) as usize].apply(&volume, serial);
         }
         let going_on = Tree::of(&volume)?;
+        self.check_marks(&volume, &going_on)?;
         volume.close().map_err(|error| format!("going on: {error}"))?;
         check(&device, "after going on")?;
         let volume = open(opener()?, self.kind)?;
@@ -384,6 +409,20 @@ impl<M: Medium> Run<'_, M> {
         } else {
             Err("what was done after recovery is not there".into())
         }
+    }
+
+    /// Compares what changed since each mark with what is listed.
+    fn check_marks(&self, volume: &Volume, found: &Tree) -> Result<(), String> {
+        for (mark, marked) in &self.marks {
+            let mut listed = BTreeSet::new();
+            let walked = Marks::of(volume).changes(InodeNo::ROOT, mark, &mut |change| {
+                listed.insert(change.path.to_vec());
+                ControlFlow::Continue(())
+            });
+            walked.map_err(|error| format!("mark {mark}: {error}"))?;
+            self.history.check_listed(marked, found, &listed)?;
+        }
+        Ok(())
     }
 
     /// Recovers, and crashes meanwhile.

@@ -9,8 +9,8 @@ use cffs::check_in_use;
 use cffs::format::superblock::ErrorsPolicy;
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Caller, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered,
-    SetAttr, SetVolume, Volume, XattrMode,
+    AllocateMode, Caller, Marks, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode,
+    Scattered, SetAttr, SetVolume, Volume, XattrMode,
 };
 
 use crate::random::Random;
@@ -71,6 +71,8 @@ pub enum Op {
     Scrub,
     /// Changes the label, the UUID and the error policy.
     Tune,
+    /// Sets a mark, if there is none of its name.
+    Mark,
     /// Checks the volume while it is in use.
     Check,
     /// Writes all derived state.
@@ -127,6 +129,11 @@ pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Op
     let made = volume.make(&Caller::ROOT, dir, name, &new(kind)).ok()?;
     volume.release(made.ino, 1);
     Some(made.ino)
+}
+
+/// The name of the mark that a call sets.
+pub fn mark_name(serial: u8) -> String {
+    format!("mark-{serial}")
 }
 
 fn fill_name(number: usize) -> Vec<u8> {
@@ -270,6 +277,10 @@ impl Op {
                 assert!(found.problems.is_empty(), "{:?}", found.problems);
             }
             Op::Tune => tune(volume, serial),
+            Op::Mark => {
+                Marks::of(volume).set(&mark_name(serial)).ok()?;
+                return Some(Promise::Everything);
+            }
             Op::Check => {
                 let report = check_in_use(volume, true, &()).expect("checked");
                 assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -437,13 +448,14 @@ pub fn all() -> Vec<Op> {
 }
 
 /// Every operation on a volume in use that is not a call of a program, with its name.
-pub const MAINTENANCE: [(&str, Op); 10] = [
+pub const MAINTENANCE: [(&str, Op); 11] = [
     ("regroup", Op::Regroup),
     ("trim", Op::Trim),
     ("discard", Op::Discard),
     ("grow", Op::Grow),
     ("scrub", Op::Scrub),
     ("tune", Op::Tune),
+    ("mark", Op::Mark),
     ("check", Op::Check),
     ("sync", Op::Sync),
     ("clean point", Op::CleanPoint),

@@ -74,6 +74,25 @@ impl Tree {
         Ok(tree)
     }
 
+    /// The inode of each path.
+    fn paths(&self) -> BTreeMap<Vec<u8>, InodeNo> {
+        let mut paths = BTreeMap::new();
+        let mut todo = vec![(InodeNo::ROOT, Vec::new())];
+        while let Some((dir, path)) = todo.pop() {
+            for ((_, name), ino) in
+                self.names.range((dir, Vec::new())..(InodeNo(dir.0 + 1), Vec::new()))
+            {
+                let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                let path = [&path[..], separator, name].concat();
+                if self.inodes[ino].file_type == FileType::Directory {
+                    todo.push((*ino, path.clone()));
+                }
+                paths.insert(path, *ino);
+            }
+        }
+        paths
+    }
+
     fn name_count(&self, ino: InodeNo) -> usize {
         self.name_counts.get(&ino).copied().unwrap_or(0)
     }
@@ -148,6 +167,47 @@ impl History {
         for name in self.states[now].names_of(ino) {
             self.name_floors.insert(name.clone(), now);
         }
+    }
+
+    /// Fails if what differs between a tree with a mark and the tree that was found is not `listed`. Of a file
+    /// that may be overwritten in place, contents that were not synced need not be.
+    pub fn check_listed(
+        &self,
+        marked: &Tree,
+        found: &Tree,
+        listed: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), String> {
+        let missing = |path: &[u8], why: &str| {
+            let path = String::from_utf8_lossy(path);
+            Err(format!("'{path}' {why} since the mark, and is not listed: {listed:?}"))
+        };
+        let (before, now) = (marked.paths(), found.paths());
+        for (path, ino) in &now {
+            if before.get(path) != Some(ino) && !listed.contains(path) {
+                return missing(path, "is new");
+            }
+            let (old, new) = (marked.inodes.get(ino), &found.inodes[ino]);
+            let Some(old) = old.filter(|old| *old != new) else { continue };
+            let resized = old.bytes.len() != new.bytes.len();
+            let is_other = resized || Node { bytes: old.bytes.clone(), ..new.clone() } != *old;
+            let was_old = |state: &Tree| state.inodes.get(ino).is_none_or(|node| node == old);
+            let may_be_old = self.window_of_inode(*ino).iter().any(was_old);
+            let is_excused = !is_other && self.in_place.contains(ino) && may_be_old;
+            if !is_excused && !listed.contains(path) {
+                return missing(path, "changed");
+            }
+        }
+        for (path, ino) in &before {
+            if now.get(path) == Some(ino) {
+                continue;
+            }
+            let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            let is_there = end == 0 || now.contains_key(&path[..end]);
+            if is_there && !listed.contains(&path[..end]) {
+                return missing(&path[..end], "lost a name");
+            }
+        }
+        Ok(())
     }
 
     fn window_of_inode(&self, ino: InodeNo) -> &[Tree] {

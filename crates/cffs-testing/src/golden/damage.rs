@@ -3,6 +3,7 @@
 //! Only bytes of metadata are changed, and their checksum is recomputed, as if a program with a bug
 //! had written them. Used by the tests and by the fuzz target `volume`.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
@@ -10,7 +11,7 @@ use cffs::device::{Image, MemoryDevice};
 use cffs::error::Result;
 use cffs::format::{Checksum, Layout, Superblock, cylinder_group};
 use cffs::units::{CgIndex, InodeNo};
-use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Caller, Marks, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 /// A region of metadata with one checksum.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +154,7 @@ pub fn change(image: &Image) -> Result<()> {
     let device = Arc::new(MemoryDevice::from_image(image.clone()));
     let volume = open(&device, false)?;
     let root = InodeNo::ROOT;
+    let _ = Marks::of(&volume).set("before");
     let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
     if let Ok(file) = volume.make(&Caller::ROOT, root, b"new", &new) {
         let _ = volume.write(&Caller::ROOT, file.ino, 0, &[1; 9000]);
@@ -176,6 +178,7 @@ pub fn change(image: &Image) -> Result<()> {
             _ => volume.write(&Caller::ROOT, *ino, 100, &[2; 5000]).map(|_| ()),
         };
     }
+    let _ = Marks::of(&volume).changes(root, "before", &mut |_| ControlFlow::Continue(()));
     let _ = volume.sync();
     volume.close()
 }

@@ -5,6 +5,7 @@
 //! concurrently with the callers of the volume. Stands on `epoch`, `mkfs` and the layers below; `vfs` offers
 //! the jobs as functions of `Volume`.
 
+mod changes;
 mod compaction;
 mod explain;
 mod grow;
@@ -13,6 +14,8 @@ mod scrub;
 mod trim;
 mod tune;
 
+pub use changes::Change;
+pub(crate) use changes::Changes;
 pub(crate) use explain::Explain;
 pub use explain::{ClusterPlace, Piece, Placement};
 pub(crate) use grow::Grow;

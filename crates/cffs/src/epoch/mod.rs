@@ -37,6 +37,7 @@ mod placing;
 mod prepare;
 mod progress;
 mod seal;
+mod stamping;
 pub mod superblock;
 mod throttle;
 mod write;

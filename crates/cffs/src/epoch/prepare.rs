@@ -12,7 +12,7 @@ use super::packing::{Packed, Waiting};
 use super::placing::{Hints, PlacedClusters, Placer, rank, rewritten};
 use super::progress::InFlight;
 use crate::cache::WriteSet;
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::sector;
 use crate::format::superblock::Compression;
 use crate::format::{Superblock, index};
@@ -31,6 +31,8 @@ pub(crate) struct Prepared {
     pub(crate) left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
     pub(crate) superblock: Option<Superblock>,
+    /// Why directories above a change could not be stamped.
+    pub(crate) unread: Option<Error>,
 }
 
 /// The kind of a vnode's pages.
@@ -75,6 +77,8 @@ pub(crate) struct Preparation<'a> {
     pub(crate) with_derived: bool,
     /// Changed pages of derived state that may stay in memory.
     derived_bytes_max: u64,
+    /// Why directories above a change could not be stamped.
+    pub(super) unread: Option<Error>,
 }
 
 impl<'a> Preparation<'a> {
@@ -101,6 +105,7 @@ impl<'a> Preparation<'a> {
             clusters: PlacedClusters::default(),
             with_derived,
             derived_bytes_max,
+            unread: None,
         }
     }
 
@@ -114,6 +119,7 @@ impl<'a> Preparation<'a> {
         // The writes are attributed to the operations that made the changes.
         let _on_behalf = trace::hide();
         self.collect();
+        self.stamp();
         self.with_derived |= self.many_derived();
         self.place()?;
         self.encode()?;
@@ -124,10 +130,10 @@ impl<'a> Preparation<'a> {
         self.log_intents()?;
         self.left.iter().for_each(|vnode| self.inodes.queue(vnode));
         self.inodes.next_epoch();
-        let Preparation { write_back, in_flight, clusters, left, .. } = self;
+        let Preparation { write_back, in_flight, clusters, left, unread, .. } = self;
         let WriteBack { epoch, writes, .. } = write_back;
         let left = left.iter().map(|vnode| vnode.ino).collect();
-        Ok(Prepared { epoch, writes, in_flight, clusters, left, superblock: None })
+        Ok(Prepared { epoch, writes, in_flight, clusters, left, superblock: None, unread })
     }
 
     /// Records all changes of the epoch in the intent log, ahead of them.
@@ -148,7 +154,7 @@ impl<'a> Preparation<'a> {
     }
 
     /// Takes the queue, except files that wait.
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         let mut taken = Vec::new();
         for vnode in self.inodes.take_queue() {
             let rank = {

@@ -20,10 +20,11 @@ use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Stage};
 use crate::device::Patient;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::format::superblock::Damage;
 use crate::lock::Rule;
 use crate::trace::OpKind;
-use crate::units::BlockNo;
+use crate::units::{BlockNo, InodeNo};
 
 impl EpochWriter {
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A thread of
@@ -134,6 +135,14 @@ impl EpochWriter {
             Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max)
                 .compressed(compression)
                 .run()?;
+        if let Some(error) = &prepared.unread {
+            // With a record of damage, the stamps of directories do not count.
+            let (code, ino) = match error {
+                Error::Corruption(corruption) => (corruption.code(), corruption.ino()),
+                _ => (Damage::UNREADABLE, InodeNo(0)),
+            };
+            self.remember_damage(code, ino, &error.to_string());
+        }
         self.counts.note_clusters(prepared.clusters, self.inodes.layout.fragment_bytes);
         Ok(prepared)
     }

@@ -51,6 +51,28 @@ bitflags::bitflags! {
     }
 }
 
+/// How many marks a volume can be given: the field of a count has three bytes.
+pub const MARKS_MAX: u32 = (1 << 24) - 1;
+
+/// Counts of marks: the number of marks that the volume had been given when something happened. What has at
+/// least the count of a mark happened after that mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// The last change of the inode or of the contents; of a directory, also of its names.
+    pub changed: u32,
+    /// Of a directory and of the external table: the last change of anything below it, or later.
+    pub below: u32,
+    /// Of a directory: the last change of its name.
+    pub renamed: u32,
+}
+
+impl Stamps {
+    /// The newest of a directory and of what is below it.
+    pub fn newest(&self) -> u32 {
+        self.changed.max(self.below)
+    }
+}
+
 /// The type of a file, from the upper bits of its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -116,7 +138,7 @@ pub struct DiskInode {
     pub gid: U32,
     /// Names of the inode; of a directory, 2 and the count of its subdirectories.
     pub nlink: U32,
-    /// CRC-32C of the contents, if the flag says so.
+    /// CRC-32C of the contents, if the flag says so; of a directory, the count of marks when it was last renamed.
     pub content_checksum: U32,
     /// Bytes of the contents; of a directory, of its sectors.
     pub size: U64,
@@ -164,8 +186,10 @@ pub struct DiskInode {
     pub map_depth: u8,
     /// How many linktags follow.
     pub tag_count: u8,
-    /// Zero.
-    pub reserved: [u8; 6],
+    /// The count of marks when the inode last changed.
+    pub changed: [u8; 3],
+    /// The highest count of marks with which anything below a directory changed.
+    pub below: [u8; 3],
 }
 
 const _: () = assert!(size_of::<DiskInode>() == DISK_INODE_BYTES);
@@ -227,6 +251,41 @@ impl DiskInode {
     /// The buckets of a directory's index.
     pub fn buckets(&self) -> u32 {
         (self.special.get() >> 32) as u32
+    }
+
+    /// The counts of marks that the inode has.
+    pub fn stamps(&self) -> Stamps {
+        let count = |[a, b, c]: [u8; 3]| u32::from_le_bytes([a, b, c, 0]);
+        let is_dir = self.file_type() == Some(FileType::Directory);
+        Stamps {
+            changed: count(self.changed),
+            below: count(self.below),
+            renamed: if is_dir { self.content_checksum.get() } else { 0 },
+        }
+    }
+
+    /// Sets the counts of marks. Only a directory has a count for its name.
+    pub fn set_stamps(&mut self, stamps: Stamps) {
+        let bytes = |count: u32| {
+            let [a, b, c, _] = count.min(MARKS_MAX).to_le_bytes();
+            [a, b, c]
+        };
+        (self.changed, self.below) = (bytes(stamps.changed), bytes(stamps.below));
+        if self.file_type() == Some(FileType::Directory) {
+            self.content_checksum = stamps.renamed.min(MARKS_MAX).into();
+        }
+    }
+
+    /// Stamps a change with this count of marks.
+    pub fn stamp(&mut self, count: u32) {
+        let stamps = self.stamps();
+        self.set_stamps(Stamps { changed: stamps.changed.max(count), ..stamps });
+    }
+
+    /// Stamps a change of a directory's name with this count of marks.
+    pub fn stamp_name(&mut self, count: u32) {
+        let stamps = self.stamps();
+        self.set_stamps(Stamps { renamed: stamps.renamed.max(count), ..stamps });
     }
 
     /// The number of a device; 0 of other files.

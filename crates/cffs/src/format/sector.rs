@@ -9,10 +9,12 @@
 //! An image in memory may differ from the one on the device by changes that wait ([`defer_removal`]).
 
 mod deferred;
+mod inodes;
 
 pub use deferred::{
     before_appearing, before_deferred, defer_appearance, defer_reference, defer_removal, settle,
 };
+pub use inodes::edit_inodes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -54,6 +54,8 @@ bitflags::bitflags! {
         const DIR_INDEX = 1 << 0;
         /// Small files have a checksum of their contents.
         const CONTENT_CHECKSUM = 1 << 1;
+        /// The volume has marks: changes are stamped with their count.
+        const MARKS = 1 << 2;
     }
 }
 
@@ -206,6 +208,11 @@ pub struct Superblock {
     pub intent_log_blocks: u32,
     /// How new contents are compressed, with [`Incompat::CLUSTERS`].
     pub compression: Compression,
+    /// How many marks the volume has been given.
+    pub marks: u32,
+    /// Up to this count, the stamps of directories do not tell what changed below them: a check or recovery
+    /// has changed the volume since.
+    pub marks_walked: u32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -262,7 +269,9 @@ struct DiskSuperblock {
     pad: [u8; 2],
     journal_sequence: U64,
     journal_era: U64,
-    reserved: [u8; 72],
+    marks: U32,
+    marks_walked: U32,
+    reserved: [u8; 64],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -281,7 +290,7 @@ const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, journal_sequence) == 424);
-const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 440);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 448);
 
 impl Superblock {
     /// Decodes the superblock that was read from byte `offset` of the device.
@@ -359,6 +368,8 @@ impl Superblock {
             intent_log_blocks: disk.intent_log_blocks.get(),
             compression: Compression::from_bytes(disk.codec, disk.compression_level)
                 .ok_or_else(|| field("codec", disk.codec.into()))?,
+            marks: disk.marks.get(),
+            marks_walked: disk.marks_walked.get(),
         };
         superblock.check()?;
         Ok(superblock)
@@ -423,26 +434,14 @@ impl Superblock {
             pad: [0; 2],
             journal_sequence: self.journal.sequence.into(),
             journal_era: self.journal.era.into(),
-            reserved: [0; 72],
+            marks: self.marks.into(),
+            marks_walked: self.marks_walked.into(),
+            reserved: [0; 64],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(disk.as_bytes());
         Checksum::new(&self.uuid).seal(&mut bytes, CHECKSUM_AT);
         bytes
-    }
-
-    /// Whether this program may write to the volume: it knows all its ro-compat features.
-    pub fn writable(&self) -> bool {
-        RoCompat::from_bits(self.ro_compat.bits()).is_some()
-    }
-
-    /// Fails if this program may not write to the volume.
-    pub fn check_writable(&self) -> Result<()> {
-        if self.writable() {
-            return Ok(());
-        }
-        let what = "the volume has features that this program cannot write; mount it read-only";
-        Err(Error::Unsupported(what.into()))
     }
 
     /// The checksum of this volume's metadata. The superblock itself and its copies have one that

@@ -85,6 +85,8 @@ fn superblock() -> Superblock {
         object_id: *b"a heap of object",
         intent_log_blocks: 29,
         compression: Compression::Zstd(7),
+        marks: 0x0203_0405,
+        marks_walked: 0x0607_0809,
     }
 }
 

@@ -94,6 +94,8 @@ impl Copies<'_, '_> {
             return Ok(());
         }
         self.meta.superblock.state = State::Clean;
+        // The crash or the repairs may have separated a change from the stamps of the directories above it.
+        self.meta.superblock.marks_walked = self.meta.superblock.marks;
         // The next generation may already have a log, of a clean point that was not completed.
         self.meta.superblock.generation = self.meta.superblock.generation.wrapping_add(2);
         let system = self.meta.block_place(layout.system_area());

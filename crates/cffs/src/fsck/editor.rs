@@ -35,6 +35,7 @@ impl Editor<'_, '_> {
             again = true;
             self.apply(&fix);
         }
+        self.walk.meta.stamp_directories();
         again
     }
 

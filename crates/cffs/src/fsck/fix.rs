@@ -3,7 +3,7 @@
 use super::records::OwnedRecord;
 use crate::clock::Timestamp;
 use crate::format::extent::Extent;
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{FileType, InodeFlags};
 use crate::units::{Container, FragRun, InodeNo, SectorIndex};
 
 /// An upper bound of the changes of a directory that a crashed epoch can contain.
@@ -140,6 +140,7 @@ impl Patch {
     pub fn apply(&self, record: &mut OwnedRecord, layout: &crate::format::Layout) {
         let dropped = self.drop_attribute_block.then(|| record.inode.attribute_run());
         let inode = &mut record.inode;
+        let is_dir = inode.file_type() == Some(FileType::Directory);
         if let Some(nlink) = self.nlink {
             inode.nlink = nlink.into();
         }
@@ -169,7 +170,8 @@ impl Patch {
             inode.change = inode.change.get().wrapping_add(CHANGES_LOST_MAX).into();
         }
         inode.flags = (inode.flags.get() & !self.clear_flags.bits()).into();
-        if self.clear_flags.contains(InodeFlags::CONTENT_CHECKSUM) {
+        // Of a directory, the field is a count of marks.
+        if self.clear_flags.contains(InodeFlags::CONTENT_CHECKSUM) && !is_dir {
             inode.content_checksum = 0.into();
         }
         if self.drop_hint {

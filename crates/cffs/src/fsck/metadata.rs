@@ -1,6 +1,6 @@
 //! Metadata by its logical address: sectors, the entries and records in them, and extents.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use zerocopy::FromZeros;
 
@@ -28,6 +28,8 @@ pub(super) struct Metadata<'c> {
     /// The least epoch of a sector in which fast recovery changes names: it comes after the last clean point,
     /// so that another recovery counts them.
     pub epoch_min: Option<u64>,
+    /// Directories whose names changed, and whose inodes have to be stamped with the count of marks.
+    unstamped: BTreeSet<InodeNo>,
 }
 
 impl<'c> Metadata<'c> {
@@ -40,6 +42,7 @@ impl<'c> Metadata<'c> {
             superblock,
             inventory: Inventory::default(),
             epoch_min: None,
+            unstamped: BTreeSet::new(),
         }
     }
 }
@@ -76,6 +79,12 @@ impl Metadata<'_> {
 
     /// Seals the image, with an epoch of recovery or its own, and puts it into the overlay.
     pub(super) fn store_sector(&mut self, container: Container, image: &mut [u8]) {
+        let stamp = self.superblock.stamp();
+        if stamp > 0 {
+            // Any of its inodes and names may be another than before.
+            sector::edit_inodes(image, |inode| inode.stamp(stamp));
+            self.unstamped.insert(container.file);
+        }
         let mut epoch = Sector::new(image).epoch();
         if let Some(least) = self.epoch_min {
             epoch.0 = epoch.0.max(least);
@@ -146,7 +155,13 @@ impl Metadata<'_> {
     ) -> bool {
         let Some(found) = self.inventory.get(ino).copied() else { return false };
         let Some(mut record) = self.load_record(ino) else { return false };
+        let parent = record.inode.parent;
         change(&mut record);
+        let stamp = self.superblock.stamp();
+        record.inode.stamp(stamp);
+        if record.inode.parent != parent {
+            record.inode.stamp_name(stamp);
+        }
         let Some(mut image) = self.load_good_sector(found.container) else { return false };
         sector::replace(&mut image, found.slot, &Body::Embedded(record.as_record()));
         if found.container.file == InodeNo::SYSTEM {
@@ -164,6 +179,15 @@ impl Metadata<'_> {
     pub(super) fn patch(&mut self, ino: InodeNo, patch: &Patch) -> bool {
         let layout = self.layout;
         self.edit_record(ino, |record| patch.apply(record, &layout))
+    }
+
+    /// Stamps the inodes of the directories whose names have changed.
+    pub(super) fn stamp_directories(&mut self) {
+        let dirs = std::mem::take(&mut self.unstamped);
+        // One that was not found yet is stamped in a later round.
+        let left = dirs.into_iter().filter(|dir| !dir.is_system() || *dir == InodeNo::ROOT);
+        let left: BTreeSet<InodeNo> = left.filter(|dir| !self.edit_record(*dir, |_| ())).collect();
+        self.unstamped.extend(left);
     }
 
     /// Whose sector it is, if it is one.

@@ -1,7 +1,7 @@
 //! Decoding an inode: from its record, its extent tree and its attribute block. All of this data comes from
 //! the device and is checked.
 
-use super::{Attributes, Content, Contents, ExtentMap, Inode, InodeCache};
+use super::{Attributes, Content, Contents, ExtentMap, Inode, InodeCache, Unstamped};
 use crate::error::{Corruption, Result};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
@@ -39,6 +39,8 @@ impl<'a> Decoder<'a> {
         inode.mtime = disk.mtime();
         inode.ctime = disk.ctime();
         inode.change = disk.change.get();
+        inode.stamps = disk.stamps();
+        inode.unstamped = Unstamped::Nothing;
         inode.flags = flags & InodeFlags::SETTABLE;
         inode.key = Some(disk.key.get()).filter(|key| *key != 0).map(Key);
         inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());

@@ -1,6 +1,6 @@
 //! The inode cache: all vnodes in use, the queue of those that the next epoch writes, and its number.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::decode::Decoder;
@@ -72,6 +72,8 @@ pub struct InodeCache {
     epoch: AtomicU64,
     /// See [`InodeCache::concerns_unchanged`].
     concerns_unchanged: AtomicU64,
+    /// See [`InodeCache::stamp`].
+    stamp: AtomicU32,
 }
 
 impl InodeCache {
@@ -117,6 +119,7 @@ impl InodeCache {
             queue: Mutex::new(Rank::Leaf, Vec::new()),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             concerns_unchanged: AtomicU64::new(0),
+            stamp: AtomicU32::new(superblock.stamp()),
             layout,
         };
         inodes.open_system()?;
@@ -131,6 +134,16 @@ impl InodeCache {
     /// Sets the policy.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// The count of marks with which epochs stamp changes; 0 if the volume has no marks.
+    pub fn stamp(&self) -> u32 {
+        self.stamp.load(Ordering::Acquire)
+    }
+
+    /// Sets the count of marks, which the superblock on the device has already. No epoch is being prepared.
+    pub fn set_stamp(&self, stamp: u32) {
+        self.stamp.store(stamp, Ordering::Release);
     }
 
     fn open_system(&self) -> Result<()> {

@@ -59,7 +59,7 @@ pub use write_back::{Neighbours, WriteBack};
 
 use crate::clock::Timestamp;
 use crate::format::extent::EXTENT_BYTES;
-use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
+use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record, Stamps};
 use crate::units::{FragRun, InodeNo, Key};
 
 /// The most extents in the inode itself; the rest goes to the tree.
@@ -131,6 +131,22 @@ pub struct Inode {
     pub(super) attributes: Option<Attributes>,
     /// Their run, if they are not next to the inode.
     pub xattr_block: FragRun,
+    /// The counts of marks at its last changes.
+    pub stamps: Stamps,
+    /// What the next epoch has to stamp.
+    pub unstamped: Unstamped,
+}
+
+/// How an inode has changed since its counts of marks were last set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unstamped {
+    /// Not at all, or only in its time of access and its place.
+    #[default]
+    Nothing,
+    /// In its contents or attributes.
+    Change,
+    /// In its name.
+    Name,
 }
 
 impl Inode {
@@ -167,6 +183,8 @@ impl Inode {
             content_checksum: None,
             attributes: Some(Attributes::default()),
             xattr_block: FragRun::default(),
+            stamps: Stamps::default(),
+            unstamped: Unstamped::Change,
         }
     }
 
@@ -200,6 +218,28 @@ impl Inode {
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
         self.change = self.change.wrapping_add(1);
+        self.unstamped = self.unstamped.max(Unstamped::Change);
+    }
+
+    /// Records a change of the inode's name.
+    pub fn renamed(&mut self, parent: InodeNo, now: Timestamp) {
+        self.parent = parent;
+        self.touch(now);
+        self.unstamped = Unstamped::Name;
+    }
+
+    /// Stamps the changes since the last call with this count of marks; returns whether the inode did not have
+    /// it.
+    pub fn stamp(&mut self, count: u32) -> bool {
+        let before = self.stamps;
+        let unstamped = std::mem::take(&mut self.unstamped);
+        if unstamped >= Unstamped::Change {
+            self.stamps.changed = self.stamps.changed.max(count);
+        }
+        if unstamped == Unstamped::Name && self.is_dir() {
+            self.stamps.renamed = self.stamps.renamed.max(count);
+        }
+        self.stamps != before
     }
 
     /// The key by which the file is placed: its own, or its directory.
@@ -264,8 +304,10 @@ impl Inode {
             map_root: map_root.into(),
             map_depth,
             tag_count: 0,
-            reserved: [0; 6],
+            changed: [0; 3],
+            below: [0; 3],
         };
+        inode.set_stamps(self.stamps);
         inode.set_attribute_run((self.xattr_block.len > 0).then_some(self.xattr_block));
         if self.is_dir() {
             inode.set_entries(self.entry_count, self.bucket_count);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::HashSet;
 
-use super::{Attributes, Content, ExtentMap, Inode};
+use super::{Attributes, Content, ExtentMap, Inode, Unstamped};
 use crate::alloc::Spender;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
@@ -203,6 +203,8 @@ impl VnodeState {
     /// The inode is written in its sector, or is deleted with its last user.
     pub fn set_encoded(&mut self) {
         self.changes.set_encoded();
+        // Without marks, nothing was stamped.
+        self.inode.unstamped = Unstamped::Nothing;
         self.weigh();
     }
 

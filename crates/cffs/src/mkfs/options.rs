@@ -192,7 +192,7 @@ impl MkfsOptions {
             uuid,
             label: self.label.clone(),
             compat: 0,
-            ro_compat: RoCompat::all(),
+            ro_compat: RoCompat::all() - RoCompat::MARKS,
             incompat,
             block_bytes: self.block_bytes,
             fragment_bytes: self.fragment_bytes,
@@ -223,6 +223,8 @@ impl MkfsOptions {
             object_id: [0; 16],
             intent_log_blocks: 0,
             compression: self.compression.unwrap_or_default(),
+            marks: 0,
+            marks_walked: 0,
         }
     }
 }

@@ -260,8 +260,7 @@ impl<'a> Rename<'a> {
         }
         drop(from);
         let mut file = VnodeGuard::new(vnode);
-        file.inode.parent = names.to.ino;
-        file.inode.touch(self.inodes.clock.now());
+        file.inode.renamed(names.to.ino, self.inodes.clock.now());
         if source.reference.is_some() {
             if deferred {
                 self.space.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
@@ -314,7 +313,7 @@ impl<'a> Rename<'a> {
             self.space.note_lost_name(&mut file);
         }
         file.motion.tags = tags;
-        file.inode.touch(self.inodes.clock.now());
+        file.inode.renamed(names.from.ino, self.inodes.clock.now());
         self.inodes.mark_dirty(&mut file);
         Ok(true)
     }
@@ -423,13 +422,12 @@ impl<'a> Rename<'a> {
             self.inodes.mark_dirty(&mut dir);
             drop(dir);
             let mut file = VnodeGuard::new(vnode);
-            file.inode.parent = parent;
+            file.inode.renamed(parent, now);
             // The other sector may be lost: then this inode has no name, and takes the one it is
             // to have.
             let place = Container { file: parent, sector: own.sector };
             self.space.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
             self.space.note_lost_name(&mut file);
-            file.inode.touch(now);
             self.inodes.mark_dirty(&mut file);
         }
         Ok(Some(true))

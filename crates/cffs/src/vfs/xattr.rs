@@ -148,6 +148,17 @@ pub(super) fn set(
     Ok(())
 }
 
+/// Makes a change of attributes of the file system, which is no change of the file.
+pub(super) fn unstamped<T>(
+    file: &mut VnodeGuard<'_>,
+    change: impl FnOnce(&mut VnodeGuard<'_>) -> T,
+) -> T {
+    let before = file.inode.unstamped;
+    let changed = change(file);
+    file.inode.unstamped = before;
+    changed
+}
+
 /// Removes an attribute; false if there is none of this name.
 pub(super) fn remove(inodes: &InodeCache, file: &mut VnodeGuard<'_>, name: &[u8]) -> Result<bool> {
     inodes.load_attributes(file)?;

@@ -73,6 +73,15 @@ impl Medium for Disks {
         self.mutant == Some(Mutant::EarlyDiscard)
     }
 
+    fn recovered(&self, device: &dyn BlockDevice) {
+        if self.mutant != Some(Mutant::NotWalked) {
+            return;
+        }
+        let mut superblock = read_superblock(device).expect("read");
+        superblock.marks_walked = 0;
+        device.write_at(0, &[IoSlice::new(&superblock.encode())]).expect("written");
+    }
+
     fn put(&self, images: Images) -> Opener {
         let disk = |image| Arc::new(MemoryDevice::from_image(image)) as Arc<dyn BlockDevice>;
         let device = record::joined(images.into_iter().map(disk).collect());

@@ -22,6 +22,7 @@
 
 mod disks;
 mod large;
+mod marks;
 mod mutants;
 mod record;
 mod states;

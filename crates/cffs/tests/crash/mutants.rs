@@ -8,6 +8,7 @@ use cffs::format::Checksum;
 use cffs::format::inode::{LINK_TAG_BYTES, LinkTagKind};
 use cffs::format::intent_log::{self, Position, Record};
 use cffs::format::sector::{self, Body, Sector};
+use cffs::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use cffs::units::InodeNo;
 
 use crate::record::{Disk, Event};
@@ -51,6 +52,12 @@ pub enum Mutant {
     EarlyEnd,
     /// Space that an epoch frees is discarded before the epoch is on the device.
     EarlyDiscard,
+    /// Inodes have no count of marks for their own changes, or for those below them.
+    NoStamp { below: bool },
+    /// Superblocks have one mark less.
+    LowMarks,
+    /// Recovery does not note that counts of marks may be too low.
+    NotWalked,
     /// The records of an epoch in one sector of the intent log are in another order, which is harmless.
     Reordered,
 }
@@ -134,6 +141,14 @@ pub const ALL: [Mutant; 31] = [
     Mutant::EarlyDiscard,
 ];
 
+/// Leaves out what the list of changes since a mark depends on.
+pub const OF_MARKS: [Mutant; 4] = [
+    Mutant::NoStamp { below: false },
+    Mutant::NoStamp { below: true },
+    Mutant::LowMarks,
+    Mutant::NotWalked,
+];
+
 /// Mutants that break what regrouping depends on: old places are kept until the new ones are durable, all
 /// contents are written before references to them, and recovery learns of freed and allocated space.
 pub const OF_MOVING: [Mutant; 7] = [
@@ -182,6 +197,13 @@ impl Mutant {
         for image in data.chunks_exact_mut(geometry.sector_bytes as usize) {
             match self {
                 Mutant::NoTag { kind, external } => untag(image, kind, external, checksum),
+                Mutant::NoStamp { below } => unstamp(image, below, checksum),
+                Mutant::LowMarks => {
+                    if let Ok(mut superblock) = Superblock::decode(image, 0) {
+                        superblock.marks = superblock.marks.saturating_sub(1);
+                        image[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+                    }
+                }
                 Mutant::NoLog if intent_log::position_of(image, checksum).is_some() => {
                     image.fill(0)
                 }
@@ -264,6 +286,19 @@ impl Mutant {
         });
         epochs.flatten().collect()
     }
+}
+
+/// Blanks the counts of marks in a sector.
+fn unstamp(image: &mut [u8], below: bool, checksum: Checksum) {
+    if sector::identify(image, checksum).is_none() {
+        return;
+    }
+    let epoch = Sector::new(image).epoch();
+    sector::edit_inodes(image, |inode| match below {
+        true => inode.below = [0; 3],
+        false => inode.changed = [0; 3],
+    });
+    sector::seal(image, epoch, checksum);
 }
 
 /// Blanks the linktags of a kind in a sector.

@@ -4,6 +4,7 @@
 
 mod blocks_shown;
 mod bulk;
+mod changes;
 mod clean_points;
 mod clusters;
 mod compression;

@@ -8,10 +8,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::reporting::Piece;
+use super::reporting::{Piece, Report};
 use super::{
-    CloneRequest, CloneStatus, Durability, Question, Request, RestartAnswer, VALUE_BYTES_MAX,
-    refusals,
+    CloneRequest, CloneStatus, Durability, MarkStatus, Question, Request, RestartAnswer,
+    VALUE_BYTES_MAX, refusals,
 };
 use crate::layout::LayoutReport;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
@@ -132,25 +132,42 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
 ///
 /// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
 pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
+    let report = report(directory, Report::Layout)?;
+    serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
+}
+
+/// The marks of the volume of `path`.
+pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
+    serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
+}
+
+/// What changed below a directory since a mark: the number of each file's type (1 byte), its path, and a zero
+/// byte. The mark exists.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
+pub fn changes(directory: &Path, mark: &str) -> Result<Vec<u8>, AskError> {
+    report(directory, Report::Changes(mark))
+}
+
+fn report(directory: &Path, what: Report<'_>) -> Result<Vec<u8>, AskError> {
     let mut attempts = 1..ATTEMPTS;
     loop {
-        let token = random()?;
-        match layout_pieces(directory, token) {
+        match pieces(directory, what, random()?) {
             // A server that was replaced meanwhile does not know the report.
             Err(Errno::INVAL) if attempts.next().is_some() => {}
             Err(errno) => return Err(AskError::from_errno(errno)),
-            Ok(report) => {
-                return serde_json::from_slice(&report).map_err(|_| AskError::NotMounted);
-            }
+            Ok(report) => return Ok(report),
         }
     }
 }
 
-fn layout_pieces(directory: &Path, token: u64) -> Result<Vec<u8>, Errno> {
+fn pieces(directory: &Path, what: Report<'_>, token: u64) -> Result<Vec<u8>, Errno> {
     let mut report = Vec::new();
     let mut buffer = vec![0; VALUE_BYTES_MAX];
     for number in 0.. {
-        match lgetxattr(directory, Piece { token, number }.name(), &mut buffer)? {
+        match lgetxattr(directory, Piece { what, token, number }.name(), &mut buffer)? {
             0 => break,
             len => report.extend_from_slice(&buffer[..len]),
         }

@@ -1,43 +1,96 @@
 //! Reports that are longer than an attribute's value, read in pieces.
 //!
 //! Reading `system.cffs.layout.TOKEN.0`, with a token chosen by the reader, generates the report and returns
-//! its first piece. The further pieces are numbered from 1; an empty piece ends the report.
+//! its first piece. The further pieces are numbered from 1; an empty piece ends the report. The list of what
+//! changed since a mark is `system.cffs.changes.TOKEN.0.MARK`: for each change the number of the file's type
+//! (1 byte), the path, and a zero byte.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 use cffs::error::{Error, Result};
 use cffs::files::layout;
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::vfs::{Marks, Volume};
 
 use crate::layout::LayoutReport;
 
-const ATTRIBUTE: &str = "system.cffs.layout.";
+const LAYOUT: &str = "system.cffs.layout.";
+const CHANGES: &str = "system.cffs.changes.";
 /// The longest piece: the kernel's limit of an attribute's value.
 const PIECE_BYTES: usize = 64 << 10;
 /// The most reports kept: an interrupted reader leaves its report behind.
 const REPORTS_MAX: usize = 4;
+/// The longest list of changes: the server keeps it until it is read.
+const CHANGES_BYTES_MAX: usize = 256 << 20;
 
 /// A piece of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Piece<'a> {
+    pub what: Report<'a>,
     /// The report's token, chosen by the reader.
     pub token: u64,
     /// The piece, from 0 on.
     pub number: usize,
 }
 
-impl Piece {
+/// A report about a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report<'a> {
+    /// Where the tree lies.
+    Layout,
+    /// What changed in the tree since the mark of this name.
+    Changes(&'a str),
+}
+
+impl<'a> Piece<'a> {
     /// The piece that an attribute name refers to.
-    pub fn asked_by(name: &[u8]) -> Option<Piece> {
-        let name = std::str::from_utf8(name.strip_prefix(ATTRIBUTE.as_bytes())?).ok()?;
-        let (token, number) = name.split_once('.')?;
-        Some(Piece { token: token.parse().ok()?, number: number.parse().ok()? })
+    pub fn asked_by(name: &'a [u8]) -> Option<Piece<'a>> {
+        let name = std::str::from_utf8(name).ok()?;
+        if let Some(name) = name.strip_prefix(CHANGES) {
+            let (token, rest) = name.split_once('.')?;
+            let (number, mark) = rest.split_once('.')?;
+            let (token, number) = (token.parse().ok()?, number.parse().ok()?);
+            return Some(Piece { what: Report::Changes(mark), token, number });
+        }
+        let (token, number) = name.strip_prefix(LAYOUT)?.split_once('.')?;
+        let (token, number) = (token.parse().ok()?, number.parse().ok()?);
+        Some(Piece { what: Report::Layout, token, number })
     }
 
     pub fn name(self) -> String {
-        format!("{ATTRIBUTE}{}.{}", self.token, self.number)
+        let Piece { what, token, number } = self;
+        match what {
+            Report::Layout => format!("{LAYOUT}{token}.{number}"),
+            Report::Changes(mark) => format!("{CHANGES}{token}.{number}.{mark}"),
+        }
+    }
+}
+
+impl Report<'_> {
+    fn make(self, volume: &Volume, dir: InodeNo) -> Result<Vec<u8>> {
+        let mark = match self {
+            Report::Layout => {
+                let layout = layout::survey_in_use(volume, dir)?;
+                return Ok(serde_json::json!(LayoutReport::from(&layout)).to_string().into_bytes());
+            }
+            Report::Changes(mark) => mark,
+        };
+        let mut list = Vec::new();
+        Marks::of(volume).changes(dir, mark, &mut |change| {
+            list.push(change.file_type as u8);
+            list.extend_from_slice(change.path);
+            list.push(0);
+            if list.len() > CHANGES_BYTES_MAX {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        if list.len() > CHANGES_BYTES_MAX {
+            return Err(Error::Unsupported("the list of changes is longer than 256 MiB".into()));
+        }
+        Ok(list)
     }
 }
 
@@ -47,13 +100,9 @@ pub(super) struct Reports(Mutex<VecDeque<(u64, Vec<u8>)>>);
 
 impl Reports {
     /// A piece of the report about a directory.
-    pub fn piece(&self, volume: &Volume, dir: InodeNo, piece: Piece) -> Result<Vec<u8>> {
+    pub fn piece(&self, volume: &Volume, dir: InodeNo, piece: Piece<'_>) -> Result<Vec<u8>> {
         let made = match piece.number {
-            0 => {
-                let layout = layout::survey_in_use(volume, dir)?;
-                let report = serde_json::json!(LayoutReport::from(&layout));
-                Some(report.to_string().into_bytes())
-            }
+            0 => Some(piece.what.make(volume, dir)?),
             _ => None,
         };
         let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);

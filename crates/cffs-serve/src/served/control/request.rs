@@ -34,6 +34,10 @@ pub enum Request {
     AddExport(String),
     /// End the export of this path.
     RemoveExport(String),
+    /// Set a mark of this name.
+    SetMark(String),
+    /// Remove the mark of this name.
+    RemoveMark(String),
 }
 
 pub(super) const SCRUB_NAME: &str = "system.cffs.scrub";
@@ -42,6 +46,7 @@ pub(super) const REGROUP_NAME: &str = "system.cffs.regroup";
 pub(super) const EXPORT_NAME: &str = "system.cffs.export";
 pub(super) const GROW_NAME: &str = "system.cffs.grow";
 pub(super) const TUNE_NAME: &str = "system.cffs.tune";
+pub(super) const MARK_NAME: &str = "system.cffs.mark";
 
 impl Request {
     pub(super) fn to_attribute(&self) -> (&'static str, String) {
@@ -58,6 +63,8 @@ impl Request {
             Request::Tune(changes) => (TUNE_NAME, serde_json::json!(changes).to_string()),
             Request::AddExport(export) => (EXPORT_NAME, format!("add {export}")),
             Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
+            Request::SetMark(name) => (MARK_NAME, format!("set {name}")),
+            Request::RemoveMark(name) => (MARK_NAME, format!("remove {name}")),
         }
     }
 
@@ -95,6 +102,14 @@ impl Request {
                 _ => None,
             };
             return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
+        }
+        if name == MARK_NAME.as_bytes() {
+            let request = match value.split_once(' ') {
+                Some(("set", name)) => Some(Request::SetMark(name.to_owned())),
+                Some(("remove", name)) => Some(Request::RemoveMark(name.to_owned())),
+                _ => None,
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'set NAME' nor 'remove NAME'")));
         }
         if name == TUNE_NAME.as_bytes() {
             let request = serde_json::from_str(value).map(Request::Tune);

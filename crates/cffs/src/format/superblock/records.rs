@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::inode::InodeFlags;
+use super::{RoCompat, Superblock};
+use crate::error::{Error, Result};
+use crate::format::inode::{InodeFlags, MARKS_MAX};
 use crate::units::InodeNo;
 
 /// Bytes of the name of a host in [`Holder`].
@@ -233,4 +235,25 @@ pub struct JournalArea {
     pub sequence: u64,
     /// The era of that header.
     pub era: u64,
+}
+
+impl Superblock {
+    /// The count with which changes are stamped; 0 if the volume has no marks.
+    pub fn stamp(&self) -> u32 {
+        if self.ro_compat.contains(RoCompat::MARKS) { self.marks.min(MARKS_MAX) } else { 0 }
+    }
+
+    /// Whether this program may write to the volume: it knows all its ro-compat features.
+    pub fn writable(&self) -> bool {
+        RoCompat::from_bits(self.ro_compat.bits()).is_some()
+    }
+
+    /// Fails if this program may not write to the volume.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.writable() {
+            return Ok(());
+        }
+        let what = "the volume has features that this program cannot write; mount it read-only";
+        Err(Error::Unsupported(what.into()))
+    }
 }

@@ -173,6 +173,8 @@ fn superblock_sample() -> Sample {
         .number("compression_level", 7)
         .number("journal_sequence", s.journal.sequence)
         .number("journal_era", s.journal.era)
+        .number("marks", s.marks.into())
+        .number("marks_walked", s.marks_walked.into())
 }
 
 fn intent_log_sample() -> Sample {
@@ -348,7 +350,7 @@ fn inode_samples() -> [(&'static str, Sample); 2] {
         atime_seconds mtime_seconds ctime_seconds btime_seconds
         atime_nanoseconds mtime_nanoseconds ctime_nanoseconds btime_nanoseconds
         parent key hint_start hint_len data_len xattr_len special fragments change
-        xattr_block map_root map_depth tag_count
+        xattr_block map_root map_depth tag_count changed below
     );
     let mut bytes = Vec::new();
     link_tag().encode(&mut bytes);

@@ -1,0 +1,135 @@
+//! `cffs mark`: sets, removes and lists marks, which `cffs changes` starts from.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use cffs::clock::Timestamp;
+use cffs::device::file::Access;
+use cffs::error::Error;
+use cffs::vfs::Marks;
+use cffs::vfs::types::OpenOptions;
+use cffs_serve::served::control::{self, MarkStatus, Request};
+use clap::Args;
+use rustix::fs::{Mode, OFlags};
+
+use crate::output::{self, say};
+use crate::{image, names};
+
+/// Remember this moment, so that cffs changes can list what changed since then
+///
+/// Everything that was changed before the mark is durable when the command returns. A mark takes a few bytes
+/// and stays until it is removed, after restarts, crashes and growing too, and in copies of the volume. On a
+/// volume with marks, the first change below a directory since the last mark also writes the inodes of the
+/// directories above it. Older programs, which do not know marks, can only read a volume that has one.
+///
+/// Without a name, the marks are listed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs mark mnt monday               before the backup of Monday
+  cffs changes mnt --since monday    what to copy in the next one
+  cffs mark mnt                      list the marks
+  cffs mark --remove mnt monday")]
+pub struct Mark {
+    /// An image, a device, the URL of a volume in an object store, or a directory of a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
+    target: PathBuf,
+    /// The mark's name: 1 to 64 letters, digits and characters of ._-+:@
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Remove the mark.
+    #[arg(long, requires = "name")]
+    remove: bool,
+    /// Print the list of marks as JSON.
+    #[arg(long, conflicts_with = "name")]
+    json: bool,
+}
+
+impl Mark {
+    /// Sets or removes the mark, or lists all.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.act().with_context(|| self.target.display().to_string())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn act(&self) -> anyhow::Result<()> {
+        let Some(name) = &self.name else { return self.list(&marks(&self.target)?) };
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return self.on_server(&mounted.path, name);
+        }
+        if self.target.is_dir() {
+            bail!(control::AskError::NotMounted);
+        }
+        let device = image::open(&self.target, Access::ReadWrite, false)?;
+        let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
+        let done = match self.remove {
+            true => Marks::of(&volume).remove(name),
+            false => Marks::of(&volume).set(name).map(drop),
+        };
+        let closed = volume.close();
+        match done {
+            Err(Error::Exists) => return Err(exists(name)),
+            Err(Error::NoAttribute) => return Err(missing(name)),
+            done => done?,
+        }
+        closed.context("the mark is set or removed, but closing the volume failed")
+    }
+
+    fn on_server(&self, path: &Path, name: &str) -> anyhow::Result<()> {
+        let is_known = control::marks(path)?.iter().any(|mark| mark.name == name);
+        let request = match (self.remove, is_known) {
+            (true, true) => Request::RemoveMark(name.to_owned()),
+            (true, false) => return Err(missing(name)),
+            (false, true) => return Err(exists(name)),
+            (false, false) => {
+                // What the kernel has not passed on yet would count as changed after the mark.
+                flush(path)?;
+                Request::SetMark(name.to_owned())
+            }
+        };
+        Ok(control::request(path, request)?)
+    }
+
+    fn list(&self, marks: &[MarkStatus]) -> anyhow::Result<()> {
+        if self.json {
+            return output::json(&marks);
+        }
+        for MarkStatus { name, set_at, is_damaged } in marks {
+            let set_at = Timestamp { seconds: *set_at, nanoseconds: 0 };
+            let note = if *is_damaged { " (damaged: remove it)" } else { "" };
+            say!("{set_at}  {}{note}", output::printable(name.as_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The marks of a volume.
+pub fn marks(target: &Path) -> anyhow::Result<Vec<MarkStatus>> {
+    if let Some(mounted) = names::mounted(target)? {
+        return Ok(control::marks(&mounted.path)?);
+    }
+    if target.is_dir() {
+        bail!(control::AskError::NotMounted);
+    }
+    let device = image::open(target, Access::ReadOnly, false)?;
+    let volume = image::open_volume(target, device, image::read_only())?;
+    let marks = Marks::of(&volume).list()?;
+    Ok(marks.iter().map(MarkStatus::from).collect())
+}
+
+/// Passes on to the server what the kernel has of changes on the mount of a directory.
+pub fn flush(directory: &Path) -> anyhow::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty())?;
+    Ok(rustix::fs::syncfs(opened)?)
+}
+
+fn exists(name: &str) -> anyhow::Error {
+    anyhow!("there is a mark {name} already; remove it first: cffs mark --remove")
+}
+
+/// The error of a mark that the volume does not have.
+pub fn missing(name: &str) -> anyhow::Error {
+    anyhow!("there is no mark {name}; cffs mark lists those of the volume")
+}

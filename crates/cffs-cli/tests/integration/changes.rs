@@ -1,0 +1,223 @@
+//! `cffs mark` and `cffs changes`: on images, mounts and volumes in stores, and as the list for rsync.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Scratch, can_mount, fail, succeed};
+
+/// The lines of a list, in order.
+fn sorted(list: &str, end: char) -> Vec<String> {
+    let mut lines: Vec<String> = list.split_terminator(end).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn since(scratch: &Scratch, target: &Path, mark: &str) -> Vec<String> {
+    sorted(&succeed(scratch.cffs(["changes", "--since", mark]).arg(target)), '\n')
+}
+
+#[test]
+fn changes_of_an_image_are_listed_for_programs() {
+    let scratch = Scratch::with_image();
+    let (image, source) = (scratch.image(), scratch.path().join("source"));
+    fs::create_dir_all(source.join("a/b")).expect("made");
+    for name in ["a/file", "a/b/file", "a/b/other"] {
+        fs::write(source.join(name), "first").expect("written");
+    }
+    let import = |from: &Path, to: &str| {
+        succeed(scratch.cffs(["import", "-q"]).arg(&image).arg(from).arg(to));
+    };
+    import(&source, "/tree");
+    succeed(scratch.cffs(["mark"]).arg(&image).arg("first"));
+    assert!(since(&scratch, &image, "first").is_empty());
+    fs::write(source.join("a/b/# new;\\"), "new").expect("written");
+    import(&source.join("a/b/# new;\\"), "/tree/a/b/# new;\\");
+    let expected = ["./tree/a/b/", "./tree/a/b/# new;\\"];
+    assert_eq!(since(&scratch, &image, "first"), expected);
+    let mut nulls = scratch.cffs(["changes", "-0", "--since", "first"]);
+    assert_eq!(sorted(&succeed(nulls.arg(&image)), '\0'), expected);
+    let mut below = scratch.cffs(["changes", "--json", "--since", "first"]);
+    let below = succeed(below.arg(&image).arg("/tree/a"));
+    let lines = below.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<(String, String)> = lines
+        .map(|line: Value| {
+            let text = |field: &str| line[field].as_str().expect("text").to_owned();
+            (text("path"), text("type"))
+        })
+        .collect();
+    assert!(lines.contains(&("./b/".into(), "directory".into())), "{lines:?}");
+    assert!(lines.contains(&("./b/# new;\\".into(), "file".into())), "{lines:?}");
+    // In a list of lines, a name with a line break would be two others.
+    import(&source.join("a/file"), "/tree/a/two\nlines");
+    let said = fail(1, scratch.cffs(["changes", "--since", "first"]).arg(&image));
+    assert!(said.contains("use -0"), "{said}");
+}
+
+#[test]
+fn marks_are_listed_and_removed() {
+    let scratch = Scratch::with_image();
+    let mark = |name: &str| scratch.cffs(["mark"]).arg(scratch.image()).arg(name).status();
+    assert!(mark("one").expect("it starts").success());
+    assert!(mark("two").expect("it starts").success());
+    let said = fail(1, scratch.cffs(["mark"]).arg(scratch.image()).arg("one"));
+    assert!(said.contains("there is a mark one already"), "{said}");
+    let said = fail(1, scratch.cffs(["mark"]).arg(scratch.image()).arg("a/b"));
+    assert!(said.contains("letters"), "{said}");
+    let listed = succeed(scratch.cffs(["mark"]).arg(scratch.image()));
+    assert!(listed.lines().count() == 2 && listed.contains("  one\n"), "{listed}");
+    succeed(scratch.cffs(["mark", "--remove"]).arg(scratch.image()).arg("one"));
+    let listed = succeed(scratch.cffs(["mark", "--json"]).arg(scratch.image()));
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(
+        (listed[0]["name"].as_str(), listed.as_array().map(Vec::len)),
+        (Some("two"), Some(1))
+    );
+    let said = fail(1, scratch.cffs(["changes", "--since", "one"]).arg(scratch.image()));
+    assert!(said.contains("there is no mark one"), "{said}");
+    let said = fail(1, scratch.cffs(["mark", "--remove"]).arg(scratch.image()).arg("one"));
+    assert!(said.contains("there is no mark one"), "{said}");
+    scratch.assert_clean();
+}
+
+#[test]
+fn changes_of_a_mounted_volume_are_listed_by_its_server() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let mount = scratch.mountpoint();
+    fs::create_dir_all(mount.join("a/b/c")).expect("made");
+    fs::create_dir(mount.join("d")).expect("made");
+    fs::write(mount.join("a/b/file"), "first").expect("written");
+    fs::write(mount.join("d/file"), "first").expect("written");
+    succeed(scratch.cffs(["mark"]).arg(&mount).arg("one"));
+    let said = fail(1, scratch.cffs(["mark"]).arg(&mount).arg("one"));
+    assert!(said.contains("there is a mark one already"), "{said}");
+    assert!(since(&scratch, &mount, "one").is_empty());
+    // Not synced: the list includes it, also what only the kernel has.
+    fs::write(mount.join("a/b/file"), "second").expect("written");
+    fs::write(mount.join("a/b/c/new"), "new").expect("written");
+    assert_eq!(since(&scratch, &mount, "one"), ["./a/b/c/", "./a/b/c/new", "./a/b/file"]);
+    assert_eq!(since(&scratch, &mount.join("a/b/c"), "one"), ["./", "./new"]);
+    let image = scratch.image();
+    assert_eq!(since(&scratch, &image, "one").len(), 3, "the image names its mount");
+    let said = fail(1, scratch.cffs(["changes", "--since", "two"]).arg(&mount));
+    assert!(said.contains("there is no mark two"), "{said}");
+    scratch.umount();
+    scratch.mount("rw");
+    assert_eq!(since(&scratch, &mount, "one"), ["./a/b/c/", "./a/b/c/new", "./a/b/file"]);
+    assert!(succeed(scratch.cffs(["mark"]).arg(&mount)).contains("  one\n"));
+    succeed(scratch.cffs(["mark", "--remove"]).arg(&mount).arg("one"));
+    assert_eq!(succeed(scratch.cffs(["mark"]).arg(&mount)), "");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn changes_of_a_version_in_a_store_are_listed_while_the_volume_is_in_use() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let url = format!("file://{}", scratch.path().join("store").display());
+    let version = format!("{url}@one");
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    succeed(&mut run(&["mkfs", "-q", "--size", "1G", &url]));
+    let mount = scratch.mountpoint();
+    let at = mount.to_str().expect("UTF-8");
+    succeed(&mut run(&["mount", "-o", &scratch.log_option(), &url, at]));
+    fs::create_dir(mount.join("a")).expect("made");
+    fs::write(mount.join("a/file"), "first").expect("written");
+    succeed(&mut run(&["mark", at, "m"]));
+    fs::write(mount.join("a/file"), "second").expect("written");
+    succeed(&mut run(&["sync", at]));
+    succeed(&mut run(&["snapshot", "create", &version]));
+    fs::write(mount.join("later"), "later").expect("written");
+    let list =
+        |target: &str| sorted(&succeed(&mut run(&["changes", "--since", "m", target])), '\n');
+    assert_eq!(list(&version), ["./a/file"]);
+    assert_eq!(list(&url), ["./", "./a/file", "./later"]);
+    scratch.umount();
+    assert_eq!(list(&version), ["./a/file"]);
+    assert_eq!(list(&url), ["./", "./a/file", "./later"]);
+}
+
+/// The commands of the chapter on backups in docs/OPERATING.md, with other paths.
+fn recipe(scratch: &Scratch, mount: &Path, backup: &Path, begins: &str) -> String {
+    const OPERATING: &str = include_str!("../../../../docs/OPERATING.md");
+    let from = OPERATING.find(begins).expect("the recipe");
+    let mut lines = OPERATING[from..].lines();
+    let first = lines.next();
+    let rest = lines.take_while(|line| line.starts_with("    "));
+    let script: Vec<&str> = first.into_iter().chain(rest).map(str::trim_start).collect();
+    let program = scratch.cffs([]).get_program().to_string_lossy().into_owned();
+    script
+        .join("\n")
+        .replace("cffs ", &format!("{program} "))
+        .replace("/srv/tree", &mount.to_string_lossy())
+        .replace("/backup/tree", &backup.to_string_lossy())
+}
+
+#[test]
+fn the_recipe_for_backups_with_rsync_copies_what_changed() {
+    if !can_mount() || Command::new("rsync").arg("--version").output().is_err() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let (mount, backup) = (scratch.mountpoint(), scratch.path().join("backup"));
+    let shell = |script: &str| {
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg(script).current_dir(scratch.path());
+        shell
+    };
+    for dir in ["kept/below", "moved/below/deep", "gone/below"] {
+        fs::create_dir_all(mount.join(dir)).expect("made");
+        for number in 0..5 {
+            fs::write(mount.join(dir).join(format!("file {number}")), dir).expect("written");
+        }
+    }
+    let first = recipe(&scratch, &mount, &backup, "cffs mark /srv/tree monday");
+    succeed(&mut shell(&first));
+    let is_copied = || {
+        let diff =
+            Command::new("diff").arg("-r").arg("--no-dereference").args([&mount, &backup]).output();
+        let diff = diff.expect("it starts");
+        assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+    };
+    is_copied();
+    let at = |name: &str| mount.join(name);
+    fs::write(at("kept/below/file 1"), "changed").expect("written");
+    fs::write(at("kept/# hash"), "hash").expect("written");
+    fs::write(at("; semicolon"), "semicolon").expect("written");
+    fs::write(at("kept/two\nlines"), "lines").expect("written");
+    fs::remove_file(at("kept/below/file 2")).expect("removed");
+    fs::rename(at("moved"), at("kept/moved here")).expect("renamed");
+    fs::remove_dir_all(at("gone")).expect("removed");
+    fs::write(at("gone"), "a file now").expect("written");
+    fs::remove_file(at("kept/below/file 3")).expect("removed");
+    fs::create_dir(at("kept/below/file 3")).expect("made");
+    fs::write(at("kept/below/file 3/in"), "in").expect("written");
+    symlink("file 1", at("kept/below/link")).expect("linked");
+    let each = recipe(&scratch, &mount, &backup, "set -euo pipefail");
+    succeed(&mut shell(&each));
+    is_copied();
+    let marks = succeed(scratch.cffs(["mark"]).arg(&mount));
+    assert!(marks.lines().count() == 1 && !marks.contains("monday"), "{marks}");
+    // A list that fails is not taken for one without changes.
+    let last = scratch.path().join("last-mark");
+    fs::write(&last, "never-set\n").expect("written");
+    let said = fail(1, &mut shell(&each));
+    assert!(said.contains("there is no mark never-set"), "{said}");
+    assert_eq!(fs::read_to_string(&last).expect("read"), "never-set\n");
+    scratch.umount();
+}
