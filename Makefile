@@ -67,7 +67,7 @@ SOAK_ROUNDS ?= 60
 .PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-study place-disk questions figures
 .PHONY: page-pictures page-cost
 .PHONY: bench bench-quick bench-journal bench-nfs
-.PHONY: bench-objects bench-python deny clean
+.PHONY: bench-objects bench-python bench-mounted deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -262,6 +262,9 @@ bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and De
 
 bench-python: ## Compare shuffled reads from Python with ext4 and formats that pack files (needs root)
 	scripts/bench-python.sh
+
+bench-mounted: ## Compare a mounted volume with its image unmounted, for the tree $SOURCE (needs root)
+	scripts/bench-mounted.sh "$(SOURCE)"
 
 bench-objects: ## Count requests to an object store, also of JuiceFS, s3fs and rclone (needs root, Debian, Go)
 	scripts/bench-objects.sh

@@ -11,7 +11,7 @@ pub fn attach_frames(data: &[u8]) {
         // A wrong length is corrected: otherwise no body would ever be long enough.
         let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX).unwrap_or((0, u32::from(head[4])));
         let (body, next) = tail.split_at(len.min(tail.len()));
-        for kind in [kind, u32::from(head[0] % 32)] {
+        for kind in [kind, u32::from(head[0] % 64)] {
             if let Ok(call) = Call::decode(kind, body) {
                 let (kind, body) = parts(call.encode(), CALL_BYTES_MAX);
                 assert_eq!(Call::decode(kind, &body), Ok(call));

@@ -1,11 +1,15 @@
 """The functions of the package on a directory of a mounted volume: the tests on an image, and more."""
 
+import contextlib
 import errno
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -116,6 +120,57 @@ class Mounted(WithMount):
         self.assertEqual(found[500], bytes(3 << 20))
         self.assertIsInstance(found[501], IsADirectoryError)
         self.assertIsInstance(found[502], FileNotFoundError)
+
+    def test_ctrl_c_ends_a_step_of_a_walk_and_loses_nothing(self):
+        """Regression: a signal was handled only after all entries of a step were found."""
+        for number in range(20):
+            (self.image / f"{number:02}").mkdir()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        servers, ended = self.servers(), threading.Event()
+        main = threading.main_thread()
+
+        def is_waiting():
+            number = Path(f"/proc/self/task/{main.native_id}/syscall").read_text().split()[0]
+            return number in ("7", "73", "271")  # poll and ppoll, of x86-64 and arm64
+
+        def go_on():
+            for server in servers:
+                os.kill(server, signal.SIGCONT)
+
+        def interrupt():
+            while not is_waiting() and not ended.is_set():
+                time.sleep(0.001)
+            if not ended.is_set():
+                signal.pthread_kill(main.ident, signal.SIGINT)
+                # Signals are handled from this time on.
+                time.sleep(0.1)
+            go_on()
+
+        walk = self.volume._walk("/")
+        thread = threading.Thread(target=interrupt)
+        self.addCleanup(go_on)
+        for server in servers:
+            os.kill(server, signal.SIGSTOP)
+        try:
+            thread.start()
+            with self.assertRaises(KeyboardInterrupt):
+                walk.next()
+        finally:
+            ended.set()
+            thread.join()
+        found = [path for path, _ in walk.next()]
+        self.assertEqual(found, [f"/{number:02}" for number in range(20)])
+
+    def servers(self):
+        """The processes of the mount's server."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if os.fsencode(self.mountpoint) in words and words[0].endswith(b"cffs"):
+                    found.append(int(process.name))
+        return found
 
     def test_by_fsspec(self):
         try:

@@ -5,7 +5,7 @@ use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime, XattrMode};
-use cffs::vfs::{Caller, Condition, Volume, check_acl, copy_xattrs};
+use cffs::vfs::{Caller, Condition, Volume, check_acl, copy_xattrs, follows_source};
 use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
 
 use super::handles::{Handles, Held};
@@ -67,6 +67,12 @@ impl<'a> Program<'a> {
             Request::ReadLink { node } => self.read_link(node).map(Reply::Bytes),
             Request::Make { dir, name, kind, permissions, result } => {
                 self.make(dir, &name, (&kind, permissions), result).map(Reply::Attr)
+            }
+            Request::MakeDir { dir, name, permissions, result } => {
+                self.make_dir(dir, &name, permissions, result).map(Reply::Attr)
+            }
+            Request::Complete { node, changes, clears_user } => {
+                self.complete(node, changes, clears_user).map(done)
             }
             Request::Put(put) => match self.put(&put) {
                 Ok(()) => return None,
@@ -176,6 +182,38 @@ impl<'a> Program<'a> {
         self.tell_name(dir, name);
         self.handles.add(result, &made, true);
         Ok(made)
+    }
+
+    /// Makes a directory, or finds the one with this name.
+    fn make_dir(
+        &mut self,
+        dir: Handle,
+        name: &[u8],
+        permissions: u32,
+        result: Handle,
+    ) -> Result<Attr> {
+        match self.make(dir, name, (&Kind::Directory, permissions), result) {
+            Err(Error::Exists) => {}
+            made => return made,
+        }
+        let (_, found) = self.named_in(self.handles.directory(dir)?, name)?;
+        let found = found?;
+        if found.attr.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        // The handle gets a reference of its own.
+        self.handles.add(result, &self.volume.find(found.attr.ino)?, false);
+        Ok(found.attr)
+    }
+
+    fn complete(&self, node: Handle, changes: SetAttr, clears_user: bool) -> Result<()> {
+        let names = self.volume.xattr_names(self.handles.get(node)?.ino)?;
+        for name in names.iter().filter(|name| follows_source(name)) {
+            if clears_user || !name.starts_with(b"user.") {
+                self.change_xattr(node, name, None)?;
+            }
+        }
+        self.set_attr(node, changes)
     }
 
     fn put(&mut self, put: &Put) -> Result<()> {

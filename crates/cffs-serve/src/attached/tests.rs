@@ -18,6 +18,7 @@ use crate::access::Privileges;
 use crate::shared::{Change, NoObserver};
 
 mod hindrances;
+mod making;
 mod reading;
 mod requests;
 mod rights;

@@ -75,7 +75,8 @@ impl Files {
     }
 
     /// Opens files that are to be read together, and returns them, and which could not be opened, by their
-    /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened.
+    /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened, and
+    /// each is returned with [`Error::Mounted`]: only a program that has the volume open knows their places.
     pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {
         if self.opened().is_err() {
             let mounted = |position| self.opened().err().map(|error| (position, error));

@@ -4,7 +4,7 @@
 //! later listing, and the data that lies in the order of the listing, has that order, too. A user who can
 //! change the tree meanwhile cannot lead the copy out of it ([`host`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -13,13 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::copy::{CopyCause, Count, Job, Queue, without_privileges};
 use super::host::{self, Entry, Identity};
-use super::{CopyError, CopyOptions, Files, Making, Node, Observer, Put, Summary};
+use super::{Clears, CopyError, CopyOptions, Files, Making, Node, Observer, Put, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -28,7 +29,7 @@ use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
 const COPY_BYTES: usize = 1 << 20;
 /// The unit in which stat(2) counts what a file occupies.
 const SECTOR_BYTES: u64 = 512;
-/// The number of files that are begun before the first of them are waited for.
+/// The number of files that are begun before the first half of them are waited for.
 const BEGUN_MAX: usize = 256;
 /// Most files that report no size are empty.
 const EMPTY_BYTES: usize = 4096;
@@ -94,10 +95,13 @@ pub fn import_into(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import { root, job: &job, first_names: Mutex::new(HashMap::new()) };
+    let import = Import::new(root, &job);
     if let Some(task) = import.begin(source, target)? {
         // What the background cannot write, the copy's own changes cannot either, and return.
-        let run = || job.run(task, |task, queue| import.directory(task, queue));
+        let run = || {
+            job.run(task, |task, queue| import.directory(task, queue));
+            import.finish(0);
+        };
         root.with_background(BACKGROUND_INTERVAL, run);
     }
     drop(import);
@@ -118,25 +122,19 @@ pub fn import_file(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import { root: dir, job: &job, first_names: Mutex::new(HashMap::new()) };
+    let import = Import::new(dir, &job);
     import.file(source, dir, name)?;
     drop(import);
     job.finish()
 }
 
-/// A file that is being made, to be counted when it is.
+/// A file that is being made.
 struct Begun {
     making: Making,
     path: PathBuf,
-    count: Count,
+    /// The counter for it; a directory is counted when it is complete.
+    count: Option<Count>,
     bytes: u64,
-}
-
-/// The files that one thread has begun in a directory, and the directories that it has found.
-#[derive(Default)]
-struct Found {
-    directories: Vec<Task>,
-    begun: Vec<Begun>,
 }
 
 struct Import<'a> {
@@ -144,6 +142,8 @@ struct Import<'a> {
     job: &'a Job<'a>,
     /// The inode of each file outside that has more than one name, by device and number.
     first_names: Mutex<HashMap<Identity, Node>>,
+    /// The files that all threads have begun, each with its directory, or for a directory with itself.
+    begun: Mutex<VecDeque<(Begun, Arc<Target>)>>,
 }
 
 /// A directory to copy, and what it became.
@@ -151,7 +151,25 @@ struct Task {
     source: Source,
     /// Where it is, for messages.
     path: PathBuf,
-    target: Node,
+    target: Arc<Target>,
+}
+
+/// A directory in the volume, which may still be made.
+struct Target {
+    node: Node,
+    /// Whether it could not be made. Then nothing in it can be made, which is one failure.
+    has_failed: AtomicBool,
+    above: Option<Arc<Target>>,
+}
+
+impl Target {
+    fn new(node: Node, above: Option<Arc<Target>>) -> Arc<Target> {
+        Arc::new(Target { node, has_failed: AtomicBool::new(false), above })
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
 }
 
 /// A directory outside: open, or as a name in one that is open.
@@ -160,7 +178,12 @@ pub(super) enum Source {
     Named(Arc<Entry>, OsString),
 }
 
-impl Import<'_> {
+impl<'a> Import<'a> {
+    fn new(root: &'a Node, job: &'a Job<'a>) -> Import<'a> {
+        let (first_names, begun) = Default::default();
+        Import { root, job, first_names, begun }
+    }
+
     /// Copies a source that is not a directory; else makes the first directory.
     fn begin(&self, source: &Path, target: &[u8]) -> Result<Option<Task>, CopyError> {
         let of_source = |error| CopyError::new(source, error);
@@ -171,6 +194,7 @@ impl Import<'_> {
             // The root needs no lookup, but the volume may be closed.
             target.attr().map_err(of_target)?;
             let path = source.to_owned();
+            let target = Target::new(target, None);
             return Ok(Some(Task { source: Source::Open(dir), path, target }));
         }
         let name = source.file_name().unwrap_or_default();
@@ -186,90 +210,156 @@ impl Import<'_> {
 
     /// Copies a source that is not a directory.
     fn file(&self, source: &Path, dir: &Node, name: &[u8]) -> Result<(), CopyError> {
-        let mut begun = Vec::new();
         let copied =
             host::parent(source).map_err(CopyCause::from).and_then(|(outside, own_name)| {
-                self.entry(source, &outside.find(&own_name)?, (dir, name), &mut begun)?;
-                for Begun { making, path, count, bytes } in begun {
-                    self.root.finish(&making)?;
-                    self.job.copied(count, &path, bytes);
-                }
+                let found = outside.find(&own_name)?;
+                let Some(begun) = self.entry(source, &found, &found.metadata()?, (dir, name))?
+                else {
+                    return Ok(());
+                };
+                self.root.finish(begun.making)?;
+                begun.count.iter().for_each(|count| self.job.copied(*count, source, begun.bytes));
                 Ok(())
             });
         copied.map_err(|cause| CopyError { path: source.to_owned(), cause })
     }
 
     fn directory(&self, task: Task, queue: &Queue<Task>) {
-        let mut found = Found::default();
-        let filled = self.fill(&task, &mut found);
-        self.finish(&mut found.begun);
+        if task.target.has_failed() {
+            return;
+        }
+        let mut directories = Vec::new();
+        let filled = self.fill(&task, &mut directories);
         match filled {
-            Ok(()) => self.job.copied(Count::Directories, &task.path, 0),
-            Err(cause) => self.job.failed(&task.path, cause),
+            Ok(Some(making)) => {
+                let (path, count) = (task.path, Some(Count::Directories));
+                self.add(Begun { making, path, count, bytes: 0 }, &task.target);
+            }
+            Ok(None) => self.job.copied(Count::Directories, &task.path, 0),
+            Err(cause) => self.failed(&task.path, cause, &task.target),
         }
         // The queue hands out the newest first.
-        queue.add(found.directories.into_iter().rev());
+        queue.add(directories.into_iter().rev());
     }
 
-    fn fill(&self, task: &Task, found: &mut Found) -> Result<(), CopyCause> {
+    /// Makes the entries of a directory, and sets its attributes. Adds the directories in it to
+    /// `directories`. `None` if the copy has ended early.
+    fn fill(&self, task: &Task, directories: &mut Vec<Task>) -> Result<Option<Making>, CopyCause> {
         let dir = Arc::new(match &task.source {
             Source::Open(dir) => dir.try_clone()?,
             Source::Named(above, name) => above.dir(name)?,
         });
         for name in dir.names()? {
             if self.job.has_ended() {
-                return Ok(());
+                return Ok(None);
             }
             let path = task.path.join(&name);
             let copied = dir.find(&name).map_err(CopyCause::from).and_then(|outside| {
-                self.entry(&path, &outside, (&task.target, name.as_bytes()), &mut found.begun)
-            });
-            if found.begun.len() >= BEGUN_MAX {
-                self.finish(&mut found.begun);
-            }
-            match copied {
-                Ok(Some(target)) => {
+                let metadata = outside.metadata()?;
+                if metadata.is_dir() {
                     let source = Source::Named(Arc::clone(&dir), name);
-                    found.directories.push(Task { source, path, target });
+                    directories.push(self.make_dir(source, &path, &metadata, &task.target)?);
+                    return Ok(None);
                 }
-                Ok(None) => {}
-                Err(cause) => self.job.failed(&path, cause),
+                self.entry(&path, &outside, &metadata, (&task.target.node, name.as_bytes()))
+            });
+            match copied {
+                Ok(begun) => begun.into_iter().for_each(|begun| self.add(begun, &task.target)),
+                Err(cause) => self.failed(&path, cause, &task.target),
             }
         }
         // Making the entries changed the directory's times, so its own come last. A server makes the files
         // that were begun before that.
-        self.attributes(&dir, &dir.metadata()?, &task.target, None)
+        let (metadata, node) = (dir.metadata()?, &task.target.node);
+        let xattrs = if self.job.options.xattrs { self.xattrs(&dir)? } else { Vec::new() };
+        let clears = if self.job.options.xattrs { Clears::All } else { Clears::Nothing };
+        let changes = self.changes(&metadata, None);
+        if xattrs.is_empty() {
+            return Ok(Some(node.begin_attributes(&changes, clears)?));
+        }
+        node.copy_xattrs(&xattrs)?;
+        Ok(Some(node.begin_attributes(&changes, Clears::Nothing)?))
     }
 
-    /// Waits for the files that were begun, and counts them.
-    fn finish(&self, begun: &mut Vec<Begun>) {
-        for Begun { making, path, count, bytes } in begun.drain(..) {
-            match self.root.finish(&making) {
-                Ok(()) => self.job.copied(count, &path, bytes),
-                Err(error) => self.job.failed(&path, error),
+    /// Begins to make a directory. It is filled later.
+    fn make_dir(
+        &self,
+        source: Source,
+        path: &Path,
+        metadata: &Metadata,
+        above: &Arc<Target>,
+    ) -> Result<Task, CopyCause> {
+        let Source::Named(_, name) = &source else { return Err(Error::NotDirectory.into()) };
+        let new = self.new_file(NewKind::Directory, metadata, &above.node)?;
+        let (node, making) = above.node.begin_dir(name.as_bytes(), &new)?;
+        let target = Target::new(node, Some(Arc::clone(above)));
+        let path = path.to_owned();
+        self.add(Begun { making, path: path.clone(), count: None, bytes: 0 }, &target);
+        Ok(Task { source, path, target })
+    }
+
+    /// Notes a file that was begun, to be waited for.
+    fn add(&self, begun: Begun, target: &Arc<Target>) {
+        if begun.making.is_made() {
+            return begun.count.iter().for_each(|count| {
+                self.job.copied(*count, &begun.path, begun.bytes);
+            });
+        }
+        let are_many = {
+            let mut all = self.begun.lock();
+            all.push_back((begun, Arc::clone(target)));
+            all.len() >= BEGUN_MAX
+        };
+        if are_many {
+            // The server makes the others meanwhile.
+            self.finish(BEGUN_MAX / 2);
+        }
+    }
+
+    /// Waits for the files that were begun, the first ones first, until `left` are left, and counts them.
+    fn finish(&self, left: usize) {
+        // Held, so that a directory is waited for before what is in it.
+        let mut all = self.begun.lock();
+        while all.len() > left {
+            let Some((Begun { making, path, count, bytes }, target)) = all.pop_front() else {
+                return;
+            };
+            match self.root.finish(making) {
+                Ok(()) => count.iter().for_each(|count| self.job.copied(*count, &path, bytes)),
+                Err(error) => {
+                    // A directory that was begun has no count of its own.
+                    let above = if count.is_none() { target.above.as_ref() } else { Some(&target) };
+                    if count.is_none() {
+                        target.has_failed.store(true, Ordering::Release);
+                    }
+                    if !is_in_none(&error, above) {
+                        self.job.failed(&path, error);
+                    }
+                }
             }
         }
     }
 
-    /// Copies one entry, or begins to; of a directory only makes it, and returns it.
+    /// Takes note of a failure in a directory.
+    fn failed(&self, path: &Path, cause: CopyCause, dir: &Arc<Target>) {
+        if let CopyCause::Volume(error @ Error::Stale) = &cause {
+            // Whether the directory was made.
+            self.finish(0);
+            if is_in_none(error, Some(dir)) {
+                return;
+            }
+        }
+        self.job.failed(path, cause);
+    }
+
+    /// Copies one entry that is not a directory, or begins to.
     fn entry(
         &self,
         path: &Path,
         found: &Entry,
+        metadata: &Metadata,
         (dir, name): (&Node, &[u8]),
-        begun: &mut Vec<Begun>,
-    ) -> Result<Option<Node>, CopyCause> {
-        let metadata = &found.metadata()?;
-        if metadata.is_dir() {
-            let made = match dir.make(name, &self.new_file(NewKind::Directory, metadata, dir)?) {
-                Err(Error::Exists) => dir.lookup(name)?,
-                made => made?,
-            };
-            return match made.file_type() {
-                FileType::Directory => Ok(Some(made)),
-                _ => Err(Error::NotDirectory.into()),
-            };
-        }
+    ) -> Result<Option<Begun>, CopyCause> {
         let file_type = metadata.file_type();
         let target = if file_type.is_symlink() { found.link_target()? } else { Vec::new() };
         let (kind, count) = match () {
@@ -288,8 +378,7 @@ impl Import<'_> {
             let making =
                 dir.put(name, &Put { new, contents: &contents, changes, inherits_acls })?;
             let (path, bytes) = (path.to_owned(), contents.len() as u64);
-            begun.push(Begun { making, path, count, bytes });
-            return Ok(None);
+            return Ok(Some(Begun { making, path, count: Some(count), bytes }));
         }
         let Some(node) = self.make_or_link(path, metadata, dir, name, &new)? else {
             return Ok(None);
@@ -362,12 +451,12 @@ impl Import<'_> {
 
     /// The new file for a file outside. Without its owner, it belongs to its directory's owner, and loses its
     /// set-id bits. In a mounted volume, other users do not reach it before its attributes are set.
-    fn new_file<'a>(
+    fn new_file<'n>(
         &self,
-        kind: NewKind<'a>,
+        kind: NewKind<'n>,
         metadata: &Metadata,
         dir: &Node,
-    ) -> Result<NewFile<'a>, Error> {
+    ) -> Result<NewFile<'n>, Error> {
         let mut permissions = self.permissions(metadata);
         if self.root.is_attached() {
             // Until its attributes are set, it belongs to this program, which must be able to fill it.
@@ -425,6 +514,11 @@ impl Import<'_> {
             ..SetAttr::default()
         }
     }
+}
+
+/// Whether a file could not be made because its directory was not.
+fn is_in_none(error: &Error, dir: Option<&Arc<Target>>) -> bool {
+    matches!(error, Error::Stale) && dir.is_some_and(|dir| dir.has_failed())
 }
 
 fn device(metadata: &Metadata) -> u64 {

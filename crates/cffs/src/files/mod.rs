@@ -76,7 +76,7 @@ pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::File;
 pub use import::{import, import_file, import_into};
-pub use node::{Making, Node, Put};
+pub use node::{Clears, Making, Node, Put};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 

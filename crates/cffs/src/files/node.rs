@@ -16,18 +16,9 @@ use crate::vfs::types::{Access, Attr, NewFile, NewKind, RenameMode, SeekFor, Set
 use crate::vfs::xattr::{follows_source, is_own};
 use crate::vfs::{Caller, Volume, copy_xattrs};
 
-/// A whole file, except for its name, as [`Node::put`] makes it.
-#[derive(Clone, Copy, Debug)]
-pub struct Put<'a> {
-    /// The file, as it is until its contents are written.
-    pub new: NewFile<'a>,
-    /// The contents; empty if it is not a regular file.
-    pub contents: &'a [u8],
-    /// The attributes that it gets afterwards.
-    pub changes: SetAttr,
-    /// Whether it keeps the ACLs that it inherits from its directory.
-    pub inherits_acls: bool,
-}
+mod making;
+
+pub use making::{Clears, Making, Put};
 
 /// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
 pub struct Node {
@@ -44,11 +35,6 @@ enum Place {
     /// The server of a mounted volume.
     Server(Arc<Remote>),
 }
-
-/// A file that [`Node::put`] makes. The server of a mounted volume may still be making it.
-#[derive(Debug)]
-#[must_use = "the file may not have been made"]
-pub struct Making(Option<u64>);
 
 impl Node {
     /// The root directory.
@@ -212,39 +198,6 @@ impl Node {
                 self.make(name, new)
             }
             made => made,
-        }
-    }
-
-    /// Makes a file that is not a directory in this directory, with contents and attributes, and first
-    /// removes another of the name. [`Node::finish`] completes it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Node::replace`]. After another error, the file has a part of the contents, or lacks
-    /// attributes; attached, no file has the name. Attached, [`Error::TooLarge`] for more than 1 MiB of
-    /// contents; other errors are those of [`Node::finish`].
-    pub fn put(&self, name: &[u8], file: &Put<'_>) -> Result<Making> {
-        if let Place::Server(remote) = &self.place {
-            return remote.put(name, file).map(|call| Making(Some(call)));
-        }
-        let node = self.replace(name, &file.new)?;
-        node.write_all_at(0, file.contents)?;
-        if !file.inherits_acls {
-            node.copy_xattrs(&[])?;
-        }
-        node.set_attr(&file.changes)?;
-        Ok(Making(None))
-    }
-
-    /// Waits until a file is made that this handle, or another of the same session, has put.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Node::put`].
-    pub fn finish(&self, making: &Making) -> Result<()> {
-        match (&self.place, making.0) {
-            (Place::Server(remote), Some(call)) => remote.session().finish(call),
-            _ => Ok(()),
         }
     }
 

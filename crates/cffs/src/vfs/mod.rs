@@ -70,7 +70,7 @@ pub use marks::{Mark, Marks};
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
-pub use xattr::{copy_xattrs, own_xattr, set_own_xattr};
+pub use xattr::{copy_xattrs, follows_source, own_xattr, set_own_xattr};
 
 pub use crate::admin::{Change, ClusterPlace, Piece, Placement, ScrubProgress, SetVolume};
 use crate::admin::{Regrouper, Walk};

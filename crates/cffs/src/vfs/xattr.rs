@@ -86,7 +86,7 @@ pub(crate) fn is_own(name: &[u8]) -> bool {
     name.starts_with(OWN)
 }
 
-pub(super) fn is_acl(name: &[u8]) -> bool {
+pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
@@ -102,7 +102,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// Whether a copy must not have this attribute if its source does not.
-pub(crate) fn follows_source(name: &[u8]) -> bool {
+pub fn follows_source(name: &[u8]) -> bool {
     is_acl(name) || name.starts_with(b"user.") && name != HINT
 }
 

@@ -41,8 +41,9 @@ pub use invitation::{ATTRIBUTE, Invitation, TO_READ, hex};
 pub use reading::{ENTRY_BYTES, Entry, Outcome, Query, READ_BYTES_MAX, fitting};
 pub use request::{Kind, Put, Reply, Request};
 
-/// The version of the messages. Version 1 has neither [`Query`] nor its answers.
-pub const VERSION: u16 = 2;
+/// The version of the messages. Version 1 has neither [`Query`] nor its answers, and version 2 neither
+/// [`Request::MakeDir`] nor [`Request::Complete`].
+pub const VERSION: u16 = 3;
 pub const HEADER_BYTES: usize = 8;
 /// The longest body of a call before [`Call::Attach`]: a name and a few numbers.
 pub const CALL_BYTES_MAX: usize = 1 << 10;

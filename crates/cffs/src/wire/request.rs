@@ -60,6 +60,14 @@ pub enum Request {
         permissions: u32,
         result: Handle,
     },
+    /// Makes a directory, or finds the one with this name.
+    MakeDir {
+        dir: Handle,
+        name: Vec<u8>,
+        /// Of a new one.
+        permissions: u32,
+        result: Handle,
+    },
     /// Makes a file, in place of another one of the name. If that fails, no file has the name, with two
     /// exceptions: a file whose directory refuses the new one stays, and so does a new file that another
     /// program has changed meanwhile. It is not answered.
@@ -112,6 +120,13 @@ pub enum Request {
     RemoveXattr {
         node: Handle,
         name: Vec<u8>,
+    },
+    /// Removes the ACLs of a file, and with `clears_user` its attributes of `user.`, and changes attributes:
+    /// then the copy of a file that has none of them is complete.
+    Complete {
+        node: Handle,
+        changes: SetAttr,
+        clears_user: bool,
     },
     /// Gives up a handle. It is not answered.
     Forget {
@@ -216,6 +231,18 @@ impl Request {
                 31
             }
             Request::Sync { node } => put_node(&mut body, node, 38),
+            Request::MakeDir { dir, name, permissions, result } => {
+                put_handles(&mut body, &[dir, result]);
+                put_bytes(&mut body, name);
+                body.extend(permissions.to_le_bytes());
+                39
+            }
+            Request::Complete { node, changes, clears_user } => {
+                put_handles(&mut body, &[node]);
+                body.extend(attributes::encode_changes(changes));
+                body.push(u8::from(*clears_user));
+                40
+            }
             Request::Query(query) => return query.encode(),
         };
         debug_assert!(body.len() <= REQUEST_BYTES_MAX, "the caller checks names and values");
@@ -271,6 +298,16 @@ impl Request {
             }
             31 => Request::Append { node: handle(fields)?, contents: Memory::decode(fields)? },
             38 => Request::Sync { node: handle(fields)? },
+            39 => {
+                let [dir, result] = handles(fields)?;
+                let (name, permissions) = (fields.name()?, fields.permissions_of_new()?);
+                Request::MakeDir { dir, name, permissions, result: result.not_root()? }
+            }
+            40 => Request::Complete {
+                node: handle(fields)?,
+                changes: attributes::decode_changes(fields)?,
+                clears_user: fields.flag()?,
+            },
             kind => Request::Query(Query::decode(kind, fields)?),
         })
     }

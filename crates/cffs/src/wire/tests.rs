@@ -98,6 +98,9 @@ fn requests() -> Vec<Request> {
         Request::Rename { dir, name: name(), new_dir: node, new_name: b"new".into() },
         Request::Append { node, contents: Memory { offset: 1, len: 2 } },
         Request::Sync { node },
+        Request::MakeDir { dir, name: name(), permissions: 0o1700, result },
+        Request::Complete { node, changes: changes(), clears_user: true },
+        Request::Complete { node, changes: SetAttr::default(), clears_user: false },
     ];
     requests.extend(kinds.map(make));
     requests.extend(queries().map(Request::Query));
@@ -281,6 +284,7 @@ fn requests_that_make_no_sense_are_refused() {
         refused(Request::Put(Put { permissions, ..regular.clone() }));
         let (kind, result) = (Kind::Regular, Handle(1));
         refused(Request::Make { dir, name: name(), kind, permissions, result });
+        refused(Request::MakeDir { dir, name: name(), permissions, result });
     }
     let set = |changes| Request::SetAttr { node, changes };
     refused(set(SetAttr { uid: Some(u32::MAX), ..SetAttr::default() }));

@@ -1,13 +1,13 @@
 //! Extracts an archive into a tree of an image.
 
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{File, Making, Node, Put};
-use cffs::format::inode::FileType;
+use cffs::files::{Clears, File, Making, Node, Put};
 use cffs::vfs::types::{NewKind, SetAttr, SetTime};
 use tar_wire::{Archive, Entry, Kind};
 
@@ -23,7 +23,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// The mode of a directory until its attributes are set, and afterwards if its entry is damaged: it may have
 /// been private.
 const DAMAGED: u32 = 0o700;
-/// The number of files that are begun before the first of them are waited for.
+/// The number of files that are begun before the first half of them are waited for.
 const BEGUN_MAX: usize = 256;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -54,13 +54,14 @@ pub fn archive(
         way_to_targets: Way::from(top),
         directories: Vec::new(),
         buffer: vec![0; COPY_BYTES],
-        begun: Vec::new(),
+        begun: VecDeque::new(),
+        missing: HashSet::new(),
         failures: 0,
     };
     // If background writes fail, so do the changes here, which return the error.
     root.with_background(BACKGROUND_INTERVAL, || {
         let read = extract.all(input);
-        let made = extract.finish();
+        let made = extract.finish(0);
         // Creating entries changes the times of directories, so these are set last.
         let set = extract.finish_directories();
         first_error([read, made, set])
@@ -83,12 +84,21 @@ struct Extract<'a> {
     /// The directories down to that of the last hard link's target.
     way_to_targets: Way,
     /// Directories whose attributes must still be set.
-    directories: Vec<(Node, Attributes)>,
+    directories: Vec<Directory>,
     /// Holds contents between the archive and the volume.
     buffer: Vec<u8>,
     /// Files that are being made, with their paths.
-    begun: Vec<(Making, Vec<u8>)>,
+    begun: VecDeque<(Making, Vec<u8>)>,
+    /// The paths of those that could not be made.
+    missing: HashSet<Vec<u8>>,
     failures: u64,
+}
+
+/// A directory, with its path in the archive.
+struct Directory {
+    node: Node,
+    path: Vec<u8>,
+    attributes: Attributes,
 }
 
 /// The attributes of a file in an archive.
@@ -111,22 +121,28 @@ impl Extract<'_> {
                 Err(error) => self.failed(&entry.path, &error),
             }
             if self.begun.len() >= BEGUN_MAX {
-                self.finish()?;
+                // The server makes the others meanwhile.
+                self.finish(BEGUN_MAX / 2)?;
             }
         }
         Ok(())
     }
 
-    /// Waits for all files that were begun. Returns the first error after which no other file can be made.
-    fn finish(&mut self) -> anyhow::Result<()> {
+    /// Waits for files that were begun, the first ones first, until `left` are left. Returns the first error
+    /// after which no other file can be made.
+    fn finish(&mut self, left: usize) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        for (making, path) in std::mem::take(&mut self.begun) {
-            match self.way.top().finish(&making).map_err(anyhow::Error::from) {
+        while self.begun.len() > left {
+            let Some((making, path)) = self.begun.pop_front() else { break };
+            match self.way.top().finish(making).map_err(anyhow::Error::from) {
                 Err(error) if is_final(&error) => {
                     let shown = || printable(&path);
                     outcome = outcome.and(Err(error).with_context(shown));
                 }
-                Err(error) => self.failed(&path, &error),
+                Err(error) => {
+                    self.failed(&path, &error);
+                    self.missing.insert(path);
+                }
                 Ok(()) => {}
             }
         }
@@ -134,7 +150,13 @@ impl Extract<'_> {
     }
 
     fn failed(&mut self, path: &[u8], error: &anyhow::Error) {
-        note!("cffs: {}: {error:#}", printable(path));
+        let path = printable(path);
+        match error.downcast_ref() {
+            Some(Error::Stale) => {
+                note!("cffs: {path}: its directory could not be made, or is gone")
+            }
+            _ => note!("cffs: {path}: {error:#}"),
+        }
         self.failures += 1;
     }
 
@@ -145,7 +167,8 @@ impl Extract<'_> {
             if !matches!(entry.kind, Kind::Directory) {
                 bail!("an entry without a name that is not a directory");
             }
-            self.directories.push((self.way.top().try_clone()?, attributes?));
+            let (node, path) = (self.way.top().try_clone()?, entry.path.clone());
+            self.directories.push(Directory { node, path, attributes: attributes? });
             return Ok(());
         };
         let target = || match &*entry.link {
@@ -154,7 +177,7 @@ impl Extract<'_> {
         };
         let device = u64::from(entry.device.0) << 32 | u64::from(entry.device.1);
         let kind = match entry.kind {
-            Kind::Directory => return self.directory((above, name), attributes),
+            Kind::Directory => return self.directory(&entry.path, (above, name), attributes),
             Kind::HardLink => return self.link((above, name), target()?),
             Kind::Symlink => NewKind::Symlink(target()?),
             Kind::Fifo => NewKind::Fifo,
@@ -207,6 +230,7 @@ impl Extract<'_> {
 
     fn directory(
         &mut self,
+        path: &[u8],
         (above, name): (&[&[u8]], &[u8]),
         attributes: anyhow::Result<Attributes>,
     ) -> anyhow::Result<()> {
@@ -219,12 +243,12 @@ impl Extract<'_> {
             _ => DAMAGED,
         };
         let dir = self.way.end();
-        let made = match dir.make(name, &dir.new_file(NewKind::Directory, permissions)?) {
-            Err(Error::Exists) => dir.lookup(name)?,
-            made => made?,
-        };
-        ensure!(made.file_type() == FileType::Directory, "a file of this name is not a directory");
-        self.directories.push((made, attributes?));
+        let new = dir.new_file(NewKind::Directory, permissions)?;
+        let (node, making) = dir.begin_dir(name, &new)?;
+        self.begun.push_back((making, path.to_vec()));
+        // Files in it come next.
+        self.way.enter(name, node.try_clone()?);
+        self.directories.push(Directory { node, path: path.to_vec(), attributes: attributes? });
         Ok(())
     }
 
@@ -284,17 +308,30 @@ impl Extract<'_> {
 
     /// Sets the attributes of directories, unless no change can succeed.
     fn finish_directories(&mut self) -> anyhow::Result<()> {
-        while let Some((node, attributes)) = self.directories.pop() {
-            match set(&node, &attributes).context("a directory's attributes") {
-                Err(error) if is_final(&error) => return Err(error),
-                Err(error) => {
-                    note!("cffs: {error:#}");
-                    self.failures += 1;
+        while let Some(Directory { node, path, attributes }) = self.directories.pop() {
+            if self.missing.contains(&path) {
+                continue;
+            }
+            let set = match attributes.xattrs.is_empty() {
+                true => {
+                    let clears = if attributes.has_acls { Clears::Acls } else { Clears::Nothing };
+                    let begun = node.begin_attributes(&attributes.changes, clears);
+                    begun
+                        .map(|making| self.begun.push_back((making, path.clone())))
+                        .map_err(Into::into)
                 }
+                false => set(&node, &attributes),
+            };
+            match set.context("a directory's attributes") {
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => self.failed(&path, &error),
                 Ok(()) => {}
             }
+            if self.begun.len() >= BEGUN_MAX {
+                self.finish(BEGUN_MAX / 2)?;
+            }
         }
-        Ok(())
+        self.finish(0)
     }
 }
 

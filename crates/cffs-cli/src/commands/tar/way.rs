@@ -42,6 +42,12 @@ impl Way {
         })
     }
 
+    /// Goes on to a directory in the last one, which was opened.
+    pub fn enter(&mut self, name: &[u8], dir: Node) {
+        self.names.push(name.to_vec());
+        self.nodes.push(dir);
+    }
+
     /// Opens the directory with these names; fails if one is missing.
     pub fn find(&mut self, names: &[&[u8]]) -> anyhow::Result<&Node> {
         self.steps(names, Node::lookup)

@@ -55,7 +55,7 @@ pub(super) struct Connection {
 /// A call whose reply was not taken yet, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "its reply is kept until it is taken"]
-pub(super) struct Asked(u64);
+pub(in crate::files) struct Asked(u64);
 
 /// A reply, and the contents of the files that it names.
 pub(super) struct Arrived {
@@ -171,8 +171,9 @@ impl Connection {
         self.answer(asked).map(|arrived| arrived.reply)
     }
 
-    /// Makes a call without waiting; [`send`](Connection::send) or the next wait sends it. The contents that
-    /// it reads come to a range of the shared memory. [`answer`](Connection::answer) has to take its reply.
+    /// Makes a call without waiting. It is sent with others, at the latest by [`send`](Connection::send) or the
+    /// next wait. The contents that it reads come to a range of the shared memory.
+    /// [`answer`](Connection::answer) has to take its reply.
     ///
     /// # Errors
     ///
@@ -181,6 +182,7 @@ impl Connection {
         self.push(request)?;
         let asked = Asked(self.calls);
         self.asked.push_back((asked, contents));
+        self.send_if_many()?;
         Ok(asked)
     }
 
@@ -205,10 +207,13 @@ impl Connection {
     /// As of [`call`](Connection::call), except for that of the request.
     pub fn begin(&mut self, request: &Request) -> Result<u64> {
         self.push(request)?;
-        if self.requests.len() >= REQUESTS_BYTES || self.contents >= CONTENTS_BYTES {
-            self.send()?;
-        }
+        self.send_if_many()?;
         Ok(self.calls)
+    }
+
+    fn send_if_many(&mut self) -> Result<()> {
+        let are_many = self.requests.len() >= REQUESTS_BYTES || self.contents >= CONTENTS_BYTES;
+        if are_many { self.send() } else { Ok(()) }
     }
 
     /// Waits until a call that has no answer was carried out, and returns its failure.

@@ -15,6 +15,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub(super) use connection::Asked;
 pub use door::AttachError;
 pub use removal::{RemoveRequest, remove};
 pub(super) use session::{Remote, Session};

@@ -15,7 +15,7 @@ use crate::files::node::Put;
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::vfs::types::{Attr, NewFile, NewKind, SetAttr};
-use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Reply, Request, VALUE_BYTES_MAX};
+use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Memory, Reply, Request, VALUE_BYTES_MAX};
 
 mod many;
 mod reading;
@@ -157,6 +157,14 @@ impl Session {
         self.connection()?.finish(put)
     }
 
+    /// Waits until a call was carried out, and returns its failure.
+    pub fn made(&self, asked: Asked) -> Result<()> {
+        match self.answer(asked)?.reply {
+            Reply::Done | Reply::Attr(_) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
     fn call(&self, request: &Request) -> Result<Reply> {
         if request.is_change() {
             self.check_writable()?;
@@ -230,6 +238,30 @@ impl Remote {
         let (name, kind) = (checked(name)?, checked_kind(new.kind)?);
         let (dir, permissions) = (self.handle, new.permissions & !SET_ID & 0o7777);
         self.session.found(|result| Request::Make { dir, name, kind, permissions, result })
+    }
+
+    /// Makes a directory, or finds the one with this name. If that fails, so does each call with its handle.
+    pub fn begin_dir(&self, name: &[u8], permissions: u32) -> Result<(Remote, Asked)> {
+        let (dir, name, result) = (self.handle, checked(name)?, self.session.next_handle()?);
+        let permissions = permissions & !SET_ID & 0o7777;
+        let asked = self.ask(&Request::MakeDir { dir, name, permissions, result })?;
+        let session = self.session.clone();
+        Ok((Remote { session, handle: result, is_regular: false }, asked))
+    }
+
+    /// Changes attributes.
+    pub fn begin_attributes(&self, changes: &SetAttr) -> Result<Asked> {
+        self.ask(&Request::SetAttr { node: self.handle, changes: *changes })
+    }
+
+    /// Removes the ACLs, and with `clears_user` attributes of `user.`, and changes attributes.
+    pub fn begin_complete(&self, changes: &SetAttr, clears_user: bool) -> Result<Asked> {
+        self.ask(&Request::Complete { node: self.handle, changes: *changes, clears_user })
+    }
+
+    fn ask(&self, request: &Request) -> Result<Asked> {
+        self.session.check_writable()?;
+        self.session.connection()?.ask(request, Memory::default())
     }
 
     /// Makes a whole file, without waiting for it. Returns the number of the call.

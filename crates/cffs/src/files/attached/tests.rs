@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::clock::SystemClock;
 use crate::device::MemoryDevice;
 use crate::error::Error;
-use crate::files::{CopyOptions, Node, import_file};
+use crate::files::{CopyOptions, Node, import_file, import_into};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::errno;
@@ -306,4 +306,64 @@ fn answer_some(mut server: &UnixStream) -> (usize, usize) {
         server.write_all(&[reply.encode(), settled.encode()].concat()).expect("sent");
     }
     (named, requests)
+}
+
+/// Answers the requests for the directory at which a copy begins, and all others together when as many
+/// directories are complete: a program that waited for one of them would wait for ever. Returns the others.
+fn answer_at_the_end(mut stream: &UnixStream, attr: Attr, directories: usize) -> Vec<Request> {
+    let (mut requests, mut answers, mut calls, mut complete) = (Vec::new(), Vec::new(), 0, 0);
+    let mut head = [0; HEADER_BYTES];
+    while stream.read_exact(&mut head).is_ok() {
+        let (len, kind) = wire::header(head, REQUEST_BYTES_MAX).expect("a header");
+        let mut body = vec![0; len];
+        stream.read_exact(&mut body).expect("received");
+        let request = Request::decode(kind, &body).expect("a request");
+        calls += 1;
+        let is_first = matches!(request, Request::Query(_) | Request::Attr { .. });
+        complete += usize::from(matches!(request, Request::Complete { .. }));
+        let reply = match request {
+            Request::Complete { .. } => Reply::Done,
+            _ => Reply::Attr(attr),
+        };
+        if request.is_answered() {
+            answers.extend(Answer::Reply(reply).encode());
+        }
+        if !is_first {
+            requests.push(request);
+        }
+        if is_first || complete >= directories {
+            answers.extend(Answer::Settled { calls }.encode());
+            // At the end, the program does not wait for what it has forgotten.
+            let _ = stream.write_all(&std::mem::take(&mut answers));
+        }
+    }
+    requests
+}
+
+/// Regression: the copy waited for three answers for each directory.
+#[test]
+fn a_copy_does_not_wait_for_each_directory() {
+    const DIRECTORIES: usize = 20;
+    let scratch = tempfile::tempdir().expect("made");
+    for number in 0..DIRECTORIES {
+        let dir = scratch.path().join(format!("{}/{number}", number % 4));
+        fs::create_dir_all(&dir).expect("made");
+        fs::write(dir.join("file"), "contents").expect("written");
+    }
+    let (session, server) = session_alone();
+    let attr = session.root().1;
+    let server = thread::spawn(move || answer_at_the_end(&server, attr, DIRECTORIES + 5));
+    let options = CopyOptions { threads: Some(std::num::NonZeroUsize::MIN), ..Default::default() };
+    let root = Node::remote(session.root());
+    let summary = import_into(&root, scratch.path(), b"", &options, &()).expect("copied");
+    let made = (summary.directories, summary.files, summary.failures);
+    assert_eq!(made, (DIRECTORIES as u64 + 5, DIRECTORIES as u64, 0));
+    drop(root);
+    session.close();
+    let requests = server.join().expect("it ended");
+    let count =
+        |is_it: fn(&Request) -> bool| requests.iter().filter(|request| is_it(request)).count();
+    let made = count(|request| matches!(request, Request::MakeDir { .. }));
+    assert_eq!(made, DIRECTORIES + 4, "{requests:?}");
+    assert_eq!(count(|request| matches!(request, Request::Put(_))), DIRECTORIES);
 }
