@@ -171,8 +171,8 @@ impl Connection {
         self.answer(asked).map(|arrived| arrived.reply)
     }
 
-    /// Makes a call without waiting. It is sent with others, at the latest by [`send`](Connection::send) or the
-    /// next wait. The contents that it reads come to a range of the shared memory.
+    /// Makes a call without waiting. It is sent with others, at the latest by [`send`](Connection::send) or
+    /// the next wait. The contents that it reads come to a range of the shared memory.
     /// [`answer`](Connection::answer) has to take its reply.
     ///
     /// # Errors
