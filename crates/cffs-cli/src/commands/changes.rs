@@ -25,15 +25,15 @@ use crate::{image, names};
 /// Only directories are read below which something changed. Files that were created, or whose contents,
 /// attributes or names changed, are listed with all their names. A directory, which ends with a slash, is
 /// listed if its attributes changed, or if names in it were added, removed or renamed: what its copy has and
-/// it has not was removed. Of a directory that was renamed, everything is listed. A file may be listed that
-/// did not change, such as one that was read after a crash of the system; none is missing. On a mounted
-/// volume, everything is made durable first.
+/// it has not was removed. Of a directory that was renamed, everything is listed. No change is missing. A
+/// file may be listed that did not change, such as one next to a file that cffs fsck repaired. On a mounted
+/// volume, everything is made durable first, and only root and the user who mounted it can list changes.
 ///
-/// Paths begin with ./ and are relative to the directory. They are output for rsync --files-from, which
-/// takes the directories' slashes as the request to compare their names.
+/// Paths begin with ./ and are relative to the directory. The list is meant for rsync --files-from with
+/// --dirs, which compares the names of directories that end with a slash.
 ///
-/// All directories are read, but no other files are listed, if a file with several names changed, or if the
-/// system crashed or cffs fsck repaired something since the mark.
+/// All directories are read, and still only what changed is listed, if a file with several names changed, or
+/// if the system crashed or cffs fsck repaired something since the mark.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
