@@ -154,7 +154,8 @@ impl Node {
     }
 
     /// Makes a file in this directory. The server of a mounted volume makes it without set-id bits, which
-    /// [`set_attr`](Node::set_attr) gives to it, and makes no devices.
+    /// [`set_attr`](Node::set_attr) gives to it, and makes no device but 0:0, a whiteout of
+    /// overlayfs.
     ///
     /// # Errors
     ///
