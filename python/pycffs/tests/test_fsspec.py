@@ -153,6 +153,21 @@ class Fsspec(unittest.TestCase):
         files.rm("/deep/x", recursive=True, maxdepth=3)
         self.assertFalse(files.exists("/deep/x"))
 
+    def test_cp_and_mv_never_write_through_a_copied_link(self):
+        """Regression: files below a link that a pattern or a list names were written through its copy."""
+        files = self.linked()
+        for operation in ("cp", "mv"):
+            for source in ("/from/*", ["/from/out", "/from/a"]):
+                with self.subTest(operation=operation, source=source):
+                    files.pipe({"/from/a": b"1", "/to/outside/precious": b"other"})
+                    if not files.lexists("/from/out"):
+                        files.volume.symlink("../outside", "/from/out")
+                    getattr(files, operation)(source, "/to/copy/", recursive=True)
+                    self.assertEqual(files.cat("/outside/precious"), b"333")
+                    self.assertEqual(files.cat("/to/outside/precious"), b"other")
+                    self.assertEqual(files.volume.readlink("/to/copy/out"), "../outside")
+                    files.rm("/to", recursive=True)
+
     def test_links_are_followed_only_if_the_caller_names_them(self):
         """Regression: find, du, walk, glob, get and cp followed links, out of the tree and in loops."""
         files = self.linked()

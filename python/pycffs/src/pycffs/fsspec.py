@@ -115,6 +115,15 @@ class CffsFileSystem(AbstractFileSystem):
             return [entry.path for entry in entries]
         return [self._information(entry.path, entry.stat()) for entry in entries]
 
+    def find(self, path: str, *arguments: Any, follow_links: bool = True, **options: Any) -> Any:
+        if follow_links or not self.islink(path):
+            return super().find(path, *arguments, **options)
+        path = self._strip_protocol(path)
+        return {path: self.info(path)} if options.get("detail") else [path]
+
+    def glob(self, path: str, *arguments: Any, follow_links: bool = True, **options: Any) -> Any:
+        return super().glob(path, *arguments, **options)
+
     def exists(self, path: str, **_: Any) -> bool:
         return self.volume.exists(self._strip_protocol(path))
 
@@ -139,7 +148,7 @@ class CffsFileSystem(AbstractFileSystem):
             # An existing name is not a pattern.
             found.add(name)
             if recursive:
-                found |= set(self.find(name, maxdepth=maxdepth, withdirs=True))
+                found |= set(self.find(name, maxdepth=maxdepth, withdirs=True, **options))
         if not found:
             raise FileNotFoundError(path)
         return sorted(found)
@@ -201,6 +210,12 @@ class CffsFileSystem(AbstractFileSystem):
             new_path = f"{new_path.rstrip('/')}/{path1.rpartition('/')[2]}"
         self.volume.makedirs(self._parent(new_path))
         self.mv_file(path1, new_path)
+
+    def copy(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> None:
+        # A link to a directory is copied as a link. Copies of files below it would be written through it.
+        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, follow_links=False, **options)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
