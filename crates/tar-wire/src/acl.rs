@@ -161,6 +161,19 @@ impl Acl {
         Some(self.entries.iter().map(entry).collect::<Option<Vec<_>>>()?.join(","))
     }
 
+    /// The mode of a file with this ACL, of which `mode` has the other bits. The mask, if there is one, is in
+    /// place of the owning group.
+    pub fn mode_with(&self, mode: u32) -> u32 {
+        let of = |wanted: u16| {
+            let entry = self.entries.iter().find(|(tag, ..)| *tag == wanted);
+            entry.map(|(.., permissions)| u32::from(permissions & 7))
+        };
+        let classes = [of(USER_OBJ), of(MASK).or(of(GROUP_OBJ)), of(OTHER)];
+        classes.into_iter().zip([6, 3, 0]).fold(mode, |mode, (class, shift)| {
+            class.map_or(mode, |class| mode & !(7 << shift) | class << shift)
+        })
+    }
+
     /// The mode for a copy without this ACL. The group bits of `mode` are the mask, and the owning group must
     /// not get more than its own entry grants.
     pub fn mode_without(&self, mode: u32) -> u32 {

@@ -63,3 +63,13 @@ fn a_mode_without_its_acl_grants_the_group_no_more() {
     let acl = Acl::from_text(b"user::rw-,user:1:r--,group::rwx,mask::r--,other::---", known);
     assert_eq!(acl.expect("an ACL").mode_without(0o640), 0o640);
 }
+
+/// bsdtar writes the permissions of the owning group into the mode, not the mask.
+#[test]
+fn the_mode_of_a_file_has_the_mask_of_its_acl() {
+    let acl = |text: &str| Acl::from_text(text.as_bytes(), known).expect("an ACL");
+    let named = acl("user::rw-,user:2:rwx,group::rwx,mask::---,other::r--");
+    assert_eq!(named.mode_with(0o4677), 0o4604);
+    assert_eq!(acl("user::rwx,group::r-x,other::---").mode_with(0o1000), 0o1750);
+    assert_eq!(Acl::default().mode_with(0o640), 0o640);
+}

@@ -284,6 +284,7 @@ impl Extract<'_> {
             xattrs = tar_wire::pax::xattrs(&entry.records)?;
             xattrs.retain(|(name, _)| self.way.top().copies_xattr(name, options.owner));
             rights.put(&mut xattrs);
+            mode = rights.mode_with(mode);
             for unknown in rights.unknown() {
                 let error = anyhow!(
                     "its ACL names a user or group that this machine does not know: {unknown}"

@@ -44,10 +44,19 @@ impl Rights {
         self.0.iter().flat_map(|(_, acl)| &acl.unknown)
     }
 
+    /// The mode of a file with its ACLs. The mode in the archive differs from it: bsdtar writes the permissions
+    /// of the owning group, where others write the mask's.
+    pub fn mode_with(&self, mode: u32) -> u32 {
+        self.access().map_or(mode, |acl| acl.mode_with(mode))
+    }
+
     /// The mode of a file without its ACLs.
     pub fn mode_without(&self, mode: u32) -> u32 {
-        let access = self.0.iter().find(|(xattr, _)| *xattr == ACCESS);
-        access.map_or(mode, |(_, acl)| acl.mode_without(mode))
+        self.access().map_or(mode, |acl| acl.mode_without(mode))
+    }
+
+    fn access(&self) -> Option<&Acl> {
+        self.0.iter().find(|(xattr, _)| *xattr == ACCESS).map(|(_, acl)| acl)
     }
 }
 

@@ -44,7 +44,7 @@ fn rights(top: &Path) -> String {
 fn tree_with_rights(scratch: &Scratch) -> std::path::PathBuf {
     let top = scratch.path().join("tree");
     fs::create_dir_all(top.join("dir")).expect("made");
-    for name in ["acl", "group10", "note", "plain"] {
+    for name in ["acl", "group10", "masked", "note", "plain"] {
         fs::write(top.join(name), name).expect("written");
         fs::set_permissions(top.join(name), fs::Permissions::from_mode(0o600)).expect("set");
     }
@@ -52,6 +52,8 @@ fn tree_with_rights(scratch: &Scratch) -> std::path::PathBuf {
         succeed(Command::new("setfacl").args(arguments).arg(top.join(name)));
     };
     set(&["-m", "u:1000:r,u:bin:rw,g::-,m::rw"], "acl");
+    // bsdtar writes the group's permissions into the mode, not the mask.
+    set(&["-m", "u:1000:rwx,g::rwx,m::---"], "masked");
     // The group's encoded number is a line end.
     set(&["-m", "g:10:r"], "group10");
     set(&["-d", "-m", "u:1000:rwx"], "dir");
