@@ -59,6 +59,9 @@ pub enum Change<'a> {
 
 /// A front end that caches data and must be notified of changes by others.
 pub trait Observer: Send + Sync {
+    /// Called before another front end begins, which may change contents.
+    fn joined(&self) {}
+
     /// Called after a change and before its reply, with no lock held, by a thread that this front end never
     /// waits for.
     fn changed(&self, change: Change<'_>);

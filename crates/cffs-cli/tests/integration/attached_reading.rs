@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Mutex;
+use std::thread;
 
 use cffs::device::Access;
 use cffs::error::Error;
 use cffs::files::{CopyOptions, Files, Observer, export, import};
+use cffs::vfs::OpenOptions;
 use cffs::wire::CONTENTS_BYTES_MAX;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::mount::{MountFlags, mount_remount};
 
-use crate::harness::{Scratch, can_mount};
+use crate::harness::{Scratch, can_mount, wait_for};
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
@@ -321,4 +324,59 @@ fn an_append_of_nothing_returns_the_end() {
     drop((batch, files));
     scratch.umount();
     scratch.assert_clean();
+}
+
+/// Regression: the kernel appends at the size that it knows, where an attached program had just appended.
+#[test]
+fn appends_of_both_sides_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let path = scratch.mountpoint().join("log");
+    fs::write(&path, "").expect("made");
+    let mut own = fs::OpenOptions::new().append(true).open(&path).expect("opened");
+    let other = files.open("log").expect("opened");
+    let mut expected = String::new();
+    let mut append = |line: &str, is_attached: bool| {
+        match is_attached {
+            true => drop(other.append_all(line.as_bytes()).expect("appended")),
+            false => own.write_all(line.as_bytes()).expect("appended"),
+        }
+        expected.push_str(line);
+    };
+    for round in 0..50 {
+        append(&format!("attached {round}\n"), true);
+        append(&format!("kernel {round}\n"), false);
+        append(&format!("kernel again {round}\n"), false);
+    }
+    // The kernel drops its copy of the end of the file after the last append has returned.
+    wait_for(|| fs::read_to_string(&path).is_ok_and(|shown| shown == expected));
+    // Several threads of each side at the same time.
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (path, other) = (&path, &other);
+            scope.spawn(move || {
+                let mut own = fs::OpenOptions::new().append(true).open(path).expect("opened");
+                for number in 0..200 {
+                    let line = format!("thread {thread} line {number}\n");
+                    match thread % 2 {
+                        0 => own.write_all(line.as_bytes()).expect("appended"),
+                        _ => drop(other.append_all(line.as_bytes()).expect("appended")),
+                    }
+                }
+            });
+        }
+    });
+    drop((other, files));
+    scratch.umount();
+    let image = Files::open_image(&scratch.image(), OpenOptions::default()).expect("opened");
+    let kept = String::from_utf8(image.read("log").expect("read")).expect("text");
+    assert!(kept.starts_with(&expected));
+    let mut lines: Vec<&str> = kept[expected.len()..].lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), 4 * 200);
+    assert!(lines.iter().all(|line| line.starts_with("thread ")));
 }

@@ -45,6 +45,7 @@ impl<'a> Program<'a> {
         memory: SharedMemory,
         handles: Handles<'a>,
     ) -> Program<'a> {
+        observer.joined();
         Program { volume, observer, user, umask, memory, handles, contents: Vec::new() }
     }
 

@@ -29,6 +29,8 @@ pub struct KernelCaches {
     mount: Arc<RwLock<Option<Mount>>>,
     /// Whether the mount was read-only when the server last looked.
     was_read_only: Arc<AtomicBool>,
+    /// Whether another front end has begun, which may change the size of files that the kernel knows.
+    is_shared: Arc<AtomicBool>,
 }
 
 impl KernelCaches {
@@ -42,35 +44,48 @@ impl KernelCaches {
         self.was_read_only.load(Ordering::Relaxed)
     }
 
+    /// Whether the size of a file may differ from what the kernel knows.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
     /// The notifier, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
         self.mount.read().as_ref().map(|(notifier, ..)| notifier.clone())
     }
 
-    /// Makes the kernel drop its listings of these directories, in a new thread, since threads that serve
-    /// requests must not wait for locks of the kernel.
+    /// Makes the kernel drop its listings of these directories.
     pub(super) fn drop_listings(&self, directories: Vec<InodeNo>) {
-        // Every lookup calls this, but hardly any has listings to drop.
-        if directories.is_empty() {
-            return;
+        // Every lookup calls this, but hardly any has listings to drop. On failure, names are looked up one
+        // by one.
+        if !directories.is_empty() {
+            self.drop_cached(directories, 0);
         }
+    }
+
+    /// Makes the kernel drop data of these files from an offset on, and their attributes, in a new thread,
+    /// since threads that serve requests must not wait for locks of the kernel.
+    pub(super) fn drop_cached(&self, files: Vec<InodeNo>, offset: u64) {
         let Some(notifier) = self.notifier() else { return };
         let drop_all = move || {
-            for dir in directories {
-                // On failure, names are looked up one by one.
-                if notifier.inval_inode(NodeId(dir.0), CachedData::From(0)).is_err() {
+            for file in files {
+                if notifier.inval_inode(NodeId(file.0), CachedData::From(offset)).is_err() {
                     return;
                 }
             }
         };
-        let spawned = thread::Builder::new().name("listings".into()).spawn(drop_all);
+        let spawned = thread::Builder::new().name("kernel-caches".into()).spawn(drop_all);
         if let Err(error) = spawned {
-            tracing::debug!(%error, "listings of names alone stay in the kernel");
+            tracing::debug!(%error, "the kernel keeps cached data");
         }
     }
 }
 
 impl Observer for KernelCaches {
+    fn joined(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
     fn changed(&self, change: Change<'_>) {
         let Some(notifier) = self.notifier() else { return };
         let notified = match change {

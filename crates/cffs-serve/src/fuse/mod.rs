@@ -345,6 +345,8 @@ impl Server {
         let (connection, handover, mount_type) = suspended.into_parts();
         handover.succeed(&volume)?;
         let parts = Parts::new(volume, options);
+        // Programs that were attached to the last server may have changed sizes that the kernel knows.
+        parts.caches.joined();
         let session = Session::resume(parts.adapter(), connection, &config(options));
         Ok(parts.into_server(session, options, mount_type, failure))
     }

@@ -82,6 +82,7 @@ impl Exported {
         let uuid = volume.writer().superblock().uuid;
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
         let directories = RwLock::default();
+        observer.joined();
         Exported { volume, directories, handles, fsid, observer, verifier }
     }
 

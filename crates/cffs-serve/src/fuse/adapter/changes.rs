@@ -5,7 +5,7 @@ use cffs::error::Error;
 use cffs::vfs::types::Access;
 use cffs::vfs::{Caller, Groups, NewKind, Volume};
 use fuse_ring::Errno;
-use fuse_ring::protocol::{Context, Entry, NodeId, UNKNOWN_ID};
+use fuse_ring::protocol::{Context, Entry, NodeId, UNKNOWN_ID, Write};
 
 use super::{Adapter, Result};
 use crate::fuse::credentials;
@@ -14,6 +14,8 @@ use crate::fuse::privileges;
 use crate::fuse::translate::{self, errno, ino};
 use crate::shared::{Change, Observer};
 
+const O_APPEND: u32 = 0o2000;
+const O_DIRECT: u32 = 0o40_000;
 const O_NOATIME: u32 = 0o1_000_000;
 
 impl Adapter {
@@ -51,6 +53,33 @@ impl Adapter {
             done => done,
         };
         done.map_err(errno(what))
+    }
+
+    /// Whether a write goes to the end of the file, wherever the kernel believes that to be: it does not ask
+    /// for the size before such a write, and another front end may have changed it. Parts of one uncached
+    /// write arrive in any order, so they stay where they are.
+    pub(super) fn is_append(&self, write: &Write<'_>) -> bool {
+        write.flags & (O_APPEND | O_DIRECT) == O_APPEND
+            && !write.from_cache
+            && self.caches.is_shared()
+    }
+
+    /// Appends the data of a write, and corrects the kernel if it believes the end to be elsewhere.
+    pub(super) fn append(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        write: &Write<'_>,
+    ) -> Result<usize> {
+        let append = |volume: &Volume, caller: &Caller<'_>| {
+            volume.append(caller, ino(node), write.data)
+        };
+        let (written, end) = self.as_caller(cx, "write", append)?;
+        let start = end - written as u64;
+        if start != write.offset {
+            self.caches.drop_cached(vec![ino(node)], start.min(write.offset));
+        }
+        Ok(written)
     }
 
     /// Creates a file with a name.
