@@ -369,7 +369,7 @@ fn appends_of_both_sides_are_kept() {
             });
         }
     });
-    drop((other, files));
+    drop((own, other, files));
     scratch.umount();
     let image = Files::open_image(&scratch.image(), OpenOptions::default()).expect("opened");
     let kept = String::from_utf8(image.read("log").expect("read")).expect("text");
