@@ -35,21 +35,21 @@ pub struct WebOptions {
     web_name: Vec<String>,
 }
 
-/// A page that listens, if one was requested.
-pub struct Bound(Option<Server>);
+/// A page that listens, if one was requested, with its address in words and a function to print it.
+pub struct Bound(Option<(Server, String, fn(&str))>);
 
 impl WebOptions {
-    /// Listens, if a page was requested, and prints the address.
+    /// Listens, if a page was requested. Its address is printed when it starts.
     pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
         self.bind_and(source, dir, |address| note!("{address}"))
     }
 
-    /// Listens, if a page was requested, and reports the address.
+    /// Listens, if a page was requested, and reports the address when it starts.
     fn bind_and(
         &self,
         source: &Path,
         dir: Option<&Path>,
-        report: impl FnOnce(String),
+        report: fn(&str),
     ) -> anyhow::Result<Bound> {
         let Some(address) = self.web else { return Ok(Bound(None)) };
         let web_token = self.web_token.as_deref().map(absolute_argument).transpose()?;
@@ -87,14 +87,14 @@ impl WebOptions {
         });
         let server = server.context("serving the page")?;
         let url = format!("{}://{}/", server.scheme(), server.address()?);
-        report(match &self.web_token {
+        let address = match &self.web_token {
             Some(file) => format!("cffs: the page is {url}; its tokens are in {}", file.display()),
             None => format!(
                 "cffs: the page is {url}#{}\ncffs: view only: {url}#{}",
                 tokens.run, tokens.look
             ),
-        });
-        Ok(Bound(Some(server)))
+        };
+        Ok(Bound(Some((server, address, report))))
     }
 
     /// The files that the page needs.
@@ -173,8 +173,11 @@ impl Snapshots for StoredVersions {
 }
 
 impl Bound {
-    /// Serves the page in new threads until the result is dropped.
+    /// Serves the page in new threads until the result is dropped, and prints its address.
     pub fn start(self, served: Arc<Served>) -> anyhow::Result<Option<Page>> {
-        self.0.map(|server| server.start(served)).transpose().context("serving the page")
+        let Some((server, address, report)) = self.0 else { return Ok(None) };
+        let page = server.start(served).context("serving the page")?;
+        report(&address);
+        Ok(Some(page))
     }
 }
