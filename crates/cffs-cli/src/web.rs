@@ -35,8 +35,11 @@ pub struct WebOptions {
     web_name: Vec<String>,
 }
 
-/// A page that listens, if one was requested, with its address in words and a function to print it.
-pub struct Bound(Option<(Server, String, fn(&str))>);
+/// A page that listens, if one was requested.
+pub struct Bound(Option<Listening>);
+
+/// A page that listens, with its address in words and a function to print it.
+type Listening = (Server, String, fn(&str));
 
 impl WebOptions {
     /// Listens, if a page was requested. Its address is printed when it starts.

@@ -130,7 +130,7 @@ impl CredentialProvider for ProfileKeys {
                     tracing::info!("read the keys of the profile again");
                     current.1 = Arc::new(keys);
                 }
-                Err(why) => tracing::warn!(why, "the keys of the profile stay as they were"),
+                Err(why) => tracing::warn!(why, "keeping the previous keys of the profile"),
             }
         }
         Ok(Arc::clone(&current.1))

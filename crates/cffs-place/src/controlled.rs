@@ -59,7 +59,7 @@ pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Re
         goal = goal.or_else(|| shadow.goal(group));
     }
     drop(goal);
-    refused.iter().try_for_each(fs::remove_dir).context("remove what was not right")?;
+    refused.iter().try_for_each(fs::remove_dir).context("remove directories in wrong groups")?;
     let Some(at) = made else {
         return Err(no_inodes(group, "directory").into());
     };
@@ -230,7 +230,7 @@ pub(crate) fn move_file(
     let shown = from.shown(root);
     let at = || shown.display().to_string();
     if status.nlink() > 1 {
-        bail!("{}: it has other names, which would go on naming the old file", at());
+        bail!("{}: it has other names, which would still refer to the old file", at());
     }
     let copy = Duplicate::of(shadow, from, root, status, group)?;
     copy.kept.all_of(&shown)?;

@@ -240,7 +240,7 @@ fn name_of(volume: &Volume) -> Result<OsString> {
 fn of_xfs(geometry: sys::XfsGeometry) -> Result<Groups> {
     let sys::XfsGeometry { block_bytes, group_blocks, groups, inode_bytes, .. } = geometry;
     if inode_bytes == 0 || group_blocks == 0 || block_bytes < inode_bytes {
-        bail!("XFS reports a geometry that makes no sense");
+        bail!("XFS reports an invalid geometry");
     }
     let block_bits = group_blocks.next_power_of_two().trailing_zeros();
     let inode_bits = (block_bytes / inode_bytes).trailing_zeros();

@@ -331,7 +331,7 @@ fn why(kind: Kind, requests: &Requests, layout: &Layout, files: u64) -> String {
         return String::from("stored inline or empty (no data blocks)");
     }
     let mut why = if layout.extents > 2 * layout.placed {
-        format!("files in pieces: {} for {} files", layout.extents, layout.placed)
+        format!("fragmented files: {} for {} files", layout.extents, layout.placed)
     } else if layout.runs * 4 > layout.placed && layout.placed > 1 {
         format!("scattered: {} runs for {} files", layout.runs, layout.placed)
     } else {

@@ -105,7 +105,7 @@ fn list(from: &Path, source: &Source, to: &Path) -> Result<Vec<Entry>> {
         }
         if kind.is_dir() {
             if at.file_name().is_some_and(|name| name == NAME) {
-                bail!("{}: a tree of place init is of use only where it is", at.display());
+                bail!("{}: a tree of place init cannot be moved or copied", at.display());
             }
             let mut names =
                 source.names(&path, &status).with_context(|| at.display().to_string())?;
@@ -128,7 +128,7 @@ fn refuse_other_names(source: &Source, entries: &[Entry]) -> Result<()> {
     };
     match entries.iter().find(has_others) {
         Some(entry) => bail!(
-            "{}: it has other names outside the tree, which would go on naming the old file",
+            "{}: it has other names outside the tree, which would still refer to the old file",
             source.shown(&entry.path).display()
         ),
         None => Ok(()),

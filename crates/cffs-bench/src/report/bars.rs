@@ -236,7 +236,7 @@ impl Figure {
             FilesPerSec => String::from("files/s"),
             FlushesPerFile => String::from("flushes per file, at most"),
             JournalHomeShare => {
-                String::from("part of the device's time for bringing the journal home, at most")
+                String::from("share of the device's busy time for draining the journal, at most")
             }
             OverNoJournal => String::from("the time without a journal, at most"),
             Over(Peer::Null) => String::from("× a FUSE server that does nothing"),

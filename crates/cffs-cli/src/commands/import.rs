@@ -172,7 +172,7 @@ impl CopyFlags {
         }
         if summary.failures > 0 {
             let failed = counted(summary.failures, "file");
-            note!("cffs: {failed} could not be copied whole");
+            note!("cffs: {failed} could not be copied completely");
             return Ok(ExitCode::FAILURE);
         }
         Ok(ExitCode::SUCCESS)

@@ -476,7 +476,7 @@ fn fuse_options(
         program: match &device {
             Some(_) => std::env::current_exe().map_err(|error| error.to_string()),
             None => Err(String::from(
-                "the volume lies in an object store, where no other program can take it over; unmount and \
+                "the volume is in an object store, where no other program can take it over; unmount and \
                  mount",
             )),
         },

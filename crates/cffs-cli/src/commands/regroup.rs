@@ -239,7 +239,7 @@ fn summary(status: &RegroupStatus, dry_run: bool) -> String {
         );
     }
     if *stage == Stage::Done && progress.without_room == 0 && progress.damaged == 0 {
-        let gain = "no move would make reading twice as cheap";
+        let gain = "no move would halve the cost of reading";
         return format!("{files} examined, nothing to gain: {gain}");
     }
     format!("{files} examined, none {verb}")

@@ -129,7 +129,7 @@ fn print(disk: &Disk) -> Result<()> {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     match (disk.rotation_ms, disk.rpm) {
         (Some(turn), Some(rpm)) => say!("rotation   {turn:.2} ms, {rpm:.0} rpm"),
-        _ => say!("rotation   none found: no disk with an arm, or a cache hides it"),
+        _ => say!("rotation   not found: the device does not rotate, or a cache hides it"),
     }?;
     for (number, seek) in disk.seeks.iter().enumerate() {
         let name = if number == 0 { "seeks" } else { "" };

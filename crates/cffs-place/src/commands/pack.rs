@@ -157,7 +157,7 @@ impl Pack {
             say!("  {files}: {why}")?;
         }
         for path in &packed.busy {
-            note!("place: {}: busy: others write to it all the time; try again", path.display());
+            note!("place: {}: busy: other programs keep writing to it; try again", path.display());
         }
         if packed.interrupted {
             note!("place: interrupted; moved files stay, and the rest can be packed later");

@@ -354,12 +354,7 @@ impl Handler for Adapter {
         if write.kill_suid_sgid {
             self.clear_privileges(cx, node, privileges::clear)?;
         }
-        let written = match self.is_append(write) {
-            true => self.append(cx, node, write)?,
-            false => self.as_caller(cx, "write", |volume, caller| {
-                volume.write(caller, ino(node), write.offset, write.data)
-            })?,
-        };
+        let written = self.write_or_append(cx, node, write)?;
         // Through the page cache, one write of a program may become several requests, and the kernel sends an
         // `FSYNC` after the last of them. For uncached writes it sends none.
         if write.handle == translate::UNCACHED && write.flags & O_DSYNC != 0 {

@@ -116,7 +116,7 @@ impl Observer for KernelCaches {
         let Some((_, unmounter, _)) = self.mount.read().clone() else { return };
         let aborted = unmounter.unmount(Unmount::Force);
         if let Err(error) = aborted.or_else(|_| unmounter.unmount(Unmount::Lazy)) {
-            tracing::error!(%error, "the mount cannot be taken away");
+            tracing::error!(%error, "cannot unmount");
         }
     }
 

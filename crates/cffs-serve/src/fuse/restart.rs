@@ -298,5 +298,5 @@ fn read_answer(mut output: ChildStdout) -> io::Result<Vec<u8>> {
 
 fn check_writable(volume: &Volume) -> Result<(), String> {
     let latched = volume.writer().latched();
-    latched.map_or(Ok(()), |why| Err(format!("what is in memory could not be written ({why})")))
+    latched.map_or(Ok(()), |why| Err(format!("changes in memory could not be written ({why})")))
 }

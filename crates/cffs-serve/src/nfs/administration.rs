@@ -41,7 +41,7 @@ impl Administration {
         if !self.service.exported().remove(path) {
             return Err(format!("{path} is not exported"));
         }
-        tracing::info!(path, "not exported any longer");
+        tracing::info!(path, "no longer exported");
         Ok(())
     }
 

@@ -21,7 +21,7 @@ fn a_regrouping_is_reported_in_meaningful_numbers() {
     assert!(dry.contains("1 file (4 KiB) to be moved;"), "{dry}");
 
     let again = RegroupProgress { files: 300, ..RegroupProgress::default() };
-    let gain = "300 files examined, nothing to gain: no move would make reading twice as cheap";
+    let gain = "300 files examined, nothing to gain: no move would halve the cost of reading";
     assert_eq!(summary(&with(Stage::Done, again.clone()), false), gain);
     // Without a complete run, or if files could not be moved, the possible gain is unknown.
     let none = "300 files examined, none moved";

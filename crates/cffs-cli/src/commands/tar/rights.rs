@@ -44,8 +44,8 @@ impl Rights {
         self.0.iter().flat_map(|(_, acl)| &acl.unknown)
     }
 
-    /// The mode of a file with its ACLs. The mode in the archive differs from it: bsdtar writes the permissions
-    /// of the owning group, where others write the mask's.
+    /// The mode of a file with its ACLs. The mode in the archive can differ from it: bsdtar writes the
+    /// permissions of the owning group, other programs the mask's.
     pub fn mode_with(&self, mode: u32) -> u32 {
         self.access().map_or(mode, |acl| acl.mode_with(mode))
     }

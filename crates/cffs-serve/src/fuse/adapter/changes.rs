@@ -55,26 +55,24 @@ impl Adapter {
         done.map_err(errno(what))
     }
 
-    /// Whether a write goes to the end of the file, wherever the kernel believes that to be: it does not ask
-    /// for the size before such a write, and another front end may have changed it. Parts of one uncached
-    /// write arrive in any order, so they stay where they are.
-    pub(super) fn is_append(&self, write: &Write<'_>) -> bool {
-        write.flags & (O_APPEND | O_DIRECT) == O_APPEND
-            && !write.from_cache
-            && self.caches.is_shared()
-    }
-
-    /// Appends the data of a write, and corrects the kernel if it believes the end to be elsewhere.
-    pub(super) fn append(
+    /// Writes to a file that is open with `O_APPEND` at its end, wherever the kernel believes that to be: it
+    /// does not ask for the size before such a write, and another front end may have changed it. Parts of one
+    /// uncached write arrive in any order, so they stay where they are.
+    pub(super) fn write_or_append(
         &self,
         cx: &Context<'_>,
         node: NodeId,
         write: &Write<'_>,
     ) -> Result<usize> {
-        let append = |volume: &Volume, caller: &Caller<'_>| {
+        let is_append = write.flags & (O_APPEND | O_DIRECT) == O_APPEND && !write.from_cache;
+        if !is_append || !self.caches.is_shared() {
+            return self.as_caller(cx, "write", |volume, caller| {
+                volume.write(caller, ino(node), write.offset, write.data)
+            });
+        }
+        let (written, end) = self.as_caller(cx, "write", |volume, caller| {
             volume.append(caller, ino(node), write.data)
-        };
-        let (written, end) = self.as_caller(cx, "write", append)?;
+        })?;
         let start = end - written as u64;
         if start != write.offset {
             self.caches.drop_cached(vec![ino(node)], start.min(write.offset));
