@@ -411,7 +411,7 @@ impl<M: Medium> Run<'_, M> {
         }
     }
 
-    /// Compares what changed since each mark with what is listed.
+    /// Compares the changes since each mark with the list.
     fn check_marks(&self, volume: &Volume, found: &Tree) -> Result<(), String> {
         for (mark, marked) in &self.marks {
             let mut listed = BTreeSet::new();

@@ -169,8 +169,8 @@ impl History {
         }
     }
 
-    /// Fails if what differs between a tree with a mark and the tree that was found is not `listed`. Of a file
-    /// that may be overwritten in place, contents that were not synced need not be.
+    /// Fails if a difference between a tree with a mark and the tree that was found is not `listed`. Contents
+    /// of a file that may be overwritten in place need not be listed before they are synced.
     pub fn check_listed(
         &self,
         marked: &Tree,

@@ -1,4 +1,4 @@
-//! What changed since a mark: a walk that enters only the directories below which something changed, by the
+//! Changes since a mark: a walk that enters only the directories below which something changed, by the
 //! counts of marks that changes are stamped with (`epoch/stamping.rs`).
 //!
 //! An inode of the external table has no known names. If one of these changed, or if the counts of the
@@ -215,7 +215,7 @@ impl<'a> Changes<'a> {
         cache.prefetch(runs, Class::Metadata);
     }
 
-    /// What to do with an entry. The caller has the lock of its directory.
+    /// The treatment of an entry. The caller has the lock of its directory.
     fn item(
         &self,
         dir: &VnodeState,

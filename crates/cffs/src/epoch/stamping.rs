@@ -7,9 +7,9 @@
 //!   └ b/   changed 1  below 1
 //! ```
 //!
-//! Invariant: in each complete epoch, the count `below` of a container is at least the counts of the inodes in
-//! it. After a crash the device may have a part of an epoch; recovery then notes in the superblock that the
-//! counts `below` do not tell about earlier marks ([`marks_walked`]).
+//! Invariant: in each complete epoch, the count `below` of a container is at least the counts of the inodes
+//! in it. After a crash the device may have a part of an epoch; recovery then notes in the superblock that
+//! the counts `below` do not tell about earlier marks ([`marks_walked`]).
 //!
 //! [`marks_walked`]: crate::format::Superblock::marks_walked
 

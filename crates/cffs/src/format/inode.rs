@@ -138,7 +138,8 @@ pub struct DiskInode {
     pub gid: U32,
     /// Names of the inode; of a directory, 2 and the count of its subdirectories.
     pub nlink: U32,
-    /// CRC-32C of the contents, if the flag says so; of a directory, the count of marks when it was last renamed.
+    /// CRC-32C of the contents, if the flag says so; of a directory, the count of marks when it was last
+    /// renamed.
     pub content_checksum: U32,
     /// Bytes of the contents; of a directory, of its sectors.
     pub size: U64,

@@ -133,7 +133,7 @@ pub struct Inode {
     pub xattr_block: FragRun,
     /// The counts of marks at its last changes.
     pub stamps: Stamps,
-    /// What the next epoch has to stamp.
+    /// The changes that the next epoch stamps.
     pub unstamped: Unstamped,
 }
 
@@ -228,8 +228,8 @@ impl Inode {
         self.unstamped = Unstamped::Name;
     }
 
-    /// Stamps the changes since the last call with this count of marks; returns whether the inode did not have
-    /// it.
+    /// Stamps the changes since the last call with this count of marks. Returns whether the count is new to the
+    /// inode.
     pub fn stamp(&mut self, count: u32) -> bool {
         let before = self.stamps;
         let unstamped = std::mem::take(&mut self.unstamped);

@@ -183,7 +183,7 @@ impl<'a> Marks<'a> {
         Ok(())
     }
 
-    /// Passes what was created, changed or renamed since a mark, in and below a directory, to `visit`, until
+    /// Passes files created, changed or renamed since a mark, in and below a directory, to `visit`, until
     /// that ends the list. Each file is passed with all of its names, and each directory in which names were
     /// added or removed; of a directory that was renamed, everything below it. Also files that did not change
     /// may be passed. Everything that was changed before the call is in the list, and made durable by it. The

@@ -1,4 +1,4 @@
-//! What changes after a mark is listed after any crash.
+//! Changes after a mark are listed after any crash.
 
 use cffs_testing::crash::case::MARKED;
 use cffs_testing::crash::explorer::Workload;

@@ -84,7 +84,7 @@ fn try_since(volume: &Volume, dir: InodeNo, mark: &str) -> Result<Vec<String>> {
     Ok(listed.into_iter().collect())
 }
 
-/// What changed since a mark; directories with a slash at the end.
+/// The changes since a mark; directories with a slash at the end.
 fn since(volume: &Volume, mark: &str) -> Vec<String> {
     try_since(volume, ROOT, mark).expect("listed")
 }

@@ -141,7 +141,7 @@ pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
     serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
 }
 
-/// What changed below a directory since a mark: the number of each file's type (1 byte), its path, and a zero
+/// The changes below a directory since a mark: the number of each file's type (1 byte), its path, and a zero
 /// byte. The mark exists.
 ///
 /// # Errors

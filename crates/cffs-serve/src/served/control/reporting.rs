@@ -40,7 +40,7 @@ pub(crate) struct Piece<'a> {
 pub(crate) enum Report<'a> {
     /// Where the tree lies.
     Layout,
-    /// What changed in the tree since the mark of this name.
+    /// The changes in the tree since the mark of this name.
     Changes(&'a str),
 }
 
