@@ -228,8 +228,8 @@ impl Inode {
         self.unstamped = Unstamped::Name;
     }
 
-    /// Stamps the changes since the last call with this count of marks. Returns whether the count is new to the
-    /// inode.
+    /// Stamps the changes since the last call with this count of marks. Returns whether the count is new to
+    /// the inode.
     pub fn stamp(&mut self, count: u32) -> bool {
         let before = self.stamps;
         let unstamped = std::mem::take(&mut self.unstamped);
