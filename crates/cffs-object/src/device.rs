@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cffs::clock::Timestamp;
-use cffs::device::{BlockDevice, Control, Geometry, Hints, Patient};
+use cffs::device::{BlockDevice, Control, Failure, Geometry, Hints, Patient};
 use cffs::host::{Host, Standing, SystemHost};
 use cffs::vfs::read_superblock;
 use parking_lot::{Mutex, RwLock};
@@ -20,7 +21,8 @@ use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
 use crate::commit;
 use crate::error::Error;
-use crate::format::{self, Place};
+use crate::extents::Extents;
+use crate::format::{self, CHUNK_BYTES, Place};
 use crate::history::History;
 use crate::identity::Format;
 use crate::location::Location;
@@ -225,6 +227,60 @@ impl LogDevice {
             found.retain(|unusable| used.contains(&unusable.object));
         }
         Ok(found)
+    }
+
+    /// The ranges of the device whose bytes are lost with these objects, in order.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. Missing and damaged objects are no error.
+    pub fn lost_with(&self, unusable: &[Unusable]) -> io::Result<Vec<Range<u64>>> {
+        let why: BTreeMap<_, _> = unusable.iter().map(|u| (u.object.as_str(), &u.why)).collect();
+        let extents = self.state.read().committed.clone();
+        let mut lost: Vec<Range<u64>> = Vec::new();
+        for (start, len, place) in extents.iter() {
+            let Place::Stored(object, at) = *place else { continue };
+            let path = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
+            let Some(why) = why.get(path.as_str()) else { continue };
+            let end = start + len;
+            if *why == verify::MISSING {
+                lost.push(start..end);
+                continue;
+            }
+            let mut from = start;
+            while from < end {
+                let within = at + (from - start);
+                let until = end.min(from + (CHUNK_BYTES - within % CHUNK_BYTES));
+                match self.read_at(from, &mut vec![0; (until - from) as usize]) {
+                    Ok(()) => {}
+                    Err(error) if Failure::of(&error).is_of_data() => lost.push(from..until),
+                    Err(error) => return Err(error),
+                }
+                from = until;
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Discards the ranges that are lost with these objects, except the parts in `kept`: the volume then
+    /// needs the objects no longer, unless something is kept. To be called when nothing else uses the rest.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub fn give_up(&self, unusable: &[Unusable], kept: &[Range<u64>]) -> io::Result<()> {
+        self.sync()?;
+        let mut unused: Extents<Place> = Extents::default();
+        for range in self.lost_with(unusable)? {
+            unused.insert(range.start, range.end - range.start, Place::Zeros);
+        }
+        for range in kept {
+            unused.remove(range.start, range.end - range.start);
+        }
+        for (start, len, _) in unused.iter() {
+            self.discard(start, len)?;
+        }
+        self.sync()
     }
 
     /// The missing and damaged objects that reads met, with what is wrong with each.

@@ -164,7 +164,7 @@ impl Fsck {
             (_, true) => Repair::Yes,
             _ => Repair::No,
         };
-        let options = CheckOptions {
+        let mut options = CheckOptions {
             repair,
             // As e2fsck does. Options that select repairs imply a reason to check.
             pass_over_clean: !(self.no || self.yes || self.contents || self.without_journal),
@@ -176,6 +176,11 @@ impl Fsck {
             ..CheckOptions::default()
         };
         let (device, objects) = self.open(&options)?;
+        let name = || self.target.display().to_string();
+        let given_up = objects.as_ref().filter(|_| self.without_objects);
+        if let Some(objects) = given_up {
+            options.lost = objects.lost().with_context(name)?;
+        }
         let bars = Bars::new(self.is_quiet());
         let claim = || self.claim(&*device, &options);
         let report = fsck::check_claimed(&*device, &options, &bars, &claim);
@@ -184,7 +189,13 @@ impl Fsck {
         if let Some(objects) =
             objects.as_ref().filter(|_| is_refused && repair != Repair::No && report.is_err())
         {
-            objects.drop_repairs().with_context(|| self.target.display().to_string())?;
+            objects.drop_repairs().with_context(name)?;
+        }
+        if let (Some(objects), Ok(report)) = (given_up, &report)
+            && repair == Repair::Yes
+            && report.consistent
+        {
+            objects.give_up(report).with_context(name)?;
         }
         if repair != Repair::No && (report.is_ok() || is_refused && !self.without_objects) {
             // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
@@ -192,7 +203,7 @@ impl Fsck {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 // It may be in a missing object.
                 Err(_) if is_refused => {}
-                released => released.with_context(|| self.target.display().to_string())?,
+                released => released.with_context(name)?,
             }
         }
         if let Some(mut objects) = objects {
@@ -202,7 +213,7 @@ impl Fsck {
                 false => objects.refuse()?,
             }
         }
-        report.with_context(|| self.target.display().to_string())
+        report.with_context(name)
     }
 
     /// Opens the device; of a volume in a store, looks for missing objects, unless the check passes over it.

@@ -227,3 +227,52 @@ fn a_changed_sector_is_repaired_on_request() {
     }
     assert_eq!(losses, 2);
 }
+
+/// Regression: a check without a missing object did not list a large file with contents in it, and called the
+/// volume clean.
+#[test]
+fn a_check_lists_large_files_in_missing_objects() {
+    let volume = Plain::new();
+    let source = volume.scratch.path().join("large");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("big"), vec![7; 3 << 20]).expect("written");
+    let source = source.display().to_string();
+    succeed(&mut volume.scratch.cffs(["import", "-q", &volume.url, &source, "/large"]));
+    let whole = succeed(&mut volume.scratch.cffs(["cat", &volume.url, "/large/big"]));
+    let folders = ["log", "data"].map(|folder| volume.scratch.path().join("volume").join(folder));
+    let listed = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let objects = listed.map(|entry| entry.expect("listed").path());
+    let largest = objects.max_by_key(|path| fs::metadata(path).expect("found").len());
+    let largest = largest.expect("an object");
+    let away = volume.scratch.path().join("away");
+    fs::rename(&largest, &away).expect("removed");
+    for options in [["-n", "--without-objects"], ["-y", "--without-objects"]] {
+        let output = volume.fsck(&options);
+        assert_eq!(output.status.code(), Some(CODE_LEFT), "{options:?}: {}", said(&output));
+        let text = said(&output);
+        assert!(text.contains("CF0230") && text.contains("/large/big"), "{options:?}: {text}");
+        assert!(text.contains("remove the files"), "{options:?}: {text}");
+    }
+    assert_eq!(volume.fsck(&["-n"]).status.code(), Some(CODE_REFUSED));
+    fs::rename(&away, &largest).expect("put back");
+    assert_eq!(succeed(&mut volume.scratch.cffs(["cat", &volume.url, "/large/big"])), whole);
+    assert_eq!(volume.fsck(&["-n", "--contents"]).status.code(), Some(0));
+}
+
+/// Regression: after a repair without a missing object in which no file had contents, checks refused the
+/// volume for ever.
+#[test]
+fn a_repaired_volume_no_longer_needs_a_missing_object() {
+    let volume = Plain::new();
+    let contents = volume.contents();
+    // It has the metadata of the new volume.
+    let object = volume.scratch.path().join("volume/log/00000000000000000002");
+    fs::remove_file(object).expect("removed");
+    assert_eq!(volume.fsck(&["-n"]).status.code(), Some(CODE_REFUSED));
+    let repaired = volume.fsck(&["-y", "--without-objects"]);
+    assert!(said(&repaired).contains("repaired"), "{}", said(&repaired));
+    let again = volume.fsck(&["-n", "--contents"]);
+    assert_eq!(again.status.code(), Some(0), "{}", said(&again));
+    succeed(&mut volume.scratch.cffs(["scrub", "--rate", "0", &volume.url]));
+    assert_eq!(volume.contents(), contents);
+}

@@ -180,6 +180,7 @@ impl Check<'_> {
         report.inodes = meta.inventory.users().count() as u64;
         report.directories = meta.inventory.users().filter(is_directory).count() as u64;
         report.names = round.names;
+        report.lost_contents = std::mem::take(&mut space.lost_contents);
         report.used_fragments = space.used.total();
         report.free_fragments =
             meta.layout.allocatable_fragments().saturating_sub(report.used_fragments);

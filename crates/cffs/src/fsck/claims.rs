@@ -1,6 +1,7 @@
 //! The fragments that files claim for extents, extent trees and attribute blocks, checked against each other.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::disk::Place as DiskPlace;
 use super::findings::Findings;
@@ -87,6 +88,8 @@ pub(super) struct Space {
     pub pending_contents: Vec<PendingContents>,
     /// Symbolic links whose targets must still be read.
     pub pending_targets: Vec<PendingContents>,
+    /// The parts of lost ranges in which files have contents.
+    pub lost_contents: Vec<Range<u64>>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
     pub old_bitmaps: HashMap<CgIndex, Vec<u8>>,
 }
@@ -103,6 +106,7 @@ impl Space {
             pending_attributes: Vec::new(),
             pending_contents: Vec::new(),
             pending_targets: Vec::new(),
+            lost_contents: Vec::new(),
             old_bitmaps: HashMap::new(),
         }
     }
@@ -350,6 +354,9 @@ impl Claims<'_, '_> {
         debug_assert!(pending.check.extents.windows(2).all(in_order), "inode {}", pending.ino);
         self.check_space(&mut pending);
         let ino = pending.ino;
+        if pending.file_type == FileType::Regular && !ino.is_system() {
+            self.note_lost_contents(ino, &pending.check.extents);
+        }
         let check = pending.check;
         if check.damaged {
             self.fixes.push(Fix::SetMap(ino, check.extents.clone()));

@@ -1,5 +1,7 @@
 //! Data outside of sectors: attribute blocks, and the contents of small files (pass 1).
 
+use std::ops::Range;
+
 use super::claims::{Claims, PendingContents};
 use super::disk::Place as DiskPlace;
 use super::fix::{Fix, Patch};
@@ -8,6 +10,7 @@ use super::records::MapCheck;
 use super::{Code, Phase, Place};
 use crate::error::Corruption;
 use crate::format::checksum::contents;
+use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{SYMLINK_BYTES_MAX, cluster, xattr};
 use crate::units::{FragNo, InodeNo};
@@ -37,6 +40,7 @@ impl Claims<'_, '_> {
         }
         if self.options.contents
             && !check.damaged
+            && self.lost_parts(&check.extents).is_empty()
             && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
             && inode.size.get() <= self.meta.layout.segment_bytes.into()
         {
@@ -47,6 +51,35 @@ impl Claims<'_, '_> {
                 extents: check.extents,
             });
         }
+    }
+
+    /// Notes a file that has contents in lost ranges.
+    pub(super) fn note_lost_contents(&mut self, ino: InodeNo, extents: &[Extent]) {
+        let lost = self.lost_parts(extents);
+        if lost.is_empty() {
+            return;
+        }
+        let bytes: u64 = lost.iter().map(|part| part.end - part.start).sum();
+        let message = format!("{bytes} bytes of its contents, as they are stored, are lost");
+        self.findings.problem(Code::ContentsLost, Place::Inode(ino), message);
+        self.space.lost_contents.extend(lost);
+    }
+
+    /// The parts of lost ranges that written extents have.
+    fn lost_parts(&self, extents: &[Extent]) -> Vec<Range<u64>> {
+        let lost = &self.options.lost;
+        let mut parts = Vec::new();
+        if lost.is_empty() {
+            return parts;
+        }
+        for extent in extents.iter().filter(|extent| !extent.unwritten) {
+            let DiskPlace { offset, len } = self.meta.run_place(extent.run());
+            let end = offset + len as u64;
+            let first = lost.partition_point(|range| range.end <= offset);
+            let met = lost[first..].iter().take_while(|range| range.start < end);
+            parts.extend(met.map(|range| range.start.max(offset)..range.end.min(end)));
+        }
+        parts
     }
 
     pub(super) fn check_attribute_blocks(&mut self) {

@@ -42,6 +42,7 @@ impl Search<'_, '_> {
                 | Code::ExtentBlock
                 | Code::SharedFragments
                 | Code::Contents
+                | Code::ContentsLost
                 | Code::SymlinkTarget => LossKind::Contents,
                 Code::AttributeList | Code::AttributeBlock => LossKind::Attributes,
                 Code::LostDirectory | Code::Nameless => LossKind::Moved,

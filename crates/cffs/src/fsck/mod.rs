@@ -81,6 +81,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use self::check::Check;
 use self::disk::Disk;
 use self::journal::Source;
@@ -127,6 +129,9 @@ pub struct CheckOptions {
     /// reported as durable are lost then. Of a damaged journal, what comes before the damage is used. With
     /// [`Repair::Yes`], what the journal has does not count from then on.
     pub without_journal: bool,
+    /// Ranges of the device, in order and disjoint, whose bytes it lost: files with contents in them are
+    /// listed.
+    pub lost: Vec<Range<u64>>,
     /// Threads that read.
     pub threads: usize,
 }
@@ -141,6 +146,7 @@ impl Default for CheckOptions {
             salvage: false,
             settled: false,
             without_journal: false,
+            lost: Vec::new(),
             threads: 4,
         }
     }

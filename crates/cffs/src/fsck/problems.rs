@@ -186,6 +186,10 @@ problems! {
         "invalid target of a symbolic link"
         "The target of a symbolic link is empty or contains a zero byte."
         "The target is cut before the zero byte; a link without a target is removed.";
+    ContentsLost "CF0230" Loss
+        "contents lost with an object"
+        "Contents of a file are in an object of the store that is missing or damaged."
+        "None: reads of the lost part fail with EIO. The other contents are kept. Remove the file, or write the part again.";
     AttributeList "CF0231" Loss
         "list of attributes bad"
         "The list of an inode's extended attributes is malformed, or a name contains a zero byte."
@@ -291,7 +295,7 @@ impl Code {
 
     /// Whether no repair helps.
     pub fn is_final(self) -> bool {
-        matches!(self, Code::NoSpace | Code::Unrepaired | Code::DeviceTooSmall)
+        matches!(self, Code::NoSpace | Code::Unrepaired | Code::DeviceTooSmall | Code::ContentsLost)
     }
 
     /// How bad the problem is.

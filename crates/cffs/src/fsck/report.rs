@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use super::problems::Code;
 use crate::format::superblock::Damage;
@@ -134,6 +135,8 @@ pub struct Report {
     /// The cost of the damage, now or after a repair: files that are gone, or that lost
     /// contents, attributes or names.
     pub losses: Vec<Loss>,
+    /// The parts of [`CheckOptions::lost`](super::CheckOptions::lost) in which files have contents.
+    pub lost_contents: Vec<Range<u64>>,
     /// Damage that was met while the volume was in use: the reason for a check of everything. If the
     /// check leaves the volume sound, the superblock forgets it.
     pub damage_seen: Option<Damage>,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub(super) struct Objects {
     device: Arc<LogDevice>,
     /// The fault of each, by path in the store.
     unusable: BTreeMap<String, String>,
+    /// Those that a search found.
+    found: Vec<Unusable>,
     /// The inodes of the volume, by its superblock.
     inodes: Option<u64>,
 }
@@ -28,7 +31,13 @@ impl Objects {
     /// The objects of a volume; no missing or damaged one is known yet.
     pub fn new(target: &Path, device: Arc<LogDevice>) -> Objects {
         let inodes = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
-        Objects { target: target.to_owned(), device, unusable: BTreeMap::new(), inodes }
+        Objects {
+            target: target.to_owned(),
+            device,
+            unusable: BTreeMap::new(),
+            found: Vec::new(),
+            inodes,
+        }
     }
 
     /// Finds missing objects and those that are cut off, and if `contents` is set, all damaged ones.
@@ -36,11 +45,25 @@ impl Objects {
         let mut nothing = |_| {};
         let read: Option<&mut dyn FnMut(u64)> = if contents { Some(&mut nothing) } else { None };
         let found = self.device.verify(read).with_context(|| self.target.display().to_string())?;
-        let in_words = |Unusable { object, why, bytes }| {
-            (object, format!("{why} ({} of the volume are in it)", size::show(bytes)))
+        let in_words = |Unusable { object, why, bytes }: &Unusable| {
+            (object.clone(), format!("{why} ({} of the volume are in it)", size::show(*bytes)))
         };
-        self.unusable.extend(found.into_iter().map(in_words));
+        self.unusable.extend(found.iter().map(in_words));
+        self.found = found;
         Ok(())
+    }
+
+    /// The ranges of the volume that are lost with the objects found.
+    pub fn lost(&self) -> io::Result<Vec<Range<u64>>> {
+        self.device.lost_with(&self.found)
+    }
+
+    /// Discards the lost ranges of a repaired volume, except those in which files have contents.
+    pub fn give_up(&self, report: &Report) -> io::Result<()> {
+        match self.found.is_empty() {
+            true => Ok(()),
+            false => self.device.give_up(&self.found, &report.lost_contents),
+        }
     }
 
     /// Whether reads met objects that are missing or damaged.
@@ -72,7 +95,7 @@ impl Objects {
             "{name}: {} {are} missing or damaged; nothing was changed. Put {them} back, from a copy or from \
              older versions of the objects in the store, or read a version of the volume (cffs snapshot \
              ls). If neither is possible, cffs fsck -n --without-objects {name} lists what is lost, and -y \
-             instead of -n gives it up",
+             instead of -n gives it up; remove files that lost contents then, or write these again",
             counted(self.unusable.len() as u64, "object")
         )
     }

@@ -128,6 +128,10 @@ impl Printed<'_> {
             _ if self.online => {
                 say!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}")
             }
+            _ if self.is_left(Code::ContentsLost) => say!(
+                "{name}: {all}, {left} not repaired; cffs fsck -y --without-objects {name} repairs what it \
+                 can; then remove the files that lost contents, or write these again"
+            ),
             _ if is_hopeless => {
                 say!("{name}: {all}, {left} not repaired, and no repair helps; {}", self.way_out())
             }
@@ -142,10 +146,11 @@ impl Printed<'_> {
 
     /// The option that a repair needs in addition to -y: it accepts the loss of the journal.
     fn repair_option(&self) -> &'static str {
-        match self.report.problems.iter().any(|p| !p.fixed && p.is(Code::JournalLost)) {
-            true => " --without-journal",
-            false => "",
-        }
+        if self.is_left(Code::JournalLost) { " --without-journal" } else { "" }
+    }
+
+    fn is_left(&self, code: Code) -> bool {
+        self.report.problems.iter().any(|problem| !problem.fixed && problem.is(code))
     }
 
     /// The remedy if a repair does not help.

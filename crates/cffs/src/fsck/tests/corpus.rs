@@ -84,6 +84,7 @@ fn every_code_has_a_case() {
     let apart = [
         Code::Unrepaired,
         Code::NoSpace,
+        Code::ContentsLost,
         Code::DeviceTooSmall,
         Code::JournalHeader,
         Code::JournalLost,
