@@ -43,7 +43,7 @@ const SCATTERED_RUN_BLOCKS: u64 = 11;
 pub const ROOMY: u64 = 64;
 /// Added to a roomy kind: the volume has grown.
 pub const GROWN: u64 = 128;
-/// Added to a kind: free space is in runs of [`HOLE_BLOCKS`].
+/// Added to a kind: free space is in runs of `HOLE_BLOCKS`.
 pub const HOLES: u64 = 256;
 /// Added to a kind: nearly all space is taken.
 pub const FULL: u64 = 512;
