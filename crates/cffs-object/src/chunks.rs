@@ -105,7 +105,12 @@ struct Run<'a> {
     end_wanted: u64,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// A run of one chunk.
+    fn alone(((object, first), guard): (Key, Guard<'a>)) -> Run<'a> {
+        Run { object, first, guards: vec![guard], end_wanted: first + 1 }
+    }
+
     fn end(&self) -> u64 {
         self.first + self.guards.len() as u64
     }
@@ -183,6 +188,8 @@ impl Chunks {
     /// for each other in a circle. `is_long`: the read is longer than a request for one chunk.
     fn get(&self, keys: &[Key], is_long: bool) -> Result<Vec<Bytes>, Error> {
         let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
+        // Whether neighbours of missing chunks are requested as well.
+        let mut reads_ahead = true;
         loop {
             let mut missing = Vec::new();
             let mut awaited = None;
@@ -205,7 +212,18 @@ impl Chunks {
                 return Ok(found.into_iter().flatten().collect());
             }
             if !missing.is_empty() {
-                let read = self.fetch(self.runs_of(missing, is_long))?;
+                let runs = match reads_ahead {
+                    true => self.runs_of(missing, is_long),
+                    false => missing.into_iter().map(Run::alone).collect(),
+                };
+                let read = match self.fetch(runs) {
+                    // A neighbour may be damaged, which this read does not need.
+                    Err(Error::Damaged { .. }) if reads_ahead => {
+                        reads_ahead = false;
+                        continue;
+                    }
+                    read => read?,
+                };
                 for (key, chunk) in keys.iter().zip(&mut found) {
                     *chunk = chunk.take().or_else(|| read.get(key).cloned());
                 }

@@ -243,23 +243,49 @@ impl LogDevice {
             let path = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
             let Some(why) = why.get(path.as_str()) else { continue };
             let end = start + len;
-            if *why == verify::MISSING {
-                lost.push(start..end);
-                continue;
-            }
             let mut from = start;
             while from < end {
                 let within = at + (from - start);
                 let until = end.min(from + (CHUNK_BYTES - within % CHUNK_BYTES));
-                match self.read_at(from, &mut vec![0; (until - from) as usize]) {
-                    Ok(()) => {}
-                    Err(error) if Failure::of(&error).is_of_data() => lost.push(from..until),
-                    Err(error) => return Err(error),
+                let readable = match *why == verify::MISSING {
+                    true if self.is_readable(from..until)? => until,
+                    true => from,
+                    false => self.readable_end(from..until)?,
+                };
+                if readable < until {
+                    lost.push(readable..until);
                 }
                 from = until;
             }
         }
         Ok(lost)
+    }
+
+    /// The end of the part of a chunk that can be read. An object that was cut off can end within a chunk; of
+    /// other damage, a chunk has none or is damaged as a whole.
+    fn readable_end(&self, chunk: Range<u64>) -> io::Result<u64> {
+        if self.is_readable(chunk.clone())? {
+            return Ok(chunk.end);
+        }
+        let sector = u64::from(self.geometry().sector_bytes);
+        let (mut readable, mut lost) = (0, (chunk.end - chunk.start).div_ceil(sector));
+        while lost - readable > 1 {
+            let middle = readable.midpoint(lost);
+            match self.is_readable(chunk.start..chunk.start + middle * sector)? {
+                true => readable = middle,
+                false => lost = middle,
+            }
+        }
+        Ok(chunk.start + readable * sector)
+    }
+
+    /// Whether no missing or damaged object has a part of a range.
+    fn is_readable(&self, range: Range<u64>) -> io::Result<bool> {
+        match self.read_at(range.start, &mut vec![0; (range.end - range.start) as usize]) {
+            Ok(()) => Ok(true),
+            Err(error) if Failure::of(&error).is_of_data() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Discards the ranges that are lost with these objects, except the parts in `kept`: the volume then

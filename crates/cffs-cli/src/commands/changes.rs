@@ -20,7 +20,7 @@ use super::mark;
 use crate::output::{self, Stdout, printable};
 use crate::{image, names};
 
-/// List files created, changed, removed or renamed since a mark, without reading the whole tree
+/// List files created, changed or renamed since a mark, without reading the whole tree
 ///
 /// Only directories are read below which something changed. Files that were created, or whose contents,
 /// attributes or names changed, are listed with all their names. A directory, which ends with a slash, is

@@ -7,6 +7,7 @@ use object_store::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::format::CHUNK_BYTES;
 use crate::{DiskCache, Secret, Staging, versions};
 
 thread_local! {
@@ -86,7 +87,7 @@ fn a_crash_of_an_encrypted_volume_leaves_a_moment_since_the_last_sync() {
 }
 
 /// The contents of all objects.
-fn all_of(store: &InMemory) -> Vec<(Path, Vec<u8>)> {
+pub(super) fn all_of(store: &InMemory) -> Vec<(Path, Vec<u8>)> {
     let runtime = runtime();
     let names = super::collection::objects(store);
     let read = |name: &str| {
@@ -97,7 +98,7 @@ fn all_of(store: &InMemory) -> Vec<(Path, Vec<u8>)> {
     names.iter().map(|(name, _)| read(name)).collect()
 }
 
-fn set(store: &InMemory, path: &Path, bytes: Option<&[u8]>) {
+pub(super) fn set(store: &InMemory, path: &Path, bytes: Option<&[u8]>) {
     let changed = runtime().block_on(async {
         match bytes {
             Some(bytes) => store.put(path, bytes.to_vec().into()).await.map(drop),
@@ -407,4 +408,27 @@ proptest! {
         let magic = if magic { *b"CFFSOBJ2" } else { *b"CFFSOBJ1" };
         let _ = crate::identity::Encoded::decode(&crate::reader::with_checksum(magic, &body));
     }
+}
+
+/// A request reads neighbours of the wanted bytes, too. If they are damaged, the wanted bytes are read alone.
+#[test]
+fn a_damaged_frame_makes_only_its_chunk_unreadable() {
+    with_secret(|| {
+        let store = Arc::new(InMemory::new());
+        let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+        write(&device, 0, &vec![7; 2 << 20]);
+        device.sync().expect("synced");
+        device.release().expect("released");
+        let longest = all_of(&store).into_iter().max_by_key(|(_, bytes)| bytes.len());
+        let (path, mut bytes) = longest.expect("objects");
+        let changed = bytes.len() / 2;
+        bytes[changed] ^= 4;
+        set(&store, &path, Some(&bytes));
+        let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+        let mut buf = [0; 4096];
+        let reads = (0..2 << 20).step_by(4096).map(|at| device.read_at(at, &mut buf).is_ok());
+        let unreadable = reads.filter(|is_read| !is_read).count() as u64 * 4096;
+        // A read can need the ends of two chunks.
+        assert!((4096..=CHUNK_BYTES + 4096).contains(&unreadable), "{unreadable} bytes");
+    });
 }

@@ -263,3 +263,41 @@ fn a_missing_object_can_be_put_back() {
         assert_eq!(device.met()[0].0, found[0].object);
     }
 }
+
+/// Giving up an object that was cut off discards only the bytes behind the cut, and a missing object that was
+/// put back loses nothing. They were discarded up to the chunk's limits, with metadata that was read before.
+#[test]
+fn giving_up_discards_only_what_cannot_be_read() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &vec![7; 2 << 20]);
+    device.sync().expect("synced");
+    device.release().expect("released");
+    let (path, bytes) = encrypted::all_of(&store)
+        .into_iter()
+        .find(|(path, _)| path.as_ref().ends_with(&crate::format::record_name(2)))
+        .expect("a record");
+    // The bytes of the device are at the end of the record.
+    let cut = bytes.len() - (1 << 20) - (20 << 10);
+    encrypted::set(&store, &path, Some(&bytes[..cut]));
+    let without = OpenOptions { without_objects: true, ..OpenOptions::default() };
+    let device = LogDevice::open(&at(store.clone()), without).expect("opened");
+    let found = device.verify(None).expect("listed");
+    assert_eq!(found.len(), 1, "{found:?}");
+    let lost = device.lost_with(&found).expect("read");
+    let end = lost[0].start;
+    let kept = (1 << 20) - (20 << 10);
+    assert!((kept - 512..=kept).contains(&end), "{end} bytes can be read");
+    assert_eq!(lost.last().map(|last| last.end), Some(2 << 20));
+    device.give_up(&found, &[]).expect("discarded");
+    assert!(read(&device, 0, end as usize).iter().all(|byte| *byte == 7));
+    assert!(read(&device, end, (2 << 20) - end as usize).iter().all(|byte| *byte == 0));
+    device.release().expect("released");
+
+    encrypted::set(&store, &path, None);
+    let device = LogDevice::open(&at(store.clone()), without).expect("opened");
+    let found = device.verify(None).expect("listed");
+    encrypted::set(&store, &path, Some(&bytes));
+    device.give_up(&found, &[]).expect("nothing to discard");
+    assert!(read(&device, 0, end as usize).iter().all(|byte| *byte == 7));
+}

@@ -280,6 +280,8 @@ impl Volume {
             };
             if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. }) {
                 inodes.writer().punch(file, offset, len)?;
+                // The range stays zeroed if what follows finds no space.
+                written(inodes, file);
             }
             if mode != AllocateMode::PunchHole {
                 inodes.writer().preallocate(file, offset, len)?;

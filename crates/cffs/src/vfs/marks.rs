@@ -152,8 +152,8 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// Removes a mark. Without marks, changes are not stamped, and programs that do not know marks can write
-    /// to the volume.
+    /// Removes a mark. The volume keeps its feature MARKS: a program that does not know marks would drop
+    /// stamps and the count of marks, and a count that is given again takes older stamps for its own.
     ///
     /// # Errors
     ///
@@ -170,17 +170,7 @@ impl<'a> Marks<'a> {
         if !removed {
             return Err(Error::NoAttribute);
         }
-        self.volume.writer.commit()?;
-        if self.list()?.is_empty() {
-            let unmarked = |superblock: &mut Superblock| {
-                superblock.ro_compat.remove(RoCompat::MARKS);
-                Ok(())
-            };
-            let stamp =
-                |superblock: &Superblock| self.volume.inodes().set_stamp(superblock.stamp());
-            self.volume.writer.rewrite_superblock(unmarked, stamp)?;
-        }
-        Ok(())
+        self.volume.writer.commit()
     }
 
     /// Passes files created, changed or renamed since a mark, in and below a directory, to `visit`, until
