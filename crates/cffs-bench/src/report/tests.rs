@@ -143,7 +143,8 @@ fn the_share_of_draining_the_journal_is_of_the_devices_busy_time() {
     let w = Workload::Durable4k1;
     let all = results(&[(w, "write+fsync", Peer::Cffs, &[2.0], 100)]);
     let verdicts = bars::judge_journal(Profile::Hdd7200, &Summary::new(&all, None));
-    let share = verdicts.iter().find(|verdict| verdict.bar.contains("draining the journal")).unwrap();
+    let share =
+        verdicts.iter().find(|verdict| verdict.bar.contains("draining the journal")).unwrap();
     assert_eq!((share.measured, share.met), (0.125, false), "an eighth is more than a tenth");
 }
 

@@ -32,8 +32,8 @@ use crate::{image, names};
 /// Paths begin with ./ and are relative to the directory. The list is meant for rsync --files-from with
 /// --dirs, which compares the names of directories that end with a slash.
 ///
-/// All directories are read, and still only what changed is listed, if a file with several names changed, or
-/// if the system crashed or cffs fsck repaired something since the mark.
+/// All directories are read, and still only what changed is listed, if a file with several names changed. If
+/// the system crashed or cffs fsck repaired something since the mark, all directories are listed as well.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

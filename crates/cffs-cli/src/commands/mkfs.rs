@@ -187,6 +187,13 @@ impl Mkfs {
     /// Makes a volume in a store. Existing objects are not overwritten, even with --force: the store's own
     /// tools must remove them.
     fn run_in_store(&self, location: &Location) -> anyhow::Result<ExitCode> {
+        if let Some(version) = location.version() {
+            bail!(
+                "{} names a version, {version}, which a new volume does not have; if the '@' belongs to \
+                 the name, end it with '/'",
+                self.target.display()
+            );
+        }
         let Some(size_bytes) = self.size else {
             bail!(
                 "give the maximum size of the volume: --size 1T; the store keeps only written data"

@@ -383,6 +383,10 @@ fn a_volume_in_a_directory_of_any_name_is_used_by_its_url() {
     fs::write(source.join("a"), "contents").expect("written");
     let source = source.display().to_string();
     let point = scratch.mountpoint().display().to_string();
+    let version = format!("file://{}/c@d", scratch.path().display());
+    let text = fail(1, &mut scratch.cffs(["mkfs", "-q", "--size", "1G", &version]));
+    assert!(text.contains("names a version, d, which a new volume does not have"), "{text}");
+    assert!(!scratch.path().join("c").exists());
     // The slash keeps an @ from being followed by a version.
     for name in ["50% [a]?#1~ b", "a@b/"] {
         let at = |name: &str| format!("file://{}/{name}", scratch.path().display());

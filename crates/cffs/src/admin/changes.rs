@@ -1,8 +1,9 @@
 //! Changes since a mark: a walk that enters only the directories below which something changed, by the
 //! counts of marks that changes are stamped with (`epoch/stamping.rs`).
 //!
-//! An inode of the external table has no known names. If one of these changed, or if the counts of the
-//! directories cannot be relied on, the walk enters all directories, and still lists only what changed.
+//! An inode of the external table has no known names. If one of these changed, the walk enters all
+//! directories, and still lists only what changed. After a crash or a repair it enters and lists all
+//! directories, and lists the files that changed.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -44,6 +45,8 @@ pub(crate) struct Changes<'a> {
     externals: HashMap<InodeNo, bool>,
     /// Whether directories are entered whose counts say that nothing changed below them.
     enters_all: bool,
+    /// Whether all directories are listed: after a crash, a directory may have lost a name without its stamp.
+    lists_directories: bool,
     seen: HashSet<InodeNo>,
 }
 
@@ -83,6 +86,7 @@ impl<'a> Changes<'a> {
             since,
             externals: HashMap::new(),
             enters_all: false,
+            lists_directories: false,
             seen: HashSet::new(),
         }
     }
@@ -97,6 +101,7 @@ impl<'a> Changes<'a> {
         let is_unclean = self.writer.options.read_only && superblock.state != State::Clean;
         self.enters_all =
             is_unclean || superblock.damage.is_some() || self.since <= superblock.marks_walked;
+        self.lists_directories = self.enters_all;
         self.commit()?;
         self.scan_externals()?;
         // An inode that has returned to its directory during the scan is found there now.
@@ -106,7 +111,9 @@ impl<'a> Changes<'a> {
             return Err(Error::NotDirectory);
         }
         let is_whole = self.is_below_renamed(&top)?;
-        let is_listed = is_whole || top.state.read().inode.stamps.changed >= self.since;
+        let is_listed = is_whole
+            || self.lists_directories
+            || top.state.read().inode.stamps.changed >= self.since;
         let own = Change { path: b"", file_type: FileType::Directory };
         if (is_listed || self.externals.contains_key(&top.ino)) && visit(&own).is_break() {
             return Ok(());
@@ -231,11 +238,15 @@ impl<'a> Changes<'a> {
         };
         // Also an inode that was embedded after the scan of the external table.
         let external = self.externals.get(&ino);
-        let is_listed = is_whole || stamps.changed >= self.since || external.is_some();
+        let is_directory = file_type == FileType::Directory;
+        let is_listed = is_whole
+            || self.lists_directories && is_directory
+            || stamps.changed >= self.since
+            || external.is_some();
         let is_whole = is_whole || stamps.renamed >= self.since || external.copied() == Some(true);
         let is_entered = is_whole || self.enters_all || stamps.below >= self.since;
         let mut enters = None;
-        if file_type == FileType::Directory && is_entered && ino != dir.inode.ino {
+        if is_directory && is_entered && ino != dir.inode.ino {
             let vnode = match &entry.body {
                 Body::Embedded(record) => {
                     Some(self.writer.noted(self.inodes.adopt(record, place))?)
