@@ -185,7 +185,7 @@ fn a_check_gives_up_no_object_that_can_be_put_back() {
                         assert!(text.contains(&name) && text.contains("Put it back"), "{text}");
                     }
                 }
-                let without = run(&["-n", "--without-objects"]);
+                let without = run(&["-n", "--contents", "--without-objects"]);
                 let text = String::from_utf8_lossy(&without.stderr);
                 assert!(text.contains(&name) && !text.contains("Put it back"), "{text}");
             }
