@@ -26,6 +26,7 @@ from . import nfs_client, syscalls
 FILES_MAX = 200
 FILE_BYTES_MAX = 200_000
 XATTR_BYTES_MAX = 10_000
+PIECE_BYTES = 100
 DEPTH_MAX = 4
 OPEN_MAX = 6
 COMPARE_EVERY = 1000
@@ -57,8 +58,14 @@ def acl(rng):
 
 
 def payload(seed, size):
-    """Bytes derived from a number; sometimes zeros, which could be mistaken for holes."""
-    return bytes(size) if seed % 7 == 0 else random.Random(seed).randbytes(size)
+    """Bytes derived from a number: zeros, which could be mistaken for holes, a repeated piece, or noise."""
+    if seed % 7 == 0:
+        return bytes(size)
+    rng = random.Random(seed)
+    if seed % 7 < 4:
+        piece = rng.randbytes(PIECE_BYTES)
+        return (piece * (size // PIECE_BYTES + 1))[:size]
+    return rng.randbytes(size)
 
 
 class Operations:
@@ -337,7 +344,9 @@ class Worker:
             "fallocate": lambda: (self.some("f"), rng.choice((
                 0, syscalls.FALLOC_KEEP_SIZE, syscalls.FALLOC_PUNCH_HOLE | syscalls.FALLOC_KEEP_SIZE,
                 syscalls.FALLOC_ZERO)), offset, size),
-            "copy": lambda: (self.some("f"), self.some("f"), offset // 4, size, offset),
+            # Copies of whole files may share clusters.
+            "copy": lambda: (self.some("f"), self.some("f"),
+                             *rng.choice(((offset // 4, size, offset), (0, FILE_BYTES_MAX, 0)))),
             "setxattr": lambda: (self.some(), rng.choice(XATTRS), value, rng.choice((0, 0, 0, 1, 2))),
             "dress": lambda: (self.some("f", "d"), seed),
             "acl": lambda: (self.some("f", "d"), rng.choice((ACCESS, DEFAULT)), acl(rng), 0),

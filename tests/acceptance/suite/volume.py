@@ -154,8 +154,8 @@ class Cffs(Volume):
     name = "cffs"
     link_max_is_known = False
 
-    def make(self, size, inodes):
-        argv = [cffs_binary(), "mkfs", "--size", str(size)]
+    def make(self, size, inodes, *options):
+        argv = [cffs_binary(), "mkfs", "--size", str(size), *options]
         if self.features:
             argv += ["--features", self.features]
         if self.policy:
