@@ -5,6 +5,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,9 +59,15 @@ def kill_server(t):
     os.close(server)
 
 
-def kill_again_and_again(t, rounds, rng, crash):
-    """SQLite and git work until `crash` is called. After each recovery the image is sound, both programs' own
-    checks succeed, and no acknowledged transaction or commit is lost."""
+def no_operation():
+    """A context without an operation on the volume."""
+    return contextlib.nullcontext(lambda: None)
+
+
+def kill_again_and_again(t, rounds, rng, crash, operation=no_operation):
+    """SQLite and git work until `crash` is called, in the context of `operation`. After each recovery the image
+    is sound, the checks of the operation and of both programs succeed, and no acknowledged transaction or
+    commit is lost."""
     sqlite = t.program("sqlite3", "apt-get install sqlite3")
     database, work = t.path("log.db"), t.subdir("git")
     t.run(sqlite, database, f"PRAGMA journal_mode={rng.choice(('WAL', 'DELETE'))};"
@@ -80,12 +87,14 @@ def kill_again_and_again(t, rounds, rng, crash):
             with open(log, "wb") as out:
                 writers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL))
         time.sleep(rng.uniform(0.1, 1.5))
-        kill_server(t)
-        crash()
+        with operation() as check:
+            kill_server(t)
+            crash()
         for writer in writers:
             assert writer.wait(timeout=60) != 0, "a writer outlived the server"
         subprocess.run(["umount", "-l", t.dir], check=True)
         t.mount()
+        check()
         rows, commit = (last_line(log) for log in logs)
         found = t.output(sqlite, database, "PRAGMA integrity_check; SELECT count(*), max(number) FROM log;"
                          "SELECT rows FROM total;").decode().split()
@@ -118,47 +127,185 @@ def killed_server(t):
     kill_again_and_again(t, t.pick(5, 300), seeded(), lambda: None)
 
 
+# The number of cuts of one volume with all sizes; otherwise each cut has a volume of its own.
+CUTS_OF_VOLUME = 10
+# Volumes that can grow by some steps within a disk.
+VOLUME_BYTES, GROW_BYTES = 512 << 20, 1 << 20
+JOURNALS = ("none", "inside", "other disk")
+# The operations on a volume in use, with their arguments: of a directory on it, and of one that no file has.
+OPERATIONS = {
+    "none": None,
+    "trim": lambda directory, _: ("trim", directory),
+    "grow": lambda directory, _: ("grow", directory, f"+{GROW_BYTES}"),
+    "regroup": lambda directory, _: ("regroup", directory),
+    "scrub": lambda directory, _: ("scrub", directory),
+    "clone": lambda directory, name: ("clone", f"{directory}/git", f"{directory}/{name}"),
+    "mark": lambda directory, name: ("mark", directory, name),
+    "tune": lambda directory, name: ("tune", "--label", name, directory),
+    "sync": lambda directory, _: ("sync", directory),
+}
+
+
 @case("power-cut", size=1 * GIB, only_on="cffs", timeout=180)
 def power_cut(t):
     """The server is killed, and the device loses some of the unflushed writes: all, a single write, all but
-    one, the later ones, half a request, or some sectors."""
+    one, the later ones, half a request, or some sectors. The seed chooses whether the volume is compressed,
+    where its journal is, by which transport it is mounted, how often it commits, and which operation on the
+    volume in use is interrupted. A journal on another disk loses writes of its own."""
     rng = seeded()
-    # Data written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
-    with volatile_disk(t, rng, t.pick(1, 8)) as cut:
-        t.mount()
-        kill_again_and_again(t, t.pick(5, 300), rng, cut)
+    cuts = t.pick(8, 300)
+    of_volume = t.pick(1, CUTS_OF_VOLUME)
+    t.unmount()
+    lost = []
+    for _ in range(0, cuts, of_volume):
+        with volume_by_seed(t, rng, lost) as (cut, operation):
+            kill_again_and_again(t, of_volume, rng, cut, operation)
+    note_losses(lost)
+
+
+@contextlib.contextmanager
+def volume_by_seed(t, rng, lost):
+    """Makes and mounts a volume of a kind that the seed chooses, on emulated disks. Yields a function that cuts
+    their power, and one that begins an operation on the volume."""
+    compression = rng.choice(("none", "zstd"))
+    journal = rng.choice(JOURNALS)
+    mount = [f"transport={rng.choice(('auto', 'dev'))}", f"commit={rng.choice(('5', '0.01'))}"]
+    print(f"note: compression: {compression}, journal: {journal}, {', '.join(mount)}", flush=True)
+    plain, options = t.volume.image, t.volume.mount_options
+    if os.path.exists(plain):
+        os.unlink(plain)
+    mkfs = [] if compression == "none" else ["--compress", compression]
+    mkfs += ["--journal", "none" if journal == "none" else "16M"]
+    with contextlib.ExitStack() as stack:
+        disks = [stack.enter_context(emulated_disk(t, f"disk-{nth}", 1))
+                 for nth in range(2 if journal == "other disk" else 1)]
+        if journal == "other disk":
+            mkfs += ["--journal-device", disks[1].image]
+        t.run(cffs_binary(), "mkfs", *mkfs, "--size", str(VOLUME_BYTES), plain)
+        copy_data(plain, disks[0].image)
+        t.volume.image = disks[0].image
+        if journal == "other disk":
+            mount.append(f"journal-device={disks[1].image}")
+        t.volume.mount_options = ",".join(filter(None, (options, *mount)))
+        try:
+            t.mount()
+            yield (lambda: lost.append(sum(disk.cut(rng) for disk in disks)),
+                   lambda: operation_by_seed(t, rng))
+            t.unmount()
+        finally:
+            t.volume.tear_down()
+            t.volume.image, t.volume.mount_options = plain, options
+
+
+def copy_data(source, target):
+    """Copies an image to the beginning of a disk that contains zeros."""
+    with open(source, "rb") as plain, open(target, "r+b") as disk:
+        at, end = 0, os.fstat(plain.fileno()).st_size
+        while at < end:
+            try:
+                at = os.lseek(plain.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                break
+            hole = os.lseek(plain.fileno(), at, os.SEEK_HOLE)
+            os.pwrite(disk.fileno(), os.pread(plain.fileno(), hole - at, at), at)
+            at = hole
+        os.fsync(disk.fileno())
+
+
+@contextlib.contextmanager
+def operation_by_seed(t, rng):
+    """Begins an operation on the volume, so that the power is usually cut meanwhile. Yields a function that
+    checks, after the next mount, that its result was kept if it succeeded."""
+    name, argument = rng.choice(sorted(OPERATIONS)), f"by-{rng.randrange(1 << 32)}"
+    delay = rng.choice((0, rng.uniform(0, 0.05), rng.uniform(0, 0.3)))
+    if OPERATIONS[name] is None:
+        yield lambda: None
+        return
+    command = [cffs_binary(), *OPERATIONS[name](t.dir, argument)]
+    print("$ " + " ".join(command), flush=True)
+    before = size_and_label(t)
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def check():
+        code = running.wait(timeout=60)
+        print(f"note: {name}, cut after {delay:.3f} s: exit code {code}", flush=True)
+        size, label = size_and_label(t)
+        if name == "grow":
+            # Interrupted, the volume has its old size or its new one.
+            grown = before[0] + GROW_BYTES
+            assert size == grown or code != 0 and size == before[0], (before, size)
+        elif name == "tune":
+            assert label == argument or code != 0 and label == before[1], (before, label)
+        elif name == "mark" and code == 0:
+            assert argument in t.output(cffs_binary(), "mark", t.dir).decode(), "a mark is lost"
+
+    time.sleep(delay)
+    assert running.poll() in (None, 0), f"{name} failed before the server was killed"
+    yield check
+
+
+def size_and_label(t):
+    """The size of the mounted volume in bytes, and its label."""
+    info = json.loads(t.output(cffs_binary(), "info", "--json", t.dir))["superblock"]
+    return info["size_bytes"], info["label"]
+
+
+class EmulatedDisk:
+    """A disk that loses unflushed writes on request."""
+
+    def __init__(self, t, image, control):
+        self.trial = t
+        self.image = image
+        self.control = control
+
+    def cut(self, rng):
+        """Cuts the power. Returns the number of sectors that were lost."""
+        seed = str(rng.randrange(1 << 32))
+        answer = json.loads(self.trial.output(bench_binary(), "control", self.control, "cut", seed))
+        print(answer, flush=True)
+        return answer["lost_sectors"]
+
+
+@contextlib.contextmanager
+def emulated_disk(t, name, size_gib, profile="none"):
+    """An empty disk, which exists as long as the context."""
+    bench = bench_binary()
+    if not os.path.exists(bench):
+        raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
+    work = t.outside(name)
+    disk, control, backing = (os.path.join(work, part) for part in ("disk", "control", "backing"))
+    os.makedirs(disk)
+    command = [bench, "disk", f"--profile={profile}", f"--size={size_gib}G", "--volatile",
+               "--control", control, "--backing", backing, disk]
+    try:
+        with serving(command, os.path.join(disk, "disk")) as image:
+            yield EmulatedDisk(t, image, control)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def note_losses(lost):
+    """Prints the count of cuts, and fails if many of them lost nothing."""
+    # Writes are nearly always in progress, but five cuts may miss all of them.
+    assert any(lost) or len(lost) < 20, "no power cut lost anything"
+    print(f"note: {len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
 
 
 @contextlib.contextmanager
 def volatile_disk(t, rng, size_gib, profile="none"):
     """Moves the trial's volume to an emulated disk, and yields a function that makes it lose unflushed
     writes."""
-    bench = bench_binary()
-    if not os.path.exists(bench):
-        raise Skip(f"there is no {bench}: cargo build -p cffs-bench, and name it in $CFFS_BENCH")
-    disk, control = t.outside("disk"), t.outside("control")
-    os.mkdir(disk)
-    t.unmount()
     plain, lost = t.volume.image, []
-
-    def cut():
-        answer = json.loads(t.output(bench, "control", control, "cut", str(rng.randrange(1 << 32))))
-        lost.append(answer["lost_sectors"])
-        print(answer, flush=True)
-
-    command = [bench, "disk", f"--profile={profile}", f"--size={size_gib}G", "--volatile",
-               "--control", control, "--backing", t.outside("backing"), disk]
-    with serving(command, os.path.join(disk, "disk")) as image:
-        t.volume.image = image
+    with emulated_disk(t, "disk", size_gib, profile) as disk:
+        t.unmount()
+        t.volume.image = disk.image
         try:
-            t.run(cffs_binary(), "mkfs", image)
-            yield cut
+            t.run(cffs_binary(), "mkfs", disk.image)
+            yield lambda: lost.append(disk.cut(rng))
         finally:
             t.volume.tear_down()
             t.volume.image = plain
-    # Writes are nearly always in progress, but five cuts may miss all of them.
-    assert any(lost) or len(lost) < 20, "no power cut lost anything"
-    print(f"note: {len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
+    note_losses(lost)
 
 
 @contextlib.contextmanager
