@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
 use cffs::files::{CopyCause, CopyError};
-use cffs_object::Location;
+use cffs_object::{Error as Store, Location};
 use rustix::process::geteuid;
 
 use crate::output::note;
@@ -173,15 +173,9 @@ fn advice(
                     "only its owner and root may write to it; others can mount it read-only: -o ro",
                 )
             }
-            io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(match command {
-                "serve" => {
-                    "cffs serve takes an image or a device, not a URL; cffs mount takes a URL"
-                }
-                _ => {
-                    "for a volume in an object store, give this command the directory on which it \
-                         is mounted"
-                }
-            }),
+            io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(
+                "for a volume in an object store, give this command the directory on which it is mounted",
+            ),
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied if geteuid().is_root() => Some(
                 "if it is on a mount of another user without -o allow_other, run this command as that user",
@@ -211,8 +205,17 @@ fn advice(
             Kind::Ordinary if command == "publish" => {
                 "if that program has ended or should stop: --take-over"
             }
+            Kind::Ordinary if command == "destroy" => {
+                "end that program first; if it has ended: --take-over"
+            }
             Kind::Ordinary => "if that program has ended or should stop: cffs fsck -p --take-over",
         });
+    }
+    if command == "destroy"
+        && let Some(Store::NeedsSecret { .. } | Store::Secret { .. } | Store::Damaged { .. }) =
+            cause.downcast_ref()
+    {
+        return Some("to delete the volume nevertheless: --force");
     }
     match cause.downcast_ref::<Error>()? {
         Error::InUse(_) => Some(match kind {

@@ -52,6 +52,19 @@ pub fn are_named() -> bool {
     GIVEN.get().is_some()
 }
 
+/// Takes the secret of the volume from the file that the mount option `key-file` names, if it was given.
+///
+/// # Errors
+///
+/// A source was named before.
+pub fn name_by_option(key_file: Option<&Path>) -> anyhow::Result<()> {
+    if key_file.is_some() && are_named() {
+        bail!("the key is named twice: by the option key-file, and by --key-file or --key-command");
+    }
+    name(Keys { key_file: key_file.map(Path::to_owned), key_command: None });
+    Ok(())
+}
+
 /// The secret of the volumes of this command, if a source was named. Other processes of the user cannot look
 /// into this one from then on, and it leaves no core dump.
 ///

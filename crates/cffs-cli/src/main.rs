@@ -33,6 +33,7 @@ mod role;
 mod service_manager;
 mod signatures;
 mod size;
+mod stored;
 mod successor;
 mod tree;
 mod udev;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use cffs_object::Location;
+use cffs_serve::socket;
 
 use crate::mounts::{self, Mounted};
 use crate::{image, udev};
@@ -61,7 +62,7 @@ pub fn to_ask(name: &Path) -> anyhow::Result<PathBuf> {
     }
     let device = udev::device_of_tag(name)?;
     match image::directory_elsewhere(&device)? {
-        None if Location::url_of(&device).is_some() => {
+        None if Location::url_of(&device).is_some() && socket::server_of_url(&device).is_none() => {
             bail!("{}: it is not mounted on this machine", device.display())
         }
         directory => Ok(directory.unwrap_or(device)),

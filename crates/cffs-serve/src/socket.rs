@@ -3,7 +3,8 @@
 //!
 //! The name contains the server's process ID. A client takes that from the lock on the image, and checks that
 //! the peer is this process, since any process may listen under any name. The server answers only root and
-//! its own user.
+//! its own user. A volume in an object store has no lock here: its server listens on a second socket, which
+//! is named after the URL, and of which the kernel tells the process and the user.
 //!
 //! ```text
 //!   client ── {"name": "system.cffs.stats"} ──▶ server    the names and values are those of the
@@ -13,6 +14,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
@@ -108,13 +110,48 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
     stream.write_all(&serde_json::to_vec(&reply)?)
 }
 
-/// Sends a message to the server of an image that is not mounted; `None` if it has no server.
+/// Lets programs of this machine find this process by the URL of the volume that it serves.
+///
+/// # Errors
+///
+/// Errors from creating the socket, whose name another server of the volume may have, and starting a thread.
+pub fn listen_for(url: &Path) -> io::Result<()> {
+    let listener = UnixListener::bind_addr(&address_of_url(url)?)?;
+    // The kernel tells clients the process; they use its own socket.
+    let accept = move || {
+        for stream in listener.incoming() {
+            if stream.is_err() {
+                // For example, no file descriptor is available.
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+    };
+    thread::Builder::new().name(String::from("finders")).spawn(accept).map(drop)
+}
+
+/// Whether a volume is named by a URL, and so has no file with a lock.
+pub fn is_url(volume: &Path) -> bool {
+    volume.as_os_str().as_bytes().windows(3).any(|part| part == b"://")
+}
+
+/// The process of this user, or of any user if this is root's, that serves the volume at a URL.
+pub fn server_of_url(url: &Path) -> Option<u32> {
+    let stream = UnixStream::connect_addr(&address_of_url(url).ok()?).ok()?;
+    let peer = socket_peercred(stream.as_fd()).ok()?;
+    let own = rustix::process::geteuid();
+    let is_trusted = own.is_root() || peer.uid.is_root() || peer.uid == own;
+    is_trusted.then(|| peer.pid.as_raw_nonzero().get().cast_unsigned())
+}
+
+/// Sends a message to the server of a volume that is not mounted, named by its image or its URL; `None` if it
+/// has no server.
 ///
 /// # Errors
 ///
 /// Errors of the connection.
-pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
-    let Some(process) = server_of(image) else { return Ok(None) };
+pub fn call(volume: &Path, message: &Message) -> io::Result<Option<Reply>> {
+    let found = if is_url(volume) { server_of_url(volume) } else { server_of(volume) };
+    let Some(process) = found else { return Ok(None) };
     if stopped::is_stopped(process) {
         return Err(io::Error::other(stopped::explain(process)));
     }
@@ -156,6 +193,16 @@ fn server_of(image: &Path) -> Option<u32> {
     };
     user(Access::ReadOnly)
         .or_else(|| if file_type.is_file() { user(Access::ReadWrite) } else { None })
+}
+
+/// The name contains a hash (FNV-1a) of the URL, since it has at most 107 bytes.
+fn address_of_url(url: &Path) -> io::Result<SocketAddr> {
+    let bytes = url.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let hash = bytes[..end].iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    SocketAddr::from_abstract_name(format!("cffs-volume-{hash:016x}"))
 }
 
 fn address(process: u32) -> io::Result<SocketAddr> {

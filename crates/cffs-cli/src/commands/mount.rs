@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
-use crate::keys::{self, Keys};
+use crate::keys;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Devices, Inherited};
@@ -122,12 +122,7 @@ impl Mount {
         if let Some(staging) = &self.staging {
             options.set_staging(staging)?;
         }
-        if options.key_file.is_some() && keys::are_named() {
-            bail!(
-                "the key is named twice: by the option key-file, and by --key-file or --key-command"
-            );
-        }
-        keys::name(Keys { key_file: options.key_file.clone(), key_command: None });
+        keys::name_by_option(options.key_file.as_deref())?;
         let location = image::place(&self.source)?;
         if location.as_ref().is_some_and(|location| location.version().is_some()) {
             options.open.read_only = true;

@@ -19,8 +19,7 @@ use cffs_serve::served::control::{self, AskError, Question, Request};
 use cffs_serve::served::shutdown::{Heard, ShutdownListener};
 use cffs_serve::served::{Identity, Served};
 use cffs_serve::shared::{self, NoObserver, Observer};
-use cffs_serve::stopped;
-use cffs_serve::unmounted;
+use cffs_serve::{socket, stopped, unmounted};
 use cffs_web::Page;
 use clap::{ArgGroup, Args};
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,8 +30,9 @@ use crate::background;
 use crate::ending::{self, Waiting};
 use crate::mount_options::{self, MountOptions};
 use crate::output::{self, note};
+use crate::stored::{self, Stored};
 use crate::web::WebOptions;
-use crate::{image, mounts, names, privileges, service_manager, udev};
+use crate::{image, keys, mounts, names, privileges, service_manager, udev};
 
 const EXPORT_OPTIONS: &str = "\
 Options of --export, after the path and a colon, comma-separated; as in exports(5):
@@ -53,6 +53,8 @@ Examples:
   cffs stats tree.cffs     its costs so far; sync, scrub and trace record also take the image
   cffs serve --export-add /srv:ro tree.cffs     while it is served; also --export-remove /srv
   cffs serve --web 127.0.0.1:8080 tree.cffs
+  cffs serve --nfs 192.0.2.1:2049 --export /:192.0.2.0/24 s3://bucket/tree
+                           many machines write a volume in an object store through this one
   cffs serve --stop tree.cffs";
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
@@ -65,6 +67,9 @@ Examples:
 /// As with any NFS server of this version, clients are trusted to name their users. Therefore only this
 /// machine has access unless an export names addresses, and only from ports below 1024 unless the export says
 /// insecure. Locks between clients are not supported: they mount with nolock.
+///
+/// A volume in an object store is written by the server alone, and by all clients through it. When the server
+/// ends, it sends everything to the store, and releases the volume.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXPORT_OPTIONS}\n{}\n{EXAMPLES}", mount_options::help_of_serve()),
     group(ArgGroup::new("what").required(true).multiple(true)
@@ -79,6 +84,13 @@ pub struct Serve {
     /// Options for the volume, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<OsString>,
+    /// Cache data read from an object store in this directory of a local disk, as cffs mount does.
+    #[arg(long, value_name = "DIR=SIZE")]
+    pub cache: Option<OsString>,
+    /// For a volume in an object store, make changes durable in this directory of a local disk, and send them
+    /// to the store in order, as cffs mount does.
+    #[arg(long, value_name = "DIR")]
+    pub staging: Option<PathBuf>,
     /// The page.
     #[command(flatten)]
     pub web: WebOptions,
@@ -86,7 +98,7 @@ pub struct Serve {
     #[arg(short, long)]
     pub foreground: bool,
     /// Stop the server of this volume, and return when its image is fully written and closed.
-    #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground"])]
+    #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground", "cache", "staging"])]
     pub stop: bool,
     /// Print what the server of this volume exports, and its clients.
     #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
@@ -101,9 +113,10 @@ pub struct Serve {
     #[arg(long, value_name = "PATH",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_remove: Vec<String>,
-    /// The image or the device; a block device also by LABEL= or UUID=. For --exports, --export-add and
-    /// --export-remove also the directory of a mount.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store or of a version of it, URL@NAME; a
+    /// block device also by LABEL= or UUID=. For --exports, --export-add and --export-remove also the
+    /// directory of a mount.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     pub source: PathBuf,
 }
 
@@ -118,23 +131,63 @@ impl Serve {
         if self.exports || !self.export_add.is_empty() || !self.export_remove.is_empty() {
             return self.change_exports();
         }
-        let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
-        options.apply(&self.options, false)?;
+        let options = self.mount_options()?;
         match background::enter(self.foreground, &self.source, options.logfile.as_deref())? {
             ControlFlow::Continue(in_background) => self.serve(&options, in_background),
             ControlFlow::Break(code) => Ok(code),
         }
     }
 
-    fn serve(self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
-        let missing = |source| OpenError::Io { path: self.source.clone(), source };
-        let source = self.source.canonicalize().map_err(missing)?;
+    /// The options for the volume.
+    fn mount_options(&self) -> anyhow::Result<MountOptions> {
+        let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
+        options.apply(&self.options, false)?;
+        if let Some(cache) = &self.cache {
+            options.set_cache_dir(cache)?;
+        }
+        if let Some(staging) = &self.staging {
+            options.set_staging(staging)?;
+        }
+        keys::name_by_option(options.key_file.as_deref())?;
+        let location = image::place(&self.source)?;
+        if location.as_ref().is_some_and(|location| location.version().is_some()) {
+            options.open.read_only = true;
+        }
+        options.settle(location.is_some())?;
+        if options.follow.is_some() {
+            bail!("a volume that is followed cannot be served by NFS: leave out 'follow'");
+        }
+        Ok(options)
+    }
+
+    /// Opens the volume on an image or a device.
+    fn open_image(&self, source: &Path, options: &MountOptions) -> anyhow::Result<Arc<Volume>> {
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let device = image::open_device(&source, access)?;
-        let page = self.web.bind(&source, None)?;
+        let device = image::open_device(source, access)?;
         let named = options.journal_device.as_deref();
-        let journal = image::open_journal(&source, &device, access, named)?.map(Arc::new);
-        let volume = image::open_served_volume(&source, device, journal, options.open.clone())?;
+        let journal = image::open_journal(source, &device, access, named)?.map(Arc::new);
+        image::open_served_volume(source, device, journal, options.open.clone())
+    }
+
+    fn serve(self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
+        let location = image::location(&self.source)?;
+        let missing = |source| OpenError::Io { path: self.source.clone(), source };
+        let source = match &location {
+            Some(_) => self.source.clone(),
+            None => self.source.canonicalize().map_err(missing)?,
+        };
+        let page = self.web.bind(&source, None)?;
+        let stored = location.map(|location| Stored::new(&location, options)).transpose()?;
+        let (volume, counter) = match &stored {
+            Some(stored) => {
+                let device = stored.open(&source, options)?;
+                let counter = device.counter();
+                let volume =
+                    image::open_served_volume(&source, device, None, options.open.clone())?;
+                (volume, Some(counter))
+            }
+            None => (self.open_image(&source, options)?, None),
+        };
         let exports = self.export;
         let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
         let server = match bound {
@@ -160,9 +213,13 @@ impl Serve {
         let identity = identity(&source, options, address);
         let exports = server.as_ref().map(Server::exports);
         let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, exports));
-        if let Err(error) = unmounted::listen(&served) {
-            tracing::warn!(%error, "commands will not find this server");
+        if let Some(counter) = counter {
+            served.set_store(stored::requests(counter));
         }
+        if let Some(staged) = stored.as_ref().and_then(Stored::staged) {
+            served.set_staging(staged);
+        }
+        listen(&served, &source, stored.is_some());
         let page = page.start(Arc::clone(&served))?;
         if let Some(address) = address {
             tracing::info!(image = %source.display(), %address, "serves NFS");
@@ -230,29 +287,41 @@ impl Serve {
         }
     }
 
-    fn stop_server(&self) -> anyhow::Result<ExitCode> {
+    /// The process that serves the volume without a mount, and a name for it.
+    fn server(&self) -> anyhow::Result<(u32, String)> {
         let path = self.source.display();
-        let process = match FileDevice::open(&self.source, Access::ReadWrite) {
+        if socket::is_url(&self.source) {
+            let Some(process) = socket::server_of_url(&self.source) else {
+                bail!("{path} is not being served on this machine");
+            };
+            return Ok((process, format!("process {process}")));
+        }
+        match FileDevice::open(&self.source, Access::ReadWrite) {
             Ok(_) => bail!("{path} is not being served"),
             Err(OpenError::InUse {
                 by: User::Writer(Some(process)) | User::Reader(Some(process)),
                 ..
-            }) => process,
+            }) => Ok((process.pid, process.to_string())),
             Err(error) => {
                 image::not_mounted_elsewhere(&self.source)?;
-                return Err(error).with_context(|| "finding the server");
+                Err(error).with_context(|| "finding the server")
             }
-        };
-        let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        }
+    }
+
+    fn stop_server(&self) -> anyhow::Result<ExitCode> {
+        let path = self.source.display();
+        let (number, process) = self.server()?;
+        let arguments = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         if arguments.split(|byte| *byte == 0).nth(1) != Some(b"serve") {
             bail!("{path} is in use by {process}, which is not a server of this kind");
         }
-        if stopped::is_stopped(process.pid) {
-            bail!("{path}: {}", stopped::explain(process.pid));
+        if stopped::is_stopped(number) {
+            bail!("{path}: {}", stopped::explain(number));
         }
-        let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let pid = pid.context("an invalid process number")?;
-        let listener = ShutdownListener::ask_unmounted(&self.source, process.pid);
+        let listener = ShutdownListener::ask_unmounted(&self.source, number);
         kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
         match listener {
             Ok(mut listener) => {
@@ -287,6 +356,17 @@ pub(super) fn bind(
         };
         anyhow::Error::new(error).context(what)
     })
+}
+
+/// Answers commands. If that is not possible, the volume is served nevertheless.
+fn listen(served: &Arc<Served>, source: &Path, is_in_store: bool) {
+    let listening = unmounted::listen(served).and_then(|()| match is_in_store {
+        true => socket::listen_for(source),
+        false => Ok(()),
+    });
+    if let Err(error) = listening {
+        tracing::warn!(%error, "commands will not find this server");
+    }
 }
 
 /// The server's identity, for commands.

@@ -80,8 +80,8 @@ For Prometheus, from cron, where its node exporter collects text files:
   cd /var/lib/prometheus/node-exporter && cffs stats --prometheus /srv/tree > tree.new
   mv tree.new tree.prom")]
 pub struct Stats {
-    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
-    /// serves.
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or one that cffs serve serves,
+    /// by its image or its URL.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     path: PathBuf,
     /// Print JSON; with --watch, one object per line.

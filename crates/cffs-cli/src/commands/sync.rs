@@ -17,8 +17,8 @@ use crate::names;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
 pub struct Sync {
-    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
-    /// serves.
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or one that cffs serve serves,
+    /// by its image or its URL.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR", required = true)]
     paths: Vec<PathBuf>,
 }

@@ -355,7 +355,7 @@ pub(super) static TABLE: &[MountOption] = &[
         term: "soft=SECONDS",
         help: "give up a commit to an object store after this many seconds; from then on nothing is written \
                until the volume is mounted again (retry forever)",
-        for_serve: false,
+        for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.seconds().map(|it| options.soft = Some(it)),
             show: |options| seconds_or_never("soft", options.soft),
@@ -380,7 +380,7 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["cache-dir"],
         term: "cache-dir=DIR=SIZE",
         help: "as --cache",
-        for_serve: false,
+        for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
                 given.directory_and_bytes().map(|it| options.cache_dir = Some(it))
@@ -397,7 +397,7 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["key-file"],
         term: "key-file=FILE",
         help: "as --key-file",
-        for_serve: false,
+        for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.path().map(|it| options.key_file = Some(it)),
             show: |options| path_or("no key-file", "key-file", &options.key_file),
@@ -407,7 +407,7 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["staging"],
         term: "staging=DIR",
         help: "as --staging",
-        for_serve: false,
+        for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.path().map(|it| options.staging = Some(it)),
             show: |options| path_or("no staging", "staging", &options.staging),

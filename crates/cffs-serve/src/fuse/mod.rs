@@ -386,14 +386,12 @@ impl Server {
 
     /// Adds the counters of requests to the volume's object store.
     pub fn set_store(&self, requests: Counters) {
-        // A volume has at most one.
-        let _ = self.served.store.set(requests);
+        self.served.set_store(requests);
     }
 
     /// Adds the counters of staged records that wait for the object store.
     pub fn set_staging(&self, waiting: Counters) {
-        // A volume has at most one.
-        let _ = self.served.staging.set(waiting);
+        self.served.set_staging(waiting);
     }
 
     /// Serves until the volume is unmounted, and closes it, or until this program is replaced.

@@ -105,6 +105,18 @@ impl Served {
         Served { identity: OnceLock::from(identity), exports, ..served }
     }
 
+    /// Adds the counters of requests to the object store that contains the volume.
+    pub fn set_store(&self, requests: Counters) {
+        // A volume has at most one.
+        let _ = self.store.set(requests);
+    }
+
+    /// Adds the counters of staged records that wait for the object store.
+    pub fn set_staging(&self, waiting: Counters) {
+        // A volume has at most one.
+        let _ = self.staging.set(waiting);
+    }
+
     pub fn volume(&self) -> Arc<Volume> {
         self.volume.get()
     }

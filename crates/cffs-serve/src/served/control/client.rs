@@ -70,9 +70,12 @@ fn is_read_only(path: &Path) -> bool {
     statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Queries the server of the volume of `path`, or of the image at `path`. Does not follow the path's last
-/// component if that is a symbolic link.
+/// Queries the server of the volume of `path`, or of the volume that is served without a mount from the image
+/// at `path` or from the URL `path`. Does not follow the path's last component if that is a symbolic link.
 pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskError> {
+    if socket::is_url(path) {
+        return ask_server_of(path, question);
+    }
     let mut value = vec![0; VALUE_BYTES_MAX];
     match lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno) {
         Ok(len) => {

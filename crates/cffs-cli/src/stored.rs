@@ -1,0 +1,71 @@
+//! A volume in an object store that a server opens, with its cache and its staging directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging};
+use cffs_serve::served::Counters;
+use serde_json::{Value, json};
+
+use crate::mount_options::MountOptions;
+use crate::output::note;
+
+/// The place of a volume, with the local directories that its server uses.
+pub struct Stored {
+    /// The place.
+    pub location: Location,
+    staging: Option<Arc<Staging>>,
+}
+
+impl Stored {
+    /// Opens the directories.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be used.
+    pub fn new(location: &Location, options: &MountOptions) -> anyhow::Result<Stored> {
+        let mut location = location.clone();
+        if let Some((directory, size_bytes)) = &options.cache_dir {
+            location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
+        }
+        let staging = options.staging.as_deref().map(Staging::open).transpose()?.map(Arc::new);
+        if let Some(staging) = &staging {
+            location = location.with_staging(Arc::clone(staging));
+        }
+        Ok(Stored { location, staging })
+    }
+
+    /// Opens the volume, which the user calls `source`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LogDevice::open`].
+    pub fn open(&self, source: &Path, options: &MountOptions) -> anyhow::Result<LogDevice> {
+        let wanted = cffs_object::OpenOptions {
+            read_only: options.open.read_only,
+            take_over: options.open.take_over,
+            patience: options.soft,
+            note: Some(|what| note!("cffs: {what}")),
+            ..Default::default()
+        };
+        LogDevice::open(&self.location, wanted).with_context(|| source.display().to_string())
+    }
+
+    /// The counters of staged records, if there is a staging directory.
+    pub fn staged(&self) -> Option<Counters> {
+        let staging = Arc::clone(self.staging.as_ref()?);
+        Some(Box::new(move || {
+            let waiting = staging.backlog();
+            json!({ "records": waiting.records, "bytes": waiting.bytes })
+        }))
+    }
+}
+
+/// The counters of requests to a store.
+pub fn requests(counter: Counter) -> Counters {
+    Box::new(move || {
+        let requests = counter.requests().by_name().into_iter();
+        requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
+    })
+}
