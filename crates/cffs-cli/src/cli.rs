@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, changes, clone, cp, explain, export, fsck, generate, grow, import, info, inspect, layout,
-    ls, mark, mkfs, mount, path, publish, regroup, restart, rm, scrub, serve, snapshot, stats,
-    sync, tar, trace, trim, tune, umount,
+    cat, changes, clone, cp, destroy, explain, export, fsck, generate, grow, import, info, inspect,
+    layout, ls, mark, mkfs, mount, path, publish, regroup, restart, rm, scrub, serve, snapshot,
+    stats, sync, tar, trace, trim, tune, umount,
 };
 use crate::exit::Kind;
 use crate::keys::Keys;
@@ -106,6 +106,7 @@ commands! {
     Tar(tar::Tar) = "tar";
     Snapshot(snapshot::Snapshot) = "snapshot";
     Clone(clone::Clone) = "clone";
+    Destroy(destroy::Destroy) = "destroy";
     Cp(cp::Cp) = "cp";
     Rm(rm::Rm) = "rm";
     Publish(publish::Publish) = "publish";

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cffs::clock::Timestamp;
 use cffs::device::{BlockDevice, Control, Failure, Geometry, Hints, Patient};
+use cffs::format::superblock::Holder;
 use cffs::host::{Host, Standing, SystemHost};
 use cffs::vfs::read_superblock;
 use parking_lot::{Mutex, RwLock};
@@ -113,7 +114,7 @@ impl LogDevice {
         if !options.read_only {
             return match writer::claim(&store, history, &options) {
                 Err(Error::Claimed { term, is_staging, .. }) => {
-                    Err(Error::Claimed { term, by: writer_of(store), is_staging })
+                    Err(Error::Claimed { term, by: writer_of(Arc::new(store)), is_staging })
                 }
                 claimed => Self::to_write(store, sector_bytes, claimed?, options),
             };
@@ -401,12 +402,10 @@ impl LogDevice {
     }
 }
 
-/// The program that has a volume open for writing, by the mark in its superblock, if it has one.
-fn writer_of(store: Store) -> Option<String> {
+/// The program that has a volume open for writing, as a sentence, if its superblock names one.
+pub(crate) fn writer_of(store: Arc<Store>) -> Option<String> {
     let history = History::read(&store).ok()?;
-    let store = Arc::new(store);
-    let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
-    let holder = read_superblock(&LogDevice::to_read(store, chunks, history)).ok()?.holder?;
+    let holder = holder_of(store, history)?;
     let since = Timestamp { seconds: holder.started.cast_signed(), nanoseconds: 0 };
     let (pid, name) = (holder.pid, holder.name.escape_ascii());
     Some(match SystemHost.standing(&holder) {
@@ -422,6 +421,13 @@ fn writer_of(store: Store) -> Option<String> {
             "the volume is open for writing on this host (process {pid}, since {since} UTC)"
         ),
     })
+}
+
+/// The program that has a volume open for writing, by the mark in the superblock of this state, if it has
+/// one.
+pub(crate) fn holder_of(store: Arc<Store>, history: History) -> Option<Holder> {
+    let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
+    read_superblock(&LogDevice::to_read(store, chunks, history)).ok()?.holder
 }
 
 /// Whether the store lets only one of two concurrent creations of an object succeed, as volumes require.

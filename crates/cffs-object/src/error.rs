@@ -44,10 +44,58 @@ pub enum Error {
         url: String,
     },
     /// The place already has a volume.
-    #[error("{url} already has a volume; choose another place, or remove its objects first")]
+    #[error(
+        "{url} already has a volume; choose another place, or delete that volume first: cffs destroy {url}"
+    )]
     Exists {
         /// The place, as a URL.
         url: String,
+    },
+    /// The volume is being deleted, or its deletion was interrupted.
+    #[error(
+        "{url} is being deleted, or its deletion was interrupted and has to be finished: cffs destroy {url}"
+    )]
+    Deleting {
+        /// The volume, as a URL.
+        url: String,
+    },
+    /// The deletion failed in part.
+    #[error(
+        "{cause}; a part of {url} is deleted, and the same command deletes the rest: cffs destroy {url}"
+    )]
+    Unfinished {
+        /// The volume, as a URL.
+        url: String,
+        /// The failure.
+        cause: Box<Error>,
+    },
+    /// Another volume was made in the place of one that was being deleted.
+    #[error("another program has deleted {url}, and a new volume is there now, which stays")]
+    Replaced {
+        /// The volume, as a URL.
+        url: String,
+    },
+    /// A volume cannot be deleted, since a clone reads its objects.
+    #[error(
+        "{url} has objects that its clone {clone} reads; delete the clone first (cffs destroy {clone}), or \
+         copy it with cffs export and cffs import"
+    )]
+    HasClone {
+        /// The volume, as a URL.
+        url: String,
+        /// The clone, as a URL.
+        clone: String,
+    },
+    /// A version was named where a volume was expected.
+    #[error(
+        "{url}@{name} is a version: cffs snapshot rm deletes one; without @{name}, the URL is that of the \
+         volume with all of its versions"
+    )]
+    IsVersion {
+        /// The volume, as a URL.
+        url: String,
+        /// The name of the version.
+        name: String,
     },
     /// The volume is encrypted, and no secret was given.
     #[error("{url} is encrypted; name its key or passphrase with --key-file or --key-command")]
@@ -283,7 +331,9 @@ impl Error {
             | Error::NoBucket { .. }
             | Error::Gone { .. }
             | Error::Staging { .. } => io::ErrorKind::HostUnreachable,
-            Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
+            Error::NoVolume { .. } | Error::NoVersion { .. } | Error::Deleting { .. } => {
+                io::ErrorKind::NotFound
+            }
             Error::NeedsSecret { .. } | Error::Secret { .. } => io::ErrorKind::PermissionDenied,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,
             Error::Claimed { .. } => io::ErrorKind::ResourceBusy,

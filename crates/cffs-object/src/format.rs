@@ -2,7 +2,7 @@
 //!
 //! | object | contents |
 //! | --- | --- |
-//! | `format` | the volume's identity, and its origins if it is a clone; created once, and replaced by a new key |
+//! | `format` | the volume's identity, and its origins if it is a clone; created once, replaced by a new key, and by a tombstone while the volume is deleted |
 //! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
 //! | `data/<shard>/<term>-<number>` | contents sent ahead of their record; created once |
 //! | `map/<slot>-<term>` | all extents after the record of that slot; created once |
@@ -29,6 +29,8 @@
 //! checksum of its slot's record instead of that of the previous one, and that record's kind if it is a
 //! release. The map of a snapshot for a clone is followed by the clone's prefix.
 
+use uuid::Uuid;
+
 use crate::extents::{Extents, Source};
 use crate::reader::{Reader, checked, with_checksum};
 
@@ -48,6 +50,7 @@ pub const PROBES: &str = "probe/";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;
+const SIZE_AT: usize = 72;
 const INSTANCE_AT: usize = 84;
 /// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
@@ -157,6 +160,11 @@ pub fn record_name(slot: u64) -> String {
     format!("log/{slot:020}")
 }
 
+/// The slot of the record with that name.
+pub fn slot_of_record(name: &str) -> Option<u64> {
+    Object::of_name(name)?.slot()
+}
+
 /// The name of a map.
 pub fn map_name(slot: u64, term: u64) -> String {
     format!("map/{slot:020}-{term:020}")
@@ -167,9 +175,46 @@ pub fn slot_of_map(name: &str) -> Option<u64> {
     name.strip_prefix("map/")?.split_once('-')?.0.parse().ok()
 }
 
+/// Fails if a version cannot have this name, which is part of an object's name and of a URL.
+///
+/// # Errors
+///
+/// The rule for names.
+pub fn check_version(name: &str) -> Result<(), String> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match (1..=128).contains(&name.len()) && name.bytes().all(is_fit) && !name.starts_with('.') {
+        true => Ok(()),
+        false => Err(format!(
+            "the version {name:?}: a name has up to 128 letters, digits, '-', '_' and '.'"
+        )),
+    }
+}
+
 /// The name of the map of a version that is kept.
 pub fn snapshot_name(name: &str) -> String {
     format!("snapshots/{name}")
+}
+
+/// Whether an object below the prefix of a volume is one of its objects.
+pub fn is_object(name: &str) -> bool {
+    let Some((folder, rest)) = name.split_once('/') else {
+        return ["head", IDENTITY, TAKE_OVER].contains(&name);
+    };
+    let is_uuid = |text: &str| Uuid::parse_str(text).is_ok_and(|uuid| uuid.to_string() == text);
+    match folder {
+        "log" | "data" => Object::of_name(name).is_some(),
+        "map" => {
+            let term = rest.split_once('-').and_then(|(_, term)| term.parse().ok());
+            let known = slot_of_map(name).zip(term);
+            known.is_some_and(|(slot, term)| map_name(slot, term) == name)
+        }
+        "snapshots" => match rest.split_once('@') {
+            Some((version, clone)) => check_version(version).is_ok() && is_uuid(clone),
+            None => check_version(rest).is_ok(),
+        },
+        "probe" => is_uuid(rest),
+        _ => false,
+    }
 }
 
 /// The place of bytes in the store.
@@ -348,6 +393,12 @@ impl Record {
             extents,
         };
         Ok((record, checksum))
+    }
+
+    /// The size of the device in an encoded head, of which only the fixed part is needed.
+    pub fn size_of(bytes: &[u8]) -> Option<u64> {
+        let field = bytes.get(SIZE_AT..SIZE_AT + 8).filter(|_| bytes.starts_with(&RECORD_MAGIC))?;
+        Some(u64::from_le_bytes(field.try_into().ok()?))
     }
 
     /// The instance in an encoded head.

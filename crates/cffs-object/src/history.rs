@@ -70,7 +70,8 @@ impl History {
                 Some(history) => history,
                 None if format.origins.is_empty() => Self::empty(format.clone(), 0),
                 None => {
-                    let why = "the clone was not completed; remove its objects, and clone again";
+                    let why = "the clone was not completed; cffs destroy --force removes its \
+                               objects, then clone again";
                     return Err(store.damaged("format")(why.into()));
                 }
             },
@@ -79,7 +80,8 @@ impl History {
             let slot = start.slot;
             let error = match start.read_on(store) {
                 Ok(()) if start.size_bytes == 0 => {
-                    let why = "the volume was not completed; remove its objects, and make it again";
+                    let why = "the volume was not completed; cffs destroy --force removes its \
+                               objects, then make it again";
                     return Err(store.damaged("format")(why.into()));
                 }
                 Ok(()) => return Ok(start),

@@ -4,6 +4,7 @@
 //!   CFFSOBJ1 | checksum, 4 | UUID, 16 | sector bytes, 4 | origins: length, 4, prefix
 //!   CFFSOBJ2 | checksum, 4 | UUID, 16 | wrapped data key, 124 | sealed as the object `format`: {
 //!                sector bytes, 4 | origins: UUID, 16, length, 4, prefix }
+//!   CFFSOBJX | checksum, 4 | the object before: a tombstone, while the volume is deleted
 //! ```
 
 use crate::format::IDENTITY;
@@ -13,6 +14,26 @@ use crate::vault::{Instance, Owner, Vault};
 
 const PLAIN_MAGIC: [u8; 8] = *b"CFFSOBJ1";
 const SEALED_MAGIC: [u8; 8] = *b"CFFSOBJ2";
+const TOMBSTONE_MAGIC: [u8; 8] = *b"CFFSOBJX";
+
+/// Whether an object of this name is the identity of a volume, in any version of its codec.
+pub fn is_identity(bytes: &[u8]) -> bool {
+    bytes.starts_with(&PLAIN_MAGIC[..PLAIN_MAGIC.len() - 1])
+}
+
+/// Encodes the object that replaces the identity while the volume is deleted.
+pub fn encode_tombstone(identity: &[u8]) -> Vec<u8> {
+    with_checksum(TOMBSTONE_MAGIC, identity)
+}
+
+/// The identity that a tombstone replaces, if the object is one.
+///
+/// # Errors
+///
+/// The tombstone is damaged.
+pub fn decode_tombstone(bytes: &[u8]) -> Option<Result<&[u8], String>> {
+    bytes.starts_with(&TOMBSTONE_MAGIC).then(|| checked(TOMBSTONE_MAGIC, bytes))
+}
 
 /// A volume that another one was cloned from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,8 +32,10 @@
 //! | `verify` | whether all objects of a volume are in the store, and can be read |
 //! | `writer` | claiming, committing, collecting |
 //! | `device` | the block device |
+//! | `destroy` | deletion of a volume with all of its objects |
 //! | `follow` | the device while another program writes it |
 //! | `versions` | kept versions, and clones of them |
+//! | `volumes` | the volumes below a place |
 //!
 //! Invariants:
 //!
@@ -47,6 +49,7 @@ mod cache;
 mod chunks;
 mod collect;
 mod commit;
+pub mod destroy;
 mod device;
 mod error;
 mod extents;
@@ -70,6 +73,7 @@ mod upload;
 mod vault;
 mod verify;
 pub mod versions;
+pub mod volumes;
 mod writer;
 
 #[cfg(test)]

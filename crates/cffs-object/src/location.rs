@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path as HostPath;
+use std::path::{Path as HostPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use url::Url;
 use crate::answer::Place;
 use crate::cache::DiskCache;
 use crate::error::Error;
+use crate::format::check_version;
 use crate::keys::{self, Keys};
-use crate::requests::{Counter, CountingConnector};
+use crate::requests::{Counter, CountingConnector, Requests};
 use crate::secret::Secret;
 use crate::staging::Staging;
 use crate::store::{Client, Store};
@@ -136,8 +137,41 @@ impl Location {
     /// The volume with another prefix in the same store.
     pub(crate) fn sibling(&self, prefix: &str) -> Location {
         let mut location = Location { prefix: prefix_of(prefix), version: None, ..self.clone() };
-        location.client.place.url = format!("{}/{prefix}", self.root);
+        let scheme = if self.client.parent.is_some() { "file://" } else { "" };
+        location.name = format!("{scheme}{}/{prefix}", self.root);
+        location.client.place.url.clone_from(&location.name);
         location
+    }
+
+    /// A place below this one.
+    pub(crate) fn below(&self, name: &str) -> Location {
+        let mut location = self.volume();
+        location.prefix = prefix_of(&format!("{}/{name}", self.prefix));
+        location.name = self.url_below(name);
+        location.client.place.url.clone_from(&location.name);
+        location
+    }
+
+    /// The URL of a place below this one, which [`Location::parse`] accepts.
+    fn url_below(&self, name: &str) -> String {
+        let above = self.name.trim_end_matches('/');
+        let escaped = match self.client.parent {
+            // The text after file:// has no escapes.
+            Some(_) => name.to_owned(),
+            None => name.replace('%', "%25").replace('?', "%3F").replace('#', "%23"),
+        };
+        let end = if name.contains('@') { "/" } else { "" };
+        format!("{above}/{escaped}{end}")
+    }
+
+    /// The URL of the volume, without a version.
+    pub(crate) fn volume_url(&self) -> String {
+        split_version(&self.name).0.to_owned()
+    }
+
+    /// The directory, for a place in one.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        self.client.parent.as_ref().map(|parent| parent.join(self.prefix.as_ref()))
     }
 
     /// The volume, without a version.
@@ -221,6 +255,11 @@ impl Location {
     /// same service. Empty for `file://`.
     pub fn service(&self) -> &str {
         &self.service
+    }
+
+    /// The number of requests sent from this place, and from the places below it.
+    pub fn requests(&self) -> Requests {
+        self.client.counter.requests()
     }
 
     /// The same place, with a cache of its objects on a local disk.
@@ -335,17 +374,6 @@ fn split_version(text: &str) -> (&str, Option<&str>) {
             (&text[..text.len() - version.len() - 1], Some(version))
         }
         _ => (text, None),
-    }
-}
-
-/// A version's name is part of an object's name and of a URL.
-fn check_version(name: &str) -> Result<(), String> {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    match (1..=128).contains(&name.len()) && name.bytes().all(is_fit) && !name.starts_with('.') {
-        true => Ok(()),
-        false => Err(format!(
-            "the version {name:?}: a name has up to 128 letters, digits, '-', '_' and '.'"
-        )),
     }
 }
 

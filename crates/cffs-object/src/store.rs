@@ -356,6 +356,18 @@ impl Store {
         self.runtime.block_on(listing)
     }
 
+    /// The names directly below the prefix that have objects below them, in order.
+    pub fn folders(&self) -> Result<Vec<String>, Error> {
+        self.count(Kind::List, 1);
+        let ask = || async {
+            let listed = self.client.store.list_with_delimiter(Some(&self.prefix)).await;
+            listed.map_err(self.failed(&self.prefix))
+        };
+        let listed = self.runtime.block_on(self.with_new_keys(ask))?;
+        let names = listed.common_prefixes.iter().filter_map(|path| path.filename());
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// The lengths of the objects in a folder of a volume with this prefix, with what sealing adds, by path.
     pub fn lengths(&self, prefix: &Path, folder: &str) -> Result<HashMap<Path, u64>, Error> {
         self.check_home()?;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::format::IDENTITY;
-use crate::identity::{Encoded, Format};
+use crate::identity::{self, Encoded, Format};
 use crate::location::Location;
 use crate::secret::{Secret, Wrapped};
 use crate::store::Store;
@@ -15,8 +15,8 @@ use crate::vault::{DataKey, Owner, Vault};
 ///
 /// # Errors
 ///
-/// [`Error::NoVolume`]; [`Error::NeedsSecret`], [`Error::Secret`] and [`Error::NotEncrypted`]; damage;
-/// errors of the store.
+/// [`Error::NoVolume`]; [`Error::Deleting`]; [`Error::NeedsSecret`], [`Error::Secret`] and
+/// [`Error::NotEncrypted`]; damage; errors of the store.
 pub fn read(store: &Store) -> Result<Format, Error> {
     let format = read_unnoted(store)?;
     store.opened(format.uuid);
@@ -24,7 +24,16 @@ pub fn read(store: &Store) -> Result<Format, Error> {
 }
 
 fn read_unnoted(store: &Store) -> Result<Format, Error> {
-    match read_encoded(store)? {
+    open(store, read_encoded(store)?)
+}
+
+/// Opens an identity that was read, and unlocks the store of an encrypted volume.
+///
+/// # Errors
+///
+/// [`Error::NeedsSecret`], [`Error::Secret`] and [`Error::NotEncrypted`]; damage.
+pub fn open(store: &Store, encoded: Encoded) -> Result<Format, Error> {
+    match encoded {
         Encoded::Plain(_) if store.secret().is_some() => {
             Err(Error::NotEncrypted { url: store.url() })
         }
@@ -32,7 +41,7 @@ fn read_unnoted(store: &Store) -> Result<Format, Error> {
         Encoded::Sealed { uuid, wrapped, sealed } => {
             let vault = match store.vault() {
                 Some(vault) => vault,
-                None => store.unlock(Vault::new(open(store, &uuid, &wrapped)?, uuid)),
+                None => store.unlock(Vault::new(data_key(store, &uuid, &wrapped)?, uuid)),
             };
             if vault.owner() != uuid {
                 return Err(store.damaged(IDENTITY)(String::from(
@@ -48,20 +57,71 @@ fn read_unnoted(store: &Store) -> Result<Format, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::NoVolume`]; damage; errors of the store.
+/// [`Error::NoVolume`]; [`Error::Deleting`]; damage; errors of the store.
 pub fn read_encoded(store: &Store) -> Result<Encoded, Error> {
     Encoded::decode(&read_bytes(store)?).map_err(store.damaged(IDENTITY))
 }
 
-fn read_bytes(store: &Store) -> Result<Bytes, Error> {
-    store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
+/// The identity of a volume that may be in the course of its deletion.
+pub struct Marker {
+    /// The object `format`, or what it was before the deletion.
+    pub format: Bytes,
+    /// Whether the deletion has begun.
+    pub is_tombstone: bool,
+}
+
+impl Marker {
+    /// The identity.
+    ///
+    /// # Errors
+    ///
+    /// It is damaged.
+    pub fn encoded(&self, store: &Store) -> Result<Encoded, Error> {
+        Encoded::decode(&self.format).map_err(store.damaged(IDENTITY))
+    }
+}
+
+/// Reads the object, also if it is a tombstone.
+///
+/// # Errors
+///
+/// [`Error::NoVolume`]; a damaged tombstone; errors of the store.
+pub fn marker(store: &Store) -> Result<Marker, Error> {
+    let bytes = store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
         true => Error::NoVolume { url: store.url() },
         false => error,
-    })
+    })?;
+    match identity::decode_tombstone(&bytes) {
+        None => Ok(Marker { format: bytes, is_tombstone: false }),
+        Some(before) => {
+            let before = before.map_err(store.damaged(IDENTITY))?;
+            Ok(Marker { format: bytes.slice_ref(before), is_tombstone: true })
+        }
+    }
+}
+
+/// The same; `None` if the place has no volume. Another file of this name is none.
+///
+/// # Errors
+///
+/// A damaged tombstone; errors of the store.
+pub fn find_marker(store: &Store) -> Result<Option<Marker>, Error> {
+    match marker(store) {
+        Err(Error::NoVolume { .. }) => Ok(None),
+        Ok(marker) if !identity::is_identity(&marker.format) => Ok(None),
+        marker => marker.map(Some),
+    }
+}
+
+fn read_bytes(store: &Store) -> Result<Bytes, Error> {
+    match marker(store)? {
+        Marker { is_tombstone: true, .. } => Err(Error::Deleting { url: store.url() }),
+        Marker { format, .. } => Ok(format),
+    }
 }
 
 /// The data key of a volume, by the secret that was given.
-fn open(store: &Store, uuid: &Owner, wrapped: &Wrapped) -> Result<DataKey, Error> {
+fn data_key(store: &Store, uuid: &Owner, wrapped: &Wrapped) -> Result<DataKey, Error> {
     let url = || store.url();
     let secret = store.secret().ok_or_else(|| Error::NeedsSecret { url: url() })?;
     wrapped.open(secret, uuid).map_err(|why| Error::Secret { url: url(), why })
@@ -71,7 +131,7 @@ fn open(store: &Store, uuid: &Owner, wrapped: &Wrapped) -> Result<DataKey, Error
 ///
 /// # Errors
 ///
-/// [`Error::Exists`]; errors of the store.
+/// [`Error::Exists`]; [`Error::Deleting`]; errors of the store.
 pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<(), Error> {
     let bytes = match (key, store.secret()) {
         (Some(key), Some(secret)) => {
@@ -86,10 +146,11 @@ pub fn create(store: &Store, format: &Format, key: Option<DataKey>) -> Result<()
         return Ok(());
     };
     // The object may have been created and only the answer lost.
-    match read(store).is_ok_and(|there| there == *format) {
-        true => Ok(()),
-        false if error.is_taken() => Err(Error::Exists { url: store.url() }),
-        false => Err(error),
+    match read(store) {
+        Ok(there) if there == *format => Ok(()),
+        Err(deleting @ Error::Deleting { .. }) => Err(deleting),
+        _ if error.is_taken() => Err(Error::Exists { url: store.url() }),
+        _ => Err(error),
     }
 }
 
@@ -108,7 +169,7 @@ pub fn rekey(location: &Location, new: &Secret) -> Result<(), Error> {
     let Encoded::Sealed { uuid, wrapped, sealed } = encoded else {
         return Err(Error::NotEncrypted { url: store.url() });
     };
-    let key = open(store, &uuid, &wrapped)?;
+    let key = data_key(store, &uuid, &wrapped)?;
     let vault = Vault::new(key, uuid);
     let format = Format::open(&vault, &sealed).map_err(store.damaged(IDENTITY))?;
     let bytes = format.seal(&vault, &Wrapped::new(new, vault.key(), &uuid));

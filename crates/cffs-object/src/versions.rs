@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, Place, Record};
+use crate::format::{self, IDENTITY, Place, Record};
 use crate::history::History;
 use crate::identity::{Format, Origin};
 use crate::location::Location;
@@ -166,6 +166,12 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
         return Err(error);
     }
     parent.get(&kept, Some(0..1))?;
+    // The deletion of the origin that has begun since then either sees this clone or is seen here.
+    if let Err(error) = unlock::read_encoded(&parent) {
+        store.delete(&[IDENTITY.to_owned()])?;
+        parent.delete(&[kept])?;
+        return Err(error);
+    }
     let map = Record {
         uuid: format.uuid,
         slot: 0,
@@ -197,11 +203,34 @@ fn clone_of(bytes: &[u8], name: &str) -> Result<String, Error> {
     String::from_utf8(prefix).map_err(|error| wrong(error.to_string()))
 }
 
-/// Whether the volume is the clone that a version is kept for.
+/// The place of the clone that a version is kept for, unless that clone is gone. The version's name in the
+/// store is given.
+///
+/// # Errors
+///
+/// Damage; errors of the store. The store of an encrypted volume is unlocked.
+pub(crate) fn clone_for(
+    origin: &Location,
+    store: &Store,
+    kept: &str,
+) -> Result<Option<Location>, Error> {
+    let bytes = match store.get(kept, None) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        bytes => bytes?,
+    };
+    let clone = origin.sibling(&clone_of(&bytes, kept)?);
+    Ok(is_clone(&clone.connect()?, kept)?.then_some(clone))
+}
+
+/// Whether the volume is the clone that a version is kept for. While it is deleted, it still is: the deletion
+/// may be given up.
 fn is_clone(store: &Store, kept: &str) -> Result<bool, Error> {
     let uuid = kept.rsplit_once('@').and_then(|(_, uuid)| Uuid::parse_str(uuid).ok());
-    match unlock::read_encoded(store) {
-        Ok(encoded) => Ok(uuid.is_some_and(|uuid| encoded.uuid() == *uuid.as_bytes())),
+    match unlock::marker(store) {
+        Ok(marker) => {
+            let there = marker.encoded(store)?.uuid();
+            Ok(uuid.is_some_and(|uuid| there == *uuid.as_bytes()))
+        }
         Err(Error::NoVolume { .. }) => Ok(false),
         Err(error) => Err(error),
     }

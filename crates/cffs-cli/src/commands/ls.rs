@@ -1,4 +1,4 @@
-//! `cffs ls`: lists names in an image.
+//! `cffs ls`: lists names in a volume, or the volumes below a place in an object store.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,7 +16,16 @@ use serde_json::{Value, json};
 use crate::output::{self, name_for, note, printable};
 use crate::tree::{Tree, join};
 
-/// List names in a volume, without mounting it
+mod volumes;
+
+/// List names in a volume, without mounting it, or the volumes below a place in an object store
+///
+/// The URL of a volume, or of a version of it, lists names in the volume. A URL above volumes (a bucket, a
+/// prefix, or a directory with the directories of volumes) lists the volumes directly below it: size,
+/// encryption, the program that has each open for writing, and the time of the last sync, opening or closing
+/// by the clock of the store. That takes a few small requests for each, and no key; the size of an encrypted
+/// volume, and whether it is in use, is shown only with its key. Of the options, only --json applies to
+/// volumes.
 ///
 /// Names are listed in the order of their creation, which is their order on the device. On a terminal,
 /// control characters, bytes that are not UTF-8, and backslashes are escaped, as in messages; other output
@@ -25,10 +34,13 @@ use crate::tree::{Tree, join};
 #[command(after_help = "\
 Examples:
   cffs ls -l tree.cffs /src
-  cffs ls -R tree.cffs | wc -l")]
+  cffs ls -R tree.cffs | wc -l
+  cffs ls s3://bucket              the volumes directly below the bucket
+  cffs ls s3://bucket/tree /src    names in the volume tree")]
 pub struct Ls {
     /// The image or the device, or the URL of a volume in an object store. If the volume is mounted, its
-    /// mount is read; a directory of the mount then counts as the root.
+    /// mount is read; a directory of the mount then counts as the root. Or the URL of a bucket or a prefix
+    /// with volumes below it.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// Paths within the volume.
@@ -54,7 +66,12 @@ pub struct Ls {
 impl Ls {
     /// Lists each path.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let tree = Tree::open(&self.image)?;
+        let tree = match Tree::open(&self.image) {
+            Err(error) if self.paths == ["/"] && lacks_volume(&error) => {
+                return volumes::list(&self.image, self.json, error);
+            }
+            tree => tree?,
+        };
         let mut out = output::stdout();
         let mut failed = Failed::default();
         for path in &self.paths {
@@ -140,6 +157,14 @@ impl Ls {
         out.write_all(b"\n")?;
         Ok(())
     }
+}
+
+/// Whether there is no volume at a URL.
+fn lacks_volume(error: &anyhow::Error) -> bool {
+    let is_so = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(cffs_object::Error::NoVolume { .. }))
+    };
+    error.chain().any(is_so)
 }
 
 /// The last failure. The others have been reported, and the listing went on.

@@ -4,6 +4,7 @@ pub mod cat;
 pub mod changes;
 pub mod clone;
 pub mod cp;
+pub mod destroy;
 pub mod explain;
 pub mod export;
 pub mod fsck;

@@ -42,3 +42,4 @@ mod restarting;
 mod restarting_served;
 mod serving;
 mod staging;
+mod volumes;

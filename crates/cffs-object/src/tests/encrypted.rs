@@ -54,10 +54,14 @@ repeated! {
     collection::a_release_drops_unsynced_writes,
     collection::a_writer_that_slept_through_a_collection_is_fenced,
     collection::removed_files_take_no_space,
+    destroy::a_deleted_volume_leaves_nothing_and_other_objects_stay,
+    destroy::an_interrupted_deletion_can_be_finished,
+    destroy::the_origin_of_a_clone_stays,
     faults::no_request_fault_loses_acknowledged_data,
     follow::the_next_writer_is_followed,
     follow::a_follower_that_was_left_behind_finds_the_log_again,
     paused::a_claim_after_a_pause_is_made_at_the_end_of_the_log,
+    paused::a_deletion_during_a_clone_leaves_a_complete_clone_or_none,
     paused::a_clone_during_a_removal_is_complete_or_fails,
     paused::a_paused_reader_finds_a_version_or_reports_its_deletion,
     paused::a_removal_during_a_clone_keeps_the_clone_complete,
@@ -75,6 +79,8 @@ repeated! {
     versions::a_removed_clone_keeps_nothing,
     versions::a_version_stays_as_it_was,
     versions::an_incomplete_clone_is_refused,
+    volumes::the_writer_of_a_volume_is_listed,
+    volumes::volumes_are_listed_with_their_state,
 }
 
 #[test]

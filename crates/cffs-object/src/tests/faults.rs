@@ -290,7 +290,7 @@ fn an_interrupted_mkfs_says_what_to_do() {
             Ok(device) => assert_eq!(device.geometry(), GEOMETRY),
             Err(Error::NoVolume { .. }) => {}
             Err(error) => {
-                assert!(error.to_string().contains("remove its objects"), "{error}");
+                assert!(error.to_string().contains("removes its objects"), "{error}");
                 unfinished += 1;
             }
         }

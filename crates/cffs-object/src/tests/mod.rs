@@ -21,6 +21,7 @@ mod collection;
 mod core_crash;
 mod core_model;
 mod crash;
+mod destroy;
 mod encrypted;
 mod faults;
 mod follow;
@@ -35,6 +36,7 @@ mod store;
 mod taking_over;
 mod two_writers;
 mod versions;
+mod volumes;
 
 use collection::objects;
 use store::{Fault, FaultStore};

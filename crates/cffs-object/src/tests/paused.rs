@@ -13,6 +13,7 @@ use object_store::{
 };
 
 use super::*;
+use crate::destroy::{self, DestroyOptions};
 use crate::versions;
 
 /// A store whose n-th request waits until it is released.
@@ -349,4 +350,58 @@ pub fn a_removal_during_a_clone_keeps_the_clone_complete() {
         }
     }
     assert!(whole > 3, "{whole}");
+}
+
+/// The volume is deleted while its version is being cloned, with each program paused before each of its
+/// requests: either the clone is complete and its origin stays, or there is no clone.
+#[test]
+pub fn a_deletion_during_a_clone_leaves_a_complete_clone_or_none() {
+    let clone: fn(Arc<dyn ObjectStore>) -> _ =
+        |store| versions::clone(&located(store.clone(), "bucket/volume@kept"), &clone_of_it(store));
+    let delete: fn(Arc<dyn ObjectStore>) -> _ =
+        |store| destroy::destroy(&located(store, "bucket/volume"), &DestroyOptions::default());
+    let (mut cloned, mut deleted) = (0, 0);
+    for first in 1.. {
+        let mut is_last_of_clone = false;
+        for second in 1.. {
+            let (store, writer) = begun();
+            drop(writer);
+            versions::create(&kept(&store)).expect("kept");
+            let cloning = Started::run(&store, first, clone);
+            let deleting = Started::run(&store, second, delete);
+            is_last_of_clone |= !cloning.is_paused;
+            let is_last = !deleting.is_paused;
+            // The clone goes on to its end during the pause of the deletion, or the other way round.
+            let outcome = match second % 2 {
+                0 => (cloning.end(), deleting.end()),
+                _ => {
+                    let deleted = deleting.end();
+                    (cloning.end(), deleted)
+                }
+            };
+            match outcome {
+                (Ok(()), Ok(_)) => panic!("{first} {second}: the origin of a clone was deleted"),
+                (Ok(()), Err(error)) => {
+                    assert!(matches!(error, Error::HasClone { .. }), "{error}");
+                    let writer = LogDevice::open(&at(store.clone()), OpenOptions::default());
+                    is_whole(&store, &writer.expect("it stays"));
+                    cloned += 1;
+                }
+                (Err(_), Ok(_)) => deleted += 1,
+                (Err(_), Err(_)) => {
+                    drop(
+                        LogDevice::open(&at(store.clone()), OpenOptions::default())
+                            .expect("it stays"),
+                    );
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        if is_last_of_clone {
+            break;
+        }
+    }
+    assert!(cloned > 3 && deleted > 3, "{cloned} {deleted}");
 }
