@@ -26,6 +26,16 @@ pub use schedule::scope;
 
 pub use rules::Rule;
 
+/// The threads among which work without locks can be divided: one in a schedule, which repeats only the threads
+/// that it knows.
+pub fn processors() -> usize {
+    #[cfg(feature = "schedules")]
+    if schedule::is_scheduled() {
+        return 1;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 mod rules;
 #[cfg(feature = "schedules")]
 pub mod schedule;

@@ -19,7 +19,7 @@ use crate::format::cluster::Compressor;
 use crate::format::inode::FileType;
 use crate::format::superblock::Compression;
 use crate::inode::{Cluster, ClusterPart as Part, InodeCache};
-use crate::lock::{Mutex, Rank};
+use crate::lock::{self, Mutex, Rank};
 use crate::units::{InodeNo, Key};
 
 /// A cluster must save at least this part of the fragments of its contents.
@@ -183,7 +183,7 @@ fn compress(inodes: &InodeCache, level: i32, groups: Vec<Vec<Part>>) -> Vec<Clus
             clusters.extend(cluster.map(|cluster| (index, cluster)));
         }
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(groups.len());
+    let threads = lock::processors().min(groups.len());
     let mut clusters = thread::scope(|scope| {
         let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut clusters = work();

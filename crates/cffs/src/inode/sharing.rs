@@ -23,6 +23,7 @@ use super::{DirtyLevel, ExtentMap, Mapping, PageWriter, VnodeGuard, VnodeState};
 use crate::alloc::Clusters;
 use crate::error::{Error, Result};
 use crate::format::extent::Extent;
+use crate::lock::Rule;
 use crate::units::{FileBlock, FileFrag};
 
 /// The most extents that one change maps: 16 MiB of a large file.
@@ -56,8 +57,11 @@ impl PageWriter<'_> {
         if size <= self.layout.small_bytes_max() {
             let is_in_cluster = |extent: &Extent| extent.cluster.is_some();
             let can_be = offset == 0 && len >= size && size > 0 && with_end;
-            if !can_be || !file.pages.is_empty() || map.is_empty() || !map.iter().all(is_in_cluster)
-            {
+            let is_durable = match Rule::InFlightNotLent.holds() {
+                true => file.pages.is_empty(),
+                false => file.pages.dirty_count() == 0,
+            };
+            if !can_be || !is_durable || map.is_empty() || !map.iter().all(is_in_cluster) {
                 return Ok(None);
             }
             let extents: Vec<Extent> = map.iter().copied().collect();

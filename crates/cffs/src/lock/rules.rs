@@ -36,11 +36,17 @@ pub enum Rule {
     ArrivalsWake,
     /// Callers of an fsync are woken when an epoch ends.
     EpochsWake,
+    /// Contents that were changed while they were compressed stay out of the cluster.
+    ClustersCompared,
+    /// An expanded cluster is forgotten when another one takes its place.
+    ExpandedForgotten,
+    /// A copy does not share contents in flight.
+    InFlightNotLent,
 }
 
 impl Rule {
-    /// Those that the schedules have to find: all but [`Rule::DirectoryHeld`], for which too few of them are
-    /// close enough.
+    /// Those that the schedules have to find: all but those of clusters, and [`Rule::DirectoryHeld`], for which
+    /// too few of them are close enough.
     pub const ALL: [Rule; 13] = [
         Rule::SpilledStays,
         Rule::PagesStay,
@@ -55,6 +61,15 @@ impl Rule {
         Rule::ServedWithoutSegment,
         Rule::ArrivalsWake,
         Rule::EpochsWake,
+    ];
+
+    /// Those that the schedules on volumes with compressed contents have to find.
+    pub const OF_CLUSTERS: [Rule; 5] = [
+        Rule::PagesStay,
+        Rule::ChangedPagesStay,
+        Rule::ClustersCompared,
+        Rule::ExpandedForgotten,
+        Rule::InFlightNotLent,
     ];
 
     /// Whether the rule is kept: always, but in a schedule that breaks it.

@@ -11,7 +11,8 @@
 //! CFFS_SCHEDULE_SEED=17 cargo test -p cffs --features schedules --test schedules one -- --nocapture
 //! ```
 //!
-//! `CFFS_SCHEDULES` sets the number of seeds, `CFFS_SCHEDULE_FROM` the first one.
+//! `CFFS_SCHEDULES` sets the number of seeds, `CFFS_SCHEDULE_FROM` the first one. Volumes with compressed
+//! contents have seeds of their own, which `CFFS_SCHEDULE_COMPRESSED=1` selects for `one`.
 
 mod device;
 mod files;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use cffs::clock::TestClock;
 use cffs::device::{Image, MemoryDevice};
-use cffs::format::superblock::Policy;
+use cffs::format::superblock::{Compression, Policy};
 use cffs::fsck::{self, CheckOptions};
 use cffs::lock::Rule;
 use cffs::lock::schedule::{self, Body, Ran};
@@ -32,9 +33,12 @@ use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, SetVolume, Volume};
 
 use device::SlowDevice;
 use files::Files;
+use work::Work;
 
 /// The default number of seeds.
 const SCHEDULES: u64 = 1200;
+/// The same for volumes with compressed contents.
+const COMPRESSED_SCHEDULES: u64 = 600;
 /// The number of seeds within which each broken rule must be found.
 const BROKEN_SCHEDULES: u64 = 6000;
 /// The number of seeds for two changes of the policy: some fail if the policy in memory follows later.
@@ -65,6 +69,30 @@ fn kinds() -> Vec<MkfsOptions> {
     kinds
 }
 
+/// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small sectors
+/// and a journal, with segments so short that most files are large, and expand in pieces.
+fn compressed_kinds() -> Vec<MkfsOptions> {
+    let mut kinds = Vec::new();
+    for (embed, sector_bytes, segment_bytes, journal_bytes) in [
+        (true, 4096, 64 << 10, 0),
+        (true, 512, 64 << 10, JOURNAL_BYTES),
+        (false, 4096, 64 << 10, 0),
+        (true, 4096, 4096, 0),
+    ] {
+        let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
+        let compression = Some(Compression::Zstd(1));
+        kinds.push(MkfsOptions {
+            embed,
+            sector_bytes,
+            segment_bytes,
+            journal_bytes,
+            compression,
+            ..default
+        });
+    }
+    kinds
+}
+
 /// The directories of a volume: shared ones, and those of single threads.
 #[derive(Clone)]
 struct Start {
@@ -73,9 +101,15 @@ struct Start {
     own: Vec<InodeNo>,
 }
 
-fn starts() -> &'static [Start] {
-    static STARTS: OnceLock<Vec<Start>> = OnceLock::new();
-    STARTS.get_or_init(|| kinds().iter().map(start).collect())
+/// The volumes of the schedules with this work.
+fn starts(work: Work) -> &'static [Start] {
+    static PLAIN: OnceLock<Vec<Start>> = OnceLock::new();
+    static COMPRESSED: OnceLock<Vec<Start>> = OnceLock::new();
+    let (starts, kinds): (_, fn() -> Vec<MkfsOptions>) = match work {
+        Work::Plain => (&PLAIN, kinds),
+        Work::WithClusters => (&COMPRESSED, compressed_kinds),
+    };
+    starts.get_or_init(|| kinds().iter().map(start).collect())
 }
 
 fn start(options: &MkfsOptions) -> Start {
@@ -106,10 +140,17 @@ fn open(device: &Arc<SlowDevice>, cache_bytes: u64, large_dir_bytes: u64) -> Vol
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
+/// The choices of a schedule, and the clusters that were written meanwhile.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    ran: Ran,
+    clusters_written: u64,
+}
+
 /// Runs the schedule of a seed. An error describes the fault.
-fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
-    let kinds = starts().len() as u64;
-    let start = &starts()[(seed % kinds) as usize];
+fn run(work: Work, seed: u64, broken: Option<Rule>) -> Result<Outcome, String> {
+    let kinds = starts(work).len() as u64;
+    let start = &starts(work)[(seed % kinds) as usize];
     let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
     // With very little memory, nearly everything evictable is evicted at once; with a little more, some of it
     // stays.
@@ -124,15 +165,16 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
         let volume = &volume;
         bodies.push(Box::new(move || {
             let mut known = Files::default();
-            work::change(volume, *dir, start.shared, &mut known);
+            work::change(work, volume, *dir, start.shared, &mut known);
             *files.lock().expect("no other thread has it") = known;
         }));
     }
     bodies.push(Box::new(|| match with_prefetch {
-        true => volume.with_prefetch(2, || work::take_care(&volume)),
-        false => work::take_care(&volume),
+        true => volume.with_prefetch(2, || work::take_care(work, &volume)),
+        false => work::take_care(work, &volume),
     }));
     let ran = schedule::run(seed, broken, bodies)?;
+    let clusters_written = volume.stats().clusters_written;
     let look = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         start.shared.iter().for_each(|dir| work::compare_names(&volume, *dir));
         volume.close().expect("closed");
@@ -144,7 +186,7 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
         format!("after the schedule: {}", text.unwrap_or_default())
     };
     look.map_err(text)?;
-    Ok(ran)
+    Ok(Outcome { ran, clusters_written })
 }
 
 fn check(device: &Arc<SlowDevice>, start: &Start, known: &[Mutex<Files>]) {
@@ -174,27 +216,46 @@ fn be_quiet() {
     });
 }
 
-fn explain(seed: u64, broken: Option<Rule>, why: &str) -> String {
-    let rule = broken.map_or(String::new(), |rule| format!(" with {rule:?} broken"));
+fn explain(work: Work, seed: u64, why: &str) -> String {
+    let compressed = match work {
+        Work::Plain => "",
+        Work::WithClusters => "CFFS_SCHEDULE_COMPRESSED=1 ",
+    };
     format!(
-        "seed {seed}{rule}: {why}\n    CFFS_SCHEDULE_SEED={seed} cargo test -p cffs --features schedules \
-         --test schedules one -- --nocapture"
+        "seed {seed}: {why}\n    {compressed}CFFS_SCHEDULE_SEED={seed} cargo test -p cffs --features \
+         schedules --test schedules one -- --nocapture"
     )
+}
+
+/// Runs the requested or the default number of schedules. Returns the count of clusters written.
+fn explore(work: Work, usual_schedules: u64) -> u64 {
+    be_quiet();
+    let from = number("CFFS_SCHEDULE_FROM").unwrap_or(0);
+    let schedules = number("CFFS_SCHEDULES").unwrap_or(usual_schedules);
+    let (mut choices, mut clusters) = (0, 0);
+    for seed in from..from + schedules {
+        match run(work, seed, None) {
+            Ok(outcome) => {
+                choices += outcome.ran.choices;
+                clusters += outcome.clusters_written;
+            }
+            Err(why) => panic!("{}", explain(work, seed, &why)),
+        }
+    }
+    println!("{schedules} schedules from seed {from}, {choices} choices, {clusters} clusters");
+    clusters
 }
 
 #[test]
 fn every_schedule_ends_as_the_threads_know_it() {
-    be_quiet();
-    let from = number("CFFS_SCHEDULE_FROM").unwrap_or(0);
-    let schedules = number("CFFS_SCHEDULES").unwrap_or(SCHEDULES);
-    let mut choices = 0;
-    for seed in from..from + schedules {
-        match run(seed, None) {
-            Ok(ran) => choices += ran.choices,
-            Err(why) => panic!("{}", explain(seed, None, &why)),
-        }
-    }
-    println!("{schedules} schedules from seed {from}, {choices} choices");
+    explore(Work::Plain, SCHEDULES);
+}
+
+/// Clusters are formed, shared, expanded, compacted and freed.
+#[test]
+fn every_schedule_on_a_compressed_volume_ends_as_the_threads_know_it() {
+    let clusters = explore(Work::WithClusters, COMPRESSED_SCHEDULES);
+    assert!(clusters > 0, "no contents were compressed");
 }
 
 /// The policy of the superblock decides about new files, too.
@@ -203,7 +264,7 @@ fn the_later_of_two_changes_of_the_policy_holds() {
     be_quiet();
     let policies = [Policy::Owner, Policy::Time];
     for seed in 0..POLICY_SCHEDULES {
-        let image = starts()[0].image.clone();
+        let image = starts(Work::Plain)[0].image.clone();
         let device = Arc::new(SlowDevice(MemoryDevice::from_image(image)));
         let volume = open(&device, 64 << 10, LARGE_DIR_BYTES);
         let tune = |policy| -> Body<'_> {
@@ -225,16 +286,15 @@ fn the_later_of_two_changes_of_the_policy_holds() {
     }
 }
 
-/// Each rule of the lock table that can be broken separately, and the rule about data in flight, is needed.
-#[test]
-fn every_rule_is_missed() {
+/// Asserts that each of these rules is needed.
+fn all_are_missed(work: Work, rules: &[Rule]) {
     be_quiet();
     let mut survivors = Vec::new();
-    for rule in Rule::ALL {
+    for &rule in rules {
         let caught = (0..BROKEN_SCHEDULES).find_map(|seed| {
-            let why = run(seed, Some(rule)).err()?;
+            let why = run(work, seed, Some(rule)).err()?;
             // A seed that fails without a broken rule proves nothing.
-            run(seed, None).is_ok().then_some((seed, why))
+            run(work, seed, None).is_ok().then_some((seed, why))
         });
         match caught {
             Some((seed, why)) => println!("{rule:?} was caught by seed {seed}: {why}"),
@@ -247,11 +307,25 @@ fn every_rule_is_missed() {
     assert!(survivors.is_empty(), "not missed: {survivors:?}");
 }
 
+/// Each rule of the lock table that can be broken separately, and the rule about data in flight, is needed.
+#[test]
+fn every_rule_is_missed() {
+    all_are_missed(Work::Plain, &Rule::ALL);
+}
+
+/// So is each rule about clusters, and about contents in flight to a cluster.
+#[test]
+fn every_rule_of_clusters_is_missed() {
+    all_are_missed(Work::WithClusters, &Rule::OF_CLUSTERS);
+}
+
 #[test]
 fn a_seed_repeats_its_schedule() {
     be_quiet();
-    for seed in 0..12 {
-        assert_eq!(run(seed, None), run(seed, None), "seed {seed}");
+    for work in [Work::Plain, Work::WithClusters] {
+        for seed in 0..12 {
+            assert_eq!(run(work, seed, None), run(work, seed, None), "seed {seed}");
+        }
     }
 }
 
@@ -259,6 +333,11 @@ fn a_seed_repeats_its_schedule() {
 #[test]
 fn one() {
     let Some(seed) = number("CFFS_SCHEDULE_SEED") else { return };
-    let ran = run(seed, None).unwrap_or_else(|why| panic!("{}", explain(seed, None, &why)));
-    println!("{ran:?}");
+    let work = match number("CFFS_SCHEDULE_COMPRESSED") {
+        None | Some(0) => Work::Plain,
+        Some(_) => Work::WithClusters,
+    };
+    let outcome =
+        run(work, seed, None).unwrap_or_else(|why| panic!("{}", explain(work, seed, &why)));
+    println!("{outcome:?}");
 }

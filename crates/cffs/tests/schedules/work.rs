@@ -6,7 +6,10 @@ use std::ops::ControlFlow;
 use cffs::error::Error;
 use cffs::lock::schedule::random;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, Caller, NewFile, NewKind, RenameMode, SetAttr, Volume, XattrMode};
+use cffs::vfs::{
+    AllocateMode, Caller, NewFile, NewKind, RegroupOptions, RenameMode, Scattered, SetAttr, Volume,
+    XattrMode,
+};
 
 use crate::files::{File, Files, allow_races, is_uniform};
 
@@ -39,13 +42,31 @@ fn name_of(number: u64) -> Vec<u8> {
     format!("{number}{}", "x".repeat(number as usize % 3 * 60)).into_bytes()
 }
 
+/// What the threads do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    Plain,
+    /// Also copy files and move them together, so that clusters are shared and compacted.
+    WithClusters,
+}
+
+impl Work {
+    /// A number below `limit`, or with clusters below `limit + more`.
+    fn random(self, limit: u64, more: u64) -> u64 {
+        match self {
+            Work::Plain => random(limit),
+            Work::WithClusters => random(limit + more),
+        }
+    }
+}
+
 /// Changes of a thread in its own directory, whose state it knows completely, and in shared ones.
-pub fn change(volume: &Volume, own: InodeNo, shared: [InodeNo; 2], files: &mut Files) {
+pub fn change(work: Work, volume: &Volume, own: InodeNo, shared: [InodeNo; 2], files: &mut Files) {
     for step in 0..CHANGES {
         if random(3) == 0 {
-            change_shared(volume, shared);
+            change_shared(work, volume, shared);
         } else {
-            change_own(volume, own, files, step as u8);
+            change_own(work, volume, own, files, step as u8);
         }
         if random(2) == 0 {
             look_at_own(volume, own, files);
@@ -53,7 +74,7 @@ pub fn change(volume: &Volume, own: InodeNo, shared: [InodeNo; 2], files: &mut F
     }
 }
 
-fn change_own(volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
+fn change_own(work: Work, volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
     let name = name();
     let Some(ino) = files.names.get(&name).copied() else {
         let made =
@@ -63,7 +84,7 @@ fn change_own(volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
         files.files.insert(made, File::default());
         return change_file(volume, made, files, fill);
     };
-    match random(8) {
+    match work.random(8, 3) {
         0 => {
             volume.unlink(&Caller::ROOT, own, &name).expect("unlinked");
             files.unlink(&name);
@@ -88,8 +109,31 @@ fn change_own(volume: &Volume, own: InodeNo, files: &mut Files, fill: u8) {
             }
         }
         3 => volume.sync_file(ino, random(2) == 0).expect("synced"),
+        8.. => copy_own(volume, own, files, ino),
         _ => change_file(volume, ino, files, fill),
     }
+}
+
+/// Copies a file of a thread to the beginning of another, or of a new one.
+fn copy_own(volume: &Volume, own: InodeNo, files: &mut Files, source: InodeNo) {
+    let other = self::name();
+    let target = files.names.get(&other).copied().unwrap_or_else(|| {
+        let new = new(NewKind::Regular);
+        let made = volume.make(&Caller::ROOT, own, &other, &new).expect("made").ino;
+        volume.release(made, 1);
+        files.names.insert(other, made);
+        files.files.insert(made, File::default());
+        made
+    });
+    if target == source {
+        return;
+    }
+    let bytes = files.files[&source].bytes.clone();
+    let copied = volume.copy(&Caller::ROOT, (source, 0), (target, 0), u64::MAX).expect("copied");
+    assert_eq!(copied, bytes.len() as u64, "a copy of a part");
+    let file = files.files.get_mut(&target).expect("each name has a file");
+    file.bytes.resize(file.bytes.len().max(bytes.len()), 0);
+    file.bytes[..bytes.len()].copy_from_slice(&bytes);
 }
 
 fn change_file(volume: &Volume, ino: InodeNo, files: &mut Files, fill: u8) {
@@ -141,12 +185,12 @@ fn look_at_own(volume: &Volume, own: InodeNo, files: &Files) {
 }
 
 /// Changes where another thread may be faster. Each file there is overwritten as a whole with one byte value.
-fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
+fn change_shared(work: Work, volume: &Volume, dirs: [InodeNo; 2]) {
     let (shared, other_dir) = (pick(&dirs), pick(&dirs));
     let name = || name_of(random(SHARED_NAMES));
     let (name, other) = (name(), name());
     let fill = random(200) as u8 + 1;
-    let done = match random(10) {
+    let done = match work.random(10, 3) {
         0 | 1 => volume.make(&Caller::ROOT, shared, &name, &new(NewKind::Regular)).map(|made| {
             allow_races(volume.write(&Caller::ROOT, made.ino, 0, &[fill; SHARED_BYTES]));
             volume.release(made.ino, 1);
@@ -178,9 +222,28 @@ fn change_shared(volume: &Volume, dirs: [InodeNo; 2]) {
             volume.release(found.ino, 1);
         }),
         7 => look_at_shared(volume, shared),
+        10.. => copy_shared(volume, (shared, &name), (other_dir, &other)),
         _ => volume.lookup(shared, &name).map(|found| volume.release(found.ino, 1)),
     };
     allow_races(done);
+}
+
+/// Copies a shared file to another one. Both are read and written as a whole.
+fn copy_shared(
+    volume: &Volume,
+    from: (InodeNo, &[u8]),
+    to: (InodeNo, &[u8]),
+) -> cffs::error::Result<()> {
+    let source = volume.lookup(from.0, from.1)?.ino;
+    if let Some(target) = allow_races(volume.lookup(to.0, to.1)) {
+        if target.ino != source {
+            let (source, target) = ((source, 0), (target.ino, 0));
+            allow_races(volume.copy(&Caller::ROOT, source, target, u64::MAX));
+        }
+        volume.release(target.ino, 1);
+    }
+    volume.release(source, 1);
+    Ok(())
 }
 
 fn look_at_shared(volume: &Volume, shared: InodeNo) -> cffs::error::Result<()> {
@@ -214,9 +277,9 @@ pub fn compare_names(volume: &Volume, dir: InodeNo) {
 }
 
 /// A thread that makes changes durable, in each possible way.
-pub fn take_care(volume: &Volume) {
+pub fn take_care(work: Work, volume: &Volume) {
     for _ in 0..CARES {
-        match random(8) {
+        match work.random(8, 2) {
             0 | 1 => volume.sync().expect("synced"),
             2 => volume.writer().checkpoint().expect("written"),
             3 => drop(volume.writer().mark_clean().expect("written")),
@@ -225,6 +288,11 @@ pub fn take_care(volume: &Volume) {
                 let scrubbed =
                     volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
                 assert_eq!(scrubbed.problems, Vec::<String>::new(), "a scrub finds damage");
+            }
+            8.. => {
+                let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
+                let tree = Scattered::Tree(InodeNo::ROOT);
+                volume.regroup(tree, &all, &mut |_| ControlFlow::Continue(())).expect("regrouped");
             }
             _ => volume.writer().background().expect("in the background"),
         }
