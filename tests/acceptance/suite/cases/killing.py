@@ -65,9 +65,9 @@ def no_operation():
 
 
 def kill_again_and_again(t, rounds, rng, crash, operation=no_operation):
-    """SQLite and git work until `crash` is called, in the context of `operation`. After each recovery the image
-    is sound, the checks of the operation and of both programs succeed, and no acknowledged transaction or
-    commit is lost."""
+    """SQLite and git work until `crash` is called, in the context of `operation`. After each recovery the
+    image is sound, the checks of the operation and of both programs succeed, and no acknowledged transaction
+    or commit is lost."""
     sqlite = t.program("sqlite3", "apt-get install sqlite3")
     database, work = t.path("log.db"), t.subdir("git")
     t.run(sqlite, database, f"PRAGMA journal_mode={rng.choice(('WAL', 'DELETE'))};"
@@ -165,8 +165,8 @@ def power_cut(t):
 
 @contextlib.contextmanager
 def volume_by_seed(t, rng, lost):
-    """Makes and mounts a volume of a kind that the seed chooses, on emulated disks. Yields a function that cuts
-    their power, and one that begins an operation on the volume."""
+    """Makes and mounts a volume of a kind that the seed chooses, on emulated disks. Yields a function that
+    cuts their power, and one that begins an operation on the volume."""
     compression = rng.choice(("none", "zstd"))
     journal = rng.choice(JOURNALS)
     mount = [f"transport={rng.choice(('auto', 'dev'))}", f"commit={rng.choice(('5', '0.01'))}"]
