@@ -26,7 +26,7 @@ pub use schedule::scope;
 
 pub use rules::Rule;
 
-/// The threads among which work without locks can be divided: one in a schedule, which repeats only the threads
+/// The number of threads among which work can be divided: one in a schedule, which repeats only the threads
 /// that it knows.
 pub fn processors() -> usize {
     #[cfg(feature = "schedules")]

@@ -45,8 +45,8 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Those that the schedules have to find: all but those of clusters, and [`Rule::DirectoryHeld`], for which
-    /// too few of them are close enough.
+    /// Those that the schedules have to find: all but those of clusters, and [`Rule::DirectoryHeld`], for
+    /// which too few of them are close enough.
     pub const ALL: [Rule; 13] = [
         Rule::SpilledStays,
         Rule::PagesStay,

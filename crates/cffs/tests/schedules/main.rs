@@ -69,8 +69,8 @@ fn kinds() -> Vec<MkfsOptions> {
     kinds
 }
 
-/// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small sectors
-/// and a journal, with segments so short that most files are large, and expand in pieces.
+/// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small
+/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces.
 fn compressed_kinds() -> Vec<MkfsOptions> {
     let mut kinds = Vec::new();
     for (embed, sector_bytes, segment_bytes, journal_bytes) in [

@@ -42,7 +42,7 @@ fn name_of(number: u64) -> Vec<u8> {
     format!("{number}{}", "x".repeat(number as usize % 3 * 60)).into_bytes()
 }
 
-/// What the threads do.
+/// The work of the threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Plain,
