@@ -1,8 +1,15 @@
 //! Properties that a server in the background inherits from the program that started it.
 
-use std::process::Command;
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::harness::{CFFS, Scratch, can_mount, succeed};
+
+/// A pipe that is open this long after the command is held by the server.
+const HELD_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs a command in a shell that holds a lock on a file, as scripts do that must not run twice; returns
 /// whether the lock is free afterwards.
@@ -28,5 +35,41 @@ fn a_server_in_the_background_holds_no_lock_of_its_caller() {
         let is_free = lock_is_free_after(&scratch, mount, &log);
         scratch.umount();
         assert!(is_free, "cffs mount holds it");
+    }
+}
+
+/// Runs a command with a pipe as its standard output, its standard error and another descriptor. Returns
+/// whether a reader of the pipe sees its end. The monitor closes its copy just after the command ends.
+fn pipe_ends_with(arguments: &[&str], scratch: &Scratch) -> bool {
+    let (mut reader, writer) = io::pipe().expect("a pipe");
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", "exec \"$0\" \"$@\" 9>&1", CFFS]).args(arguments).arg(scratch.image());
+    if arguments[0] == "mount" {
+        shell.arg(scratch.mountpoint());
+    }
+    shell.stdin(Stdio::null()).stdout(writer.try_clone().expect("a copy")).stderr(writer);
+    let status = shell.status().expect("run");
+    // It has the write end, too.
+    drop(shell);
+    assert!(status.success(), "{arguments:?}: {status}");
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || sender.send(reader.read_to_end(&mut Vec::new()).is_ok()));
+    ended.recv_timeout(HELD_AFTER).unwrap_or(false)
+}
+
+/// A script that reads what `cffs mount` prints continues when the command ends, not when the volume is
+/// unmounted: neither the server nor its monitor has the write end of the pipe.
+#[test]
+fn a_server_in_the_background_holds_no_pipe_of_its_caller() {
+    let scratch = Scratch::with_image();
+    let log = scratch.log_option();
+    let has_ended = pipe_ends_with(&["serve", "--nfs", "127.0.0.1:0", "-o", &log], &scratch);
+    // The server ran until here.
+    succeed(scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+    assert!(has_ended, "cffs serve holds it");
+    if can_mount() {
+        let has_ended = pipe_ends_with(&["mount", "-o", &log], &scratch);
+        scratch.umount();
+        assert!(has_ended, "cffs mount holds it");
     }
 }
