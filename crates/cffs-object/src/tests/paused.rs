@@ -405,3 +405,45 @@ pub fn a_deletion_during_a_clone_leaves_a_complete_clone_or_none() {
     }
     assert!(cloned > 3 && deleted > 3, "{cloned} {deleted}");
 }
+
+/// A deletion stops when its tombstone was replaced: another run has finished it, and the place was used
+/// again. Only the request that was sent before still arrives.
+#[test]
+fn a_deletion_stops_when_its_place_is_used_again() {
+    const NEW: &[u8] = b"the identity of a new volume";
+    let format = Path::from("bucket/volume/format");
+    let delete: fn(Arc<dyn ObjectStore>) -> _ =
+        |store| destroy::destroy(&located(store, "bucket/volume"), &DestroyOptions::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let there = |store: &InMemory| {
+        let read = runtime.block_on(async { store.get(&format).await?.bytes().await });
+        read.map(|bytes| bytes.to_vec()).ok()
+    };
+    let (mut stopped, mut gone) = (0, 0);
+    for request in 1.. {
+        let (store, writer) = begun();
+        drop(writer);
+        let before = there(&store);
+        let deleting = Started::run(&store, request, delete);
+        if !deleting.is_paused {
+            deleting.end().expect("deleted");
+            break;
+        }
+        if there(&store) == before {
+            // The tombstone is not there yet.
+            let _ = deleting.end();
+            continue;
+        }
+        runtime.block_on(store.put(&format, NEW.to_vec().into())).expect("put");
+        match deleting.end() {
+            Err(error) => {
+                assert!(matches!(error, Error::Unfinished { .. }), "{error}");
+                assert!(error.to_string().contains("a new volume is there now"), "{error}");
+                assert_eq!(there(&store).as_deref(), Some(NEW), "{request}");
+                stopped += 1;
+            }
+            Ok(_) => gone += 1,
+        }
+    }
+    assert!(stopped > 5 && gone == 1, "{stopped} {gone}");
+}
