@@ -168,6 +168,38 @@ class Fsspec(unittest.TestCase):
                     self.assertEqual(files.volume.readlink("/to/copy/out"), "../outside")
                     files.rm("/to", recursive=True)
 
+    def test_a_second_cp_replaces_the_links_of_the_first(self):
+        """Regression: a file or directory was written through the link that the first copy had made."""
+        files = self.files(read_only=False)
+        for options in ({}, {"maxdepth": 3}):
+            with self.subTest(**options):
+                files.pipe({"/tree/sub/f": b"1", "/outside/precious": b"333"})
+                for name, target in (("out", "/outside"), ("file", "/outside/precious"), ("same", "nowhere")):
+                    files.volume.symlink(target, f"/tree/{name}")
+                files.volume.symlink("/outside", "/tree/sub/out")
+                files.volume.symlink("/outside/precious", "/copy-file")
+                files.cp("/tree/", "/copy/", recursive=True)
+                files.volume.unlink("/copy/file")
+                files.volume.symlink("/outside/precious", "/copy/file")
+                for name in ("out", "sub/out"):
+                    files.rm(f"/tree/{name}")
+                files.pipe({"/tree/out/precious": b"of the tree", "/tree/sub/out": b"a file"})
+                files.cp("/tree/", "/copy/", recursive=True, **options)
+                self.assertEqual(files.cat("/outside/precious"), b"333")
+                self.assertEqual(files.ls("/outside", detail=False), ["/outside/precious"])
+                copied = {"out/precious": b"of the tree", "sub/out": b"a file", "file": b"333", "sub/f": b"1"}
+                self.assertEqual({name: files.cat(f"/copy/{name}") for name in copied}, copied)
+                self.assertFalse(files.islink("/copy/out") or files.islink("/copy/file"))
+                self.assertEqual(files.volume.readlink("/copy/same"), "nowhere")
+                # The caller names this one.
+                files.cp("/tree/sub/f", "/copy-file")
+                self.assertEqual(files.cat("/outside/precious"), b"1")
+                files.volume.symlink("/outside", "/copy-to")
+                files.cp("/tree/sub/", "/copy-to", recursive=True)
+                self.assertEqual(files.cat("/outside/f"), b"1")
+                for name in ("tree", "outside", "copy", "copy-file", "copy-to"):
+                    files.rm(f"/{name}", recursive=True)
+
     def test_links_are_followed_only_if_the_caller_names_them(self):
         """Regression: find, du, walk, glob, get and cp followed links, out of the tree and in loops."""
         files = self.linked()

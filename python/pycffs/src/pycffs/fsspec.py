@@ -15,7 +15,8 @@ directory of a mounted volume: `cffs:///mnt/directory!/path`. `cat` of many path
 
 A symbolic link is followed if the caller names it, and never during a traversal: in a listing, a link to a
 directory has the type "link", so that `walk`, `find`, `du`, `get` and `cp` do not follow it, and `rm`
-removes links, not their targets. An existing name is taken literally, even if it looks like a pattern.
+removes links, not their targets. `cp` replaces links below its target where the source has something else.
+An existing name is taken literally, even if it looks like a pattern.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class CffsFileSystem(AbstractFileSystem):
     def expand_path(
         self, path: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
     ) -> Any:
+        options.pop("into", None)
         paths = path if isinstance(path, (list, set, tuple)) else [path]
         found: set[str] = set()
         for each in paths:
@@ -215,19 +217,40 @@ class CffsFileSystem(AbstractFileSystem):
         self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
     ) -> None:
         # A link to a directory is copied as a link. Copies of files below it would be written through it.
-        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, follow_links=False, **options)
+        options["follow_links"] = False
+        if isinstance(path2, str):
+            options["into"] = self._strip_protocol(path2)
+        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
-    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+    def cp_file(self, path1: str, path2: str, into: str | None = None, **_: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
-        self.volume.makedirs(self._parent(path2))
         stat = self.volume.lstat(path1)
-        if modes.S_ISDIR(stat.mode):
+        is_dir = modes.S_ISDIR(stat.mode)
+        # Following it would leave the copied tree; the copy has the same target.
+        is_link = modes.S_ISLNK(stat.mode) and not self.isfile(path1)
+        target = self.volume.readlink(path1) if is_link else ""
+        contents = b"" if is_dir or is_link else self.volume.read(path1)
+        if into is not None:
+            self._remove_links(into, path2)
+        self.volume.makedirs(self._parent(path2))
+        if is_dir:
             self.volume.makedirs(path2)
-        elif modes.S_ISLNK(stat.mode) and not self.isfile(path1):
-            # Following it would leave the copied tree; the copy has the same target.
-            self.volume.symlink(self.volume.readlink(path1), path2)
+        elif is_link:
+            self.volume.symlink(target, path2)
         else:
-            self.volume.write(path2, self.volume.read(path1))
+            self.volume.write(path2, contents)
+
+    def _remove_links(self, into: str, path: str) -> None:
+        """Removes links on the way from the target of a copy to a file in it, such as earlier copies made.
+
+        The copy would be written through them, out of its target.
+        """
+        at = into.rstrip("/")
+        for name in path.removeprefix(at).split("/"):
+            if name:
+                at = f"{at}/{name}"
+                if self.islink(at):
+                    self.volume.unlink(at)
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
