@@ -140,11 +140,14 @@ impl MountOptions {
         }
         match option.effect {
             Effect::Flag(set) => {
-                set(&mut self.flags, given.name);
+                set(&mut self.flags, given.mount_flag()?);
                 self.open.read_only = self.flags.read_only == Some(true);
             }
             Effect::Kept { set, .. } => set(self, given)?,
-            Effect::Remount => self.remount = true,
+            Effect::Remount => {
+                given.flag()?;
+                self.remount = true;
+            }
         }
         self.given.insert(option.name());
         Ok(())

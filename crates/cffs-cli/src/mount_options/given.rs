@@ -13,6 +13,8 @@ use crate::working_directory::absolute_argument;
 
 /// Stands for a name that is not UTF-8, and so not that of an option.
 const UNKNOWN: &str = "?";
+/// Values that mount(8) accepts for flags of a mount (util-linux 2.39).
+const LAYERS: [&str; 3] = ["vfs", "fs", "recursive"];
 
 /// A given option: `name` or `name=value`.
 pub(super) struct Given<'a> {
@@ -27,6 +29,25 @@ impl<'a> Given<'a> {
             None => (option, None),
         };
         Given { name: str::from_utf8(name).unwrap_or(UNKNOWN), value }
+    }
+
+    /// The name of an option that has no values; an error if a value was given.
+    pub fn flag(&self) -> anyhow::Result<&'a str> {
+        match self.value {
+            None => Ok(self.name),
+            Some(value) => bail!(
+                "mount option '{}' takes no value, but '{}' was given",
+                self.name,
+                printable(value.as_bytes())
+            ),
+        }
+    }
+
+    /// Like [`Given::flag`], for a flag of mount(8), which accepts some values: `user=NAME`, and with a flag
+    /// of the mount which layers it is for. The mount of a volume has the flag in all of them.
+    pub fn mount_flag(&self) -> anyhow::Result<&'a str> {
+        let is_layer = self.value.is_some_and(|value| LAYERS.iter().any(|layer| value == *layer));
+        if is_layer || self.name == "user" { Ok(self.name) } else { self.flag() }
     }
 
     /// The value; an error if it is missing.

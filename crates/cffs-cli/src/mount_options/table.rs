@@ -91,7 +91,7 @@ pub(super) static TABLE: &[MountOption] = &[
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
-                options.open.atime = match given.name {
+                options.open.atime = match given.mount_flag()? {
                     "noatime" => AtimeMode::Never,
                     "strictatime" => AtimeMode::Strict,
                     _ => AtimeMode::Relative,
@@ -108,7 +108,7 @@ pub(super) static TABLE: &[MountOption] = &[
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
-                options.open.sync = given.name != "async";
+                options.open.sync = given.flag()? != "async";
                 Ok(())
             },
             show: |options| one_or_other(options.open.sync, "sync", "async"),
@@ -122,7 +122,7 @@ pub(super) static TABLE: &[MountOption] = &[
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
-                options.open.discard = given.name == "discard";
+                options.open.discard = given.flag()? == "discard";
                 Ok(())
             },
             show: |options| one_or_other(options.open.discard, "discard", "nodiscard"),
@@ -262,7 +262,7 @@ pub(super) static TABLE: &[MountOption] = &[
         for_serve: false,
         effect: Effect::Kept {
             set: |options, given| {
-                options.allow_other = given.name == "allow_other";
+                options.allow_other = given.flag()? == "allow_other";
                 Ok(())
             },
             show: |options| one_or_other(options.allow_other, "allow_other", "noallow_other"),
@@ -303,7 +303,8 @@ pub(super) static TABLE: &[MountOption] = &[
                lock: only if that is certainly gone",
         for_serve: true,
         effect: Effect::Kept {
-            set: |options, _| {
+            set: |options, given| {
+                given.flag()?;
                 options.open.take_over = true;
                 Ok(())
             },

@@ -151,6 +151,22 @@ fn errors_name_unknown_options_and_values() {
     options.apply(&[String::from("bogus")], true).expect("sloppy");
 }
 
+/// Regression: `ro=0` mounted read-only, and `discard=no` discarded.
+#[test]
+fn a_flag_takes_no_value() {
+    for option in TABLE.iter().filter(|option| !option.term.contains('=')) {
+        for name in option.names.iter().filter(|name| **name != "user") {
+            let refused = parsed(&format!("{name}=no")).expect_err(name).to_string();
+            assert!(refused.contains(&format!("'{name}' takes no value, but 'no'")), "{refused}");
+            assert!(parsed(&format!("{name}=")).is_err(), "{name}");
+        }
+    }
+    // mount(8) passes these on.
+    let options = parsed("user=mary,ro=recursive,nosuid=vfs,noatime=fs").expect("of mount(8)");
+    assert_eq!((options.flags.exec, options.flags.read_only), (Some(false), Some(true)));
+    parsed("sync=recursive").expect_err("no flag of a mount");
+}
+
 #[test]
 fn staging_is_for_a_store_that_is_written() {
     let mut options = parsed("staging=/var/waits").expect("known");
