@@ -122,10 +122,11 @@ fn begins_with(text: &str, beginning: &str) -> bool {
 
 /// The state in which a command leaves a device that failed, and the remedy.
 fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
-    let of_copy = cause.downcast_ref::<CopyError>().and_then(|error| match &error.cause {
-        CopyCause::Volume(cause) => Some(cause),
-        CopyCause::Host(_) => None,
-    });
+    let of_copy =
+        cause.downcast_ref::<CopyError>().and_then(|error| match error.cause.innermost() {
+            CopyCause::Volume(cause) => Some(cause),
+            _ => None,
+        });
     match of_copy.or_else(|| cause.downcast_ref::<Error>())? {
         Error::Io(_) | Error::Latched(_) => {}
         _ => return None,

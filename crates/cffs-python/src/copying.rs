@@ -21,13 +21,18 @@ use crate::waiting::Call;
 /// A failure of a copy, as the arguments of an `OSError`: number, message, and path.
 type Failure = (i32, String, OsString);
 
-fn failure(error: &CopyError) -> Failure {
-    let number = match &error.cause {
+fn number_of(cause: &CopyCause) -> i32 {
+    match cause {
         CopyCause::Volume(error) => errno(error),
         CopyCause::Host(error) => {
             error.raw_os_error().unwrap_or_else(|| errno(&Error::Io(error.kind().into())))
         }
-    };
+        CopyCause::Attribute { cause, .. } => number_of(cause),
+    }
+}
+
+fn failure(error: &CopyError) -> Failure {
+    let number = number_of(&error.cause);
     (number, error.cause.to_string(), error.path.clone().into_os_string())
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use cffs::files::{CopyOptions, Node, Observer, import_into};
 use cffs::wire::{ATTRIBUTE, Call, Invitation, VERSION};
@@ -323,6 +323,56 @@ fn a_user_extracts_an_archive_without_the_attributes_of_the_system() {
     let shown = shown(&into);
     assert!(shown[Path::new("file")].contains("user.a="), "{shown:?}");
     assert!(!shown[Path::new("file")].contains("trusted."), "{shown:?}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: the message named no attribute, and the copies lost their times and owners.
+#[test]
+fn a_copy_without_a_refused_attribute_has_all_others() {
+    if !is_root_with_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("dir")).expect("made");
+    fs::write(source.join("file"), "contents").expect("written");
+    for name in ["file", "dir"] {
+        let path = source.join(name);
+        for attribute in ["user.a", "trusted.b", "user.c"] {
+            setxattr(&path, attribute, b"value", XattrFlags::empty()).expect("set");
+        }
+        chown(&path, Some(OWNER), Some(OWNER)).expect("given away");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o751)).expect("set");
+        let opened = File::open(&path).expect("opened");
+        opened.set_modified(UNIX_EPOCH + Duration::from_secs(12345)).expect("set");
+    }
+    let archive = archive_of(&source, &["--xattrs", "--xattrs-include=*", "file", "dir"]);
+    fs::write(scratch.path().join("archive"), archive).expect("written");
+    scratch.mount("");
+    let into = ["import", "tar"].map(|name| scratch.mountpoint().join(name));
+    into.iter().for_each(|into| fs::create_dir(into).expect("made"));
+    let said = [
+        fail(1, scratch.cffs(["import"]).arg(&into[0]).arg(&source)),
+        fail(
+            1,
+            scratch
+                .cffs(["tar", "-x"])
+                .arg(&into[1])
+                .stdin(File::open(scratch.path().join("archive")).expect("opened")),
+        ),
+    ];
+    let refused = format!("\"trusted.b={:?}\", ", b"value");
+    for (into, said) in into.iter().zip(said) {
+        for name in ["file", "dir"] {
+            let is_named = |line: &str| line.contains(name) && line.contains("trusted.b");
+            assert!(said.lines().any(is_named), "{name}: {said}");
+            let wanted = shown(&source)[Path::new(name)].clone();
+            assert!(wanted.contains(&refused), "{wanted}");
+            let wanted = wanted.replace(&refused, "");
+            assert_eq!(shown(into)[Path::new(name)], wanted, "{said}");
+        }
+    }
     scratch.umount();
     scratch.assert_clean();
 }

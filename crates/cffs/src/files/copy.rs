@@ -78,6 +78,14 @@ pub enum CopyCause {
     /// The system outside.
     #[error(transparent)]
     Host(#[from] io::Error),
+    /// Either side, about one extended attribute. The copy has all others.
+    #[error("extended attribute {}: {cause}", printable(name))]
+    Attribute {
+        /// Its name.
+        name: Vec<u8>,
+        /// Which side failed.
+        cause: Box<CopyCause>,
+    },
 }
 
 impl From<rustix::io::Errno> for CopyCause {
@@ -87,11 +95,29 @@ impl From<rustix::io::Errno> for CopyCause {
 }
 
 impl CopyCause {
+    /// The failure of an extended attribute.
+    pub(super) fn of_attribute(name: &[u8], cause: impl Into<CopyCause>) -> CopyCause {
+        CopyCause::Attribute { name: name.to_vec(), cause: Box::new(cause.into()) }
+    }
+
+    /// The failure of the volume or of the system outside.
+    pub fn innermost(&self) -> &CopyCause {
+        match self {
+            CopyCause::Attribute { cause, .. } => cause.innermost(),
+            CopyCause::Volume(_) | CopyCause::Host(_) => self,
+        }
+    }
+
     /// Whether going on makes no sense, since every other file would fail, too.
     fn is_final(&self) -> bool {
         match self {
             CopyCause::Volume(error) => error.is_final(),
             CopyCause::Host(error) => error.kind() == io::ErrorKind::StorageFull,
+            // A file with too many attributes fails as if there were no space.
+            CopyCause::Attribute { cause, .. } => match cause.innermost() {
+                CopyCause::Volume(Error::NoSpace) | CopyCause::Host(_) => false,
+                cause => cause.is_final(),
+            },
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, SeekFor};
-use crate::vfs::xattr::follows_source;
+use crate::vfs::xattr::{follows_source, is_acl};
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -284,29 +284,36 @@ impl Export<'_> {
     }
 
     /// The owner comes first, since changing it clears set-id bits and capabilities; the mode comes
-    /// after the attributes, which cannot be set on a file that may not be written; the times last.
+    /// after the attributes, which cannot be set on a file that may not be written; the times last. An
+    /// attribute that cannot be set does not prevent the others.
     fn attributes(&self, node: &Node, attr: &Attr, made: &Entry) -> Result<(), CopyCause> {
         let owner = self.job.options.owner;
+        let mut permissions = match owner {
+            true => attr.permissions,
+            false => without_privileges(attr.permissions),
+        };
+        let mut outcome = Ok(());
         if owner {
             made.set_owner(attr.uid, attr.gid)?;
         }
         if self.job.options.xattrs {
             let names = node.xattr_names()?;
             made.remove_xattrs(|name| follows_source(name) && !names.iter().any(|n| n == name))?;
-            for name in names {
-                if owner || !is_privilege(&name) {
-                    let value = node.xattr(&name)?;
-                    made.set_xattr(&name, &value)?;
+            for name in names.iter().filter(|name| owner || !is_privilege(name)) {
+                let set = node.xattr(name).map_err(CopyCause::from);
+                let set = set.and_then(|value| Ok(made.set_xattr(name, &value)?));
+                if set.is_err() && is_acl(name) {
+                    // The permissions of the group are the mask of the ACL.
+                    permissions &= 0o700;
                 }
+                outcome = outcome.and(set.map_err(|cause| CopyCause::of_attribute(name, cause)));
             }
         }
         if attr.file_type != FileType::Symlink {
-            made.set_permissions(match owner {
-                true => attr.permissions,
-                false => without_privileges(attr.permissions),
-            })?;
+            made.set_permissions(permissions)?;
         }
-        Ok(made.set_times(attr.atime, attr.mtime)?)
+        made.set_times(attr.atime, attr.mtime)?;
+        outcome
     }
 
     /// Sets the attributes of the directories, those below first.

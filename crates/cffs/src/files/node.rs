@@ -14,7 +14,7 @@ use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Access, Attr, NewFile, NewKind, RenameMode, SeekFor, SetAttr, XattrMode};
 use crate::vfs::xattr::{follows_source, is_own};
-use crate::vfs::{Caller, Volume, copy_xattrs};
+use crate::vfs::{Caller, Volume};
 
 mod making;
 
@@ -356,23 +356,17 @@ impl Node {
         }
     }
 
-    /// Gives a copy the extended attributes of its source, as [`copy_xattrs`] does.
+    /// Removes the extended attributes that a copy must not have if its source has only these
+    /// ([`follows_source`]).
     ///
     /// # Errors
     ///
-    /// Those of [`Node::set_xattr`].
-    pub fn copy_xattrs(&self, source: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        let names = match &self.place {
-            Place::Volume(volume, _) => {
-                return copy_xattrs(volume, &Caller::ROOT, self.ino, source);
-            }
-            Place::Server(remote) => remote.xattr_names()?,
-        };
+    /// Those of [`Node::remove_xattr`].
+    pub fn remove_xattrs_but(&self, source: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let is_gone = |name: &&Vec<u8>| {
             follows_source(name) && source.iter().all(|(wanted, _)| wanted != *name)
         };
-        names.iter().filter(is_gone).try_for_each(|name| self.remove_xattr(name))?;
-        source.iter().try_for_each(|(name, value)| self.set_xattr(name, value))
+        self.xattr_names()?.iter().filter(is_gone).try_for_each(|name| self.remove_xattr(name))
     }
 
     /// Gives an inode a name in this directory.

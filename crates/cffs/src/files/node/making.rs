@@ -70,7 +70,7 @@ impl Node {
         let node = self.replace(name, &file.new)?;
         node.write_all_at(0, file.contents)?;
         if !file.inherits_acls {
-            node.copy_xattrs(&[])?;
+            node.remove_xattrs_but(&[])?;
         }
         node.set_attr(&file.changes)?;
         Ok(Making(Change::Made))
@@ -122,7 +122,7 @@ impl Node {
                     self.remove_xattr(name)?;
                 }
             }
-            Clears::All => self.copy_xattrs(&[])?,
+            Clears::All => self.remove_xattrs_but(&[])?,
         }
         self.set_attr(changes)?;
         Ok(Making(Change::Made))

@@ -4,9 +4,12 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
+
 use super::*;
+use crate::clock::Timestamp;
 use crate::vfs::Caller;
-use crate::vfs::types::{SetAttr, XattrMode};
+use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
 
 /// Does something when a file was copied that has this name.
 struct When<F: Fn() + Sync>(&'static str, F);
@@ -16,6 +19,16 @@ impl<F: Fn() + Sync> Observer for When<F> {
         if path.ends_with(self.0) {
             (self.1)();
         }
+    }
+}
+
+/// The failures of a copy, in words.
+#[derive(Default)]
+struct Failures(Mutex<Vec<String>>);
+
+impl Observer for Failures {
+    fn failed(&self, error: &CopyError) {
+        self.0.lock().push(error.to_string());
     }
 }
 
@@ -218,6 +231,26 @@ fn copies_without_their_owner_give_no_rights() {
     let attr = back.stat("/into/first").expect("there");
     assert_eq!((attr.permissions, attr.uid, attr.gid), (0o755, 12, 34));
     assert_eq!(back.stat("/into/sub/deep").expect("there").uid, 12);
+}
+
+/// The system outside refuses attributes of `user.` for pipes. Regression: the copy lost its times and mode.
+#[test]
+fn a_copy_without_a_refused_attribute_has_all_others() {
+    let host = tempfile::tempdir().expect("a directory");
+    let (files, target) = (files(), host.path().join("target"));
+    let fifo = NewFile { kind: NewKind::Fifo, permissions: 0o640, uid: 0, gid: 0, times: None };
+    let made = files.root().make(b"pipe", &fifo).expect("made");
+    made.set_xattr(b"user.a", b"value").expect("set");
+    let mtime = SetTime::To(Timestamp { seconds: 12345, nanoseconds: 0 });
+    made.set_attr(&SetAttr { mtime: Some(mtime), ..SetAttr::default() }).expect("set");
+    let said = Failures::default();
+    let options = CopyOptions { owner: false, ..one_thread() };
+    let summary = export(&files, b"/", &target, &options, &said).expect("goes on");
+    assert_eq!(summary.failures, 1);
+    let said = said.0.into_inner();
+    assert!(said[0].contains("target/pipe: extended attribute user.a: "), "{said:?}");
+    let copy = fs::symlink_metadata(target.join("pipe")).expect("made");
+    assert_eq!((copy.mode() & 0o7777, copy.mtime()), (0o640, 12345));
 }
 
 /// `export a.cffs /nope x` blamed `x`.
