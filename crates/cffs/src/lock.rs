@@ -45,6 +45,8 @@ pub mod schedule;
 pub enum Rank {
     /// Appends to a file in several pieces.
     Appends,
+    /// One mark is set or removed at a time.
+    Marks,
     /// The walk of compactions for changes that find no space.
     Compaction,
     /// How far epochs have come: held while one is written.

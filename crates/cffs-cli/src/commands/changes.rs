@@ -11,14 +11,17 @@ use cffs::device::file::Access;
 use cffs::error::Error;
 use cffs::files::Files;
 use cffs::format::inode::FileType;
-use cffs::vfs::Marks;
+use cffs::vfs::{CHANGED_PATH_BYTES_MAX, Marks};
 use cffs_serve::served::control;
 use clap::Args;
 use serde_json::json;
 
 use super::mark;
-use crate::output::{self, Stdout, printable};
+use crate::output::{self, Stdout, note, printable};
 use crate::{image, names};
+
+/// How much of a long path is shown.
+const SHOWN_BYTES: usize = 64;
 
 /// List files created, changed or renamed since a mark, without reading the whole tree
 ///
@@ -65,14 +68,23 @@ impl Changes {
     /// Prints the list.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut out = output::stdout();
-        self.list(&mut out).with_context(|| self.target.display().to_string())?;
+        let mut list = List { of: &self, out: &mut out, too_long: None };
+        self.list(&mut list).with_context(|| self.target.display().to_string())?;
+        let too_long = list.too_long.take();
         out.flush()?;
+        if let Some(path) = too_long {
+            note!(
+                "cffs: the list has paths of more than {CHANGED_PATH_BYTES_MAX} bytes, by which no program \
+                 can open a file; each stands for everything below it. The first begins with {}",
+                printable(&path[..SHOWN_BYTES])
+            );
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn list(&self, out: &mut Stdout) -> anyhow::Result<()> {
+    fn list(&self, list: &mut List<'_>) -> anyhow::Result<()> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return self.list_mounted(&mounted.join(self.path.as_deref()), out);
+            return self.list_mounted(&mounted.join(self.path.as_deref()), list);
         }
         if self.target.is_dir() {
             bail!(control::AskError::NotMounted);
@@ -83,8 +95,8 @@ impl Changes {
         let dir = files.node(path).with_context(|| printable(path))?;
         let mut failed = None;
         let listed =
-            Marks::of(files.volume()).changes(dir.ino(), &self.since, &mut |change| match self
-                .print(change.path, change.file_type, out)
+            Marks::of(files.volume()).changes(dir.ino(), &self.since, &mut |change| match list
+                .print(change.path, change.file_type)
             {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
@@ -99,7 +111,7 @@ impl Changes {
         }
     }
 
-    fn list_mounted(&self, directory: &Path, out: &mut Stdout) -> anyhow::Result<()> {
+    fn list_mounted(&self, directory: &Path, list: &mut List<'_>) -> anyhow::Result<()> {
         let marks = control::marks(directory)?;
         let Some(mark) = marks.iter().find(|mark| mark.name == self.since) else {
             return Err(mark::missing(&self.since));
@@ -109,32 +121,38 @@ impl Changes {
         }
         // The server does not know yet what the kernel has not passed on.
         mark::flush(directory)?;
-        let list = control::changes(directory, &self.since)?;
-        for change in list.split_inclusive(|byte| *byte == 0) {
-            let Some((kind, [path @ .., 0])) = change.split_first() else {
-                bail!("the server's list ends in the middle of a path");
-            };
-            let file_type = FileType::from_byte(*kind).context("the server names no file type")?;
-            self.print(path, file_type, out)?;
-        }
-        Ok(())
+        control::changes(directory, &self.since, |file_type, path| list.print(path, file_type))
     }
+}
 
-    fn print(&self, path: &[u8], file_type: FileType, out: &mut Stdout) -> anyhow::Result<()> {
+/// The printed list.
+struct List<'a> {
+    of: &'a Changes,
+    out: &'a mut Stdout,
+    /// The first path by which no program can open a file.
+    too_long: Option<Vec<u8>>,
+}
+
+impl List<'_> {
+    fn print(&mut self, path: &[u8], file_type: FileType) -> anyhow::Result<()> {
         let is_dir = file_type == FileType::Directory;
         let slash: &[u8] = if is_dir && !path.is_empty() { b"/" } else { b"" };
+        let is_too_long = path.len() > CHANGED_PATH_BYTES_MAX;
         let path = [b"./", path, slash].concat();
-        if self.json {
+        if is_too_long && self.too_long.is_none() {
+            self.too_long = Some(path.clone());
+        }
+        if self.of.json {
             let path = String::from_utf8_lossy(&path);
             let line = json!({"path": path, "type": type_name(file_type)});
-            writeln!(out, "{line}")?;
+            writeln!(self.out, "{line}")?;
             return Ok(());
         }
-        if !self.null && path.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        if !self.of.null && path.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
             bail!("{}: a name with a line break; use -0", printable(&path));
         }
-        out.write_all(&path)?;
-        out.write_all(if self.null { b"\0" } else { b"\n" })?;
+        self.out.write_all(&path)?;
+        self.out.write_all(if self.of.null { b"\0" } else { b"\n" })?;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
 use crate::harness::{Scratch, can_mount, fail, succeed};
@@ -115,6 +116,40 @@ fn changes_of_a_mounted_volume_are_listed_by_its_server() {
     succeed(scratch.cffs(["mark", "--remove"]).arg(&mount).arg("one"));
     assert_eq!(succeed(scratch.cffs(["mark"]).arg(&mount)), "");
     scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Regression: the message was that no volume is mounted, and nothing was listed.
+#[test]
+fn a_list_of_a_mount_continues_after_a_path_that_is_too_long() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let mount = scratch.mountpoint();
+    succeed(scratch.cffs(["mark"]).arg(&mount).arg("one"));
+    let (name, flags) = ("d".repeat(255), OFlags::RDONLY | OFlags::DIRECTORY);
+    let mut dir = rustix::fs::open(&mount, flags, Mode::empty()).expect("opened");
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&dir, &name, Mode::RWXU).expect("made");
+        dir = rustix::fs::openat(&dir, &name, flags, Mode::empty()).expect("opened");
+    }
+    drop(dir);
+    fs::write(mount.join("other"), "contents").expect("written");
+    for target in [mount.clone(), scratch.image()] {
+        let output = scratch.cffs(["changes", "--since", "one"]).arg(&target).output();
+        let output = output.expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("more than 4095 bytes"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let listed = sorted(&String::from_utf8_lossy(&output.stdout), '\n');
+        // The root, 17 directories, of which the last has too long a path, and the file.
+        assert_eq!(listed.len(), 19, "{listed:?}");
+        assert_eq!(listed.last().map(String::as_str), Some("./other"));
+    }
+    scratch.umount();
+    assert_eq!(since(&scratch, &scratch.image(), "one").len(), 19);
     scratch.assert_clean();
 }
 

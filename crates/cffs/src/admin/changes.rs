@@ -18,8 +18,9 @@ use crate::inode::{InodeCache, Vnode, VnodeState};
 use crate::runs;
 use crate::units::{BlockNo, Class, Container, FileBlock, InodeNo, SectorIndex};
 
-/// The longest path in bytes: no program can open a file by a longer one.
-const PATH_BYTES_MAX: usize = 4095;
+/// The longest path by which a program can open a file, in bytes. A longer one is in the list for everything
+/// below it, so that the lengths of all paths together grow no faster than their number.
+pub const CHANGED_PATH_BYTES_MAX: usize = 4095;
 /// How much of a directory is read at a time.
 const FETCH_BYTES: u32 = 256 << 10;
 /// More directories than this above one are a loop.
@@ -28,7 +29,8 @@ const ANCESTORS_MAX: usize = 1 << 20;
 /// Something that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// The path below the directory that was asked about; empty for that directory itself.
+    /// The path below the directory that was asked about; empty for that directory itself. One of more than
+    /// [`CHANGED_PATH_BYTES_MAX`] bytes stands for everything below it.
     pub path: &'a [u8],
     /// The type of the file. Of a directory, the attributes changed, or names were added or removed; or it is
     /// in a directory that was renamed.
@@ -147,16 +149,12 @@ impl<'a> Changes<'a> {
                 path.push(b'/');
             }
             path.extend_from_slice(&item.name);
-            if path.len() > PATH_BYTES_MAX {
-                let (max, start) = (PATH_BYTES_MAX, path[..64].escape_ascii());
-                let what = format!("a path is longer than {max} bytes, it begins with {start}");
-                return Err(Error::Unsupported(what));
-            }
+            let is_too_long = path.len() > CHANGED_PATH_BYTES_MAX;
             let change = Change { path: &path, file_type: item.file_type };
-            if item.is_listed && visit(&change).is_break() {
+            if (item.is_listed || is_too_long) && visit(&change).is_break() {
                 return Ok(());
             }
-            if let Some(Enters { dir, ino, is_whole }) = item.enters {
+            if let Some(Enters { dir, ino, is_whole }) = item.enters.filter(|_| !is_too_long) {
                 let dir = match dir.map_or_else(|| self.writer.vnode(ino), Ok) {
                     Ok(dir) => dir,
                     // It was removed meanwhile.

@@ -14,8 +14,8 @@ mod scrub;
 mod trim;
 mod tune;
 
-pub use changes::Change;
 pub(crate) use changes::Changes;
+pub use changes::{CHANGED_PATH_BYTES_MAX, Change};
 pub(crate) use explain::Explain;
 pub use explain::{ClusterPlace, Piece, Placement};
 pub(crate) use grow::Grow;

@@ -105,8 +105,7 @@ impl<'a> Marks<'a> {
     pub fn set(&self, name: &str) -> Result<Mark> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = Mark::attribute(name)?;
-        // One mark is set or removed at a time.
-        let _turn = self.volume.appends.lock(InodeNo::ROOT);
+        let _turn = self.volume.marking.lock();
         if self.list()?.iter().any(|mark| mark.name == name) {
             return Err(Error::Exists);
         }
@@ -161,7 +160,7 @@ impl<'a> Marks<'a> {
     pub fn remove(&self, name: &str) -> Result<()> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = [PREFIX, name.as_bytes()].concat();
-        let _turn = self.volume.appends.lock(InodeNo::ROOT);
+        let _turn = self.volume.marking.lock();
         let root = self.volume.writer.vnode(InodeNo::ROOT)?;
         self.volume.protections.check_unprotected(&root)?;
         let removed = self.volume.change_vnode(Spender::Privileged, &root, |inodes, file| {
@@ -176,14 +175,15 @@ impl<'a> Marks<'a> {
     /// Passes files created, changed or renamed since a mark, in and below a directory, to `visit`, until
     /// that ends the list. Each file is passed with all of its names, and each directory in which names were
     /// added or removed; of a directory that was renamed, everything below it. Also files that did not change
-    /// may be passed. Everything that was changed before the call is in the list, and made durable by it. The
-    /// order is that of the directories' sectors.
+    /// may be passed. A path of more than [`CHANGED_PATH_BYTES_MAX`](super::CHANGED_PATH_BYTES_MAX) bytes is
+    /// passed for everything below it. Everything that was changed before the call is in the list, and made
+    /// durable by it. The order is that of the directories' sectors.
     ///
     /// # Errors
     ///
     /// `ENODATA` if there is no mark of this name; `EINVAL` if the mark is damaged; `ENOTDIR` if the file is
-    /// not a directory; [`Error::Unsupported`] if a path has more than 4,095 bytes; those of
-    /// [reading](super#errors), and on a volume that is open for writing, of [`sync`](Volume::sync).
+    /// not a directory; those of [reading](super#errors), and on a volume that is open for writing, of
+    /// [`sync`](Volume::sync).
     pub fn changes(
         &self,
         dir: InodeNo,

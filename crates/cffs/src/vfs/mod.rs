@@ -72,7 +72,9 @@ pub use stats::{MemoryUse, Stats};
 pub use types::*;
 pub use xattr::{copy_xattrs, follows_source, own_xattr, set_own_xattr};
 
-pub use crate::admin::{Change, ClusterPlace, Piece, Placement, ScrubProgress, SetVolume};
+pub use crate::admin::{
+    CHANGED_PATH_BYTES_MAX, Change, ClusterPlace, Piece, Placement, ScrubProgress, SetVolume,
+};
 use crate::admin::{Regrouper, Walk};
 use crate::alloc::{Clusters, Spender};
 use crate::cache::BufferCache;
@@ -86,6 +88,7 @@ use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as IntentLogFill;
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
 use crate::journal;
+use crate::lock::{Mutex, Rank};
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
@@ -114,6 +117,8 @@ pub struct Volume {
     protections: Protections,
     calls: Calls,
     appends: Appends,
+    /// Held while a mark is set or removed.
+    marking: Mutex<()>,
     urgent: UrgentCompaction,
     /// Unless nothing is observed.
     used: Option<Used>,
@@ -188,6 +193,7 @@ impl Volume {
             options,
             references: References::default(),
             appends: Appends::default(),
+            marking: Mutex::new(Rank::Marks, ()),
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
             protections: Protections::new(protects),

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cffs::format::inode::FileType;
 use rustix::fs::{
     StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
 
-use super::reporting::{Piece, Report};
+use super::reporting::{self, Piece, Report};
 use super::{
     CloneRequest, CloneStatus, Durability, MarkStatus, Question, Request, RestartAnswer,
     VALUE_BYTES_MAX, refusals,
@@ -144,14 +145,27 @@ pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
     serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
 }
 
-/// The changes below a directory since a mark: the number of each file's type (1 byte), its path, and a zero
-/// byte. The mark exists.
+/// Passes the changes below a directory since a mark, which exists, to `visit`: the file's type and the path.
 ///
 /// # Errors
 ///
-/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
-pub fn changes(directory: &Path, mark: &str) -> Result<Vec<u8>, AskError> {
-    report(directory, Report::Changes(mark))
+/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; [`AskError::Refused`] if the list is too
+/// long; the server's error; that of `visit`.
+pub fn changes<E: From<AskError>>(
+    directory: &Path,
+    mark: &str,
+    visit: impl FnMut(FileType, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let list = report(directory, Report::Changes(mark)).map_err(|error| match error {
+        AskError::Failed(error) if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => {
+            AskError::Refused(String::from(
+                "the names of what changed take more than 256 MiB: list it in several directories, or \
+                 unmount the volume and list the changes of its image",
+            ))
+        }
+        error => error,
+    })?;
+    reporting::decode(&list, visit)
 }
 
 fn report(directory: &Path, what: Report<'_>) -> Result<Vec<u8>, AskError> {

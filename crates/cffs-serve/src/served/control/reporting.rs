@@ -3,17 +3,21 @@
 //! Reading `system.cffs.layout.TOKEN.0`, with a token chosen by the reader, generates the report and returns
 //! its first piece. The further pieces are numbered from 1; an empty piece ends the report. The list of what
 //! changed since a mark is `system.cffs.changes.TOKEN.0.MARK`: for each change the number of the file's type
-//! (1 byte), the path, and a zero byte.
+//! (1 byte), how many bytes the path has in common with the path before it (2 bytes, little-endian), the rest
+//! of the path, and a zero byte. So the list is about as long as the names in it.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 use cffs::error::{Error, Result};
 use cffs::files::layout;
+use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::{Marks, Volume};
+use cffs::vfs::{Change, Marks, Volume};
 
+use super::AskError;
 use crate::layout::LayoutReport;
 
 const LAYOUT: &str = "system.cffs.layout.";
@@ -22,7 +26,7 @@ const CHANGES: &str = "system.cffs.changes.";
 const PIECE_BYTES: usize = 64 << 10;
 /// The most reports kept: an interrupted reader leaves its report behind.
 const REPORTS_MAX: usize = 4;
-/// The longest list of changes: the server keeps it until it is read.
+/// The longest list of changes, several million names: the server keeps it until it is read.
 const CHANGES_BYTES_MAX: usize = 256 << 20;
 
 /// A piece of a report.
@@ -77,21 +81,63 @@ impl Report<'_> {
             }
             Report::Changes(mark) => mark,
         };
-        let mut list = Vec::new();
-        Marks::of(volume).changes(dir, mark, &mut |change| {
-            list.push(change.file_type as u8);
-            list.extend_from_slice(change.path);
-            list.push(0);
-            if list.len() > CHANGES_BYTES_MAX {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        if list.len() > CHANGES_BYTES_MAX {
-            return Err(Error::Unsupported("the list of changes is longer than 256 MiB".into()));
-        }
-        Ok(list)
+        let mut list = ChangeList::default();
+        Marks::of(volume).changes(dir, mark, &mut |change| list.push(change))?;
+        if list.bytes.len() > CHANGES_BYTES_MAX { Err(Error::TooLarge) } else { Ok(list.bytes) }
     }
+}
+
+/// A list of changes, encoded.
+#[derive(Default)]
+struct ChangeList {
+    bytes: Vec<u8>,
+    /// The last path.
+    path: Vec<u8>,
+}
+
+impl ChangeList {
+    /// Adds a change, unless the list is too long.
+    fn push(&mut self, change: &Change<'_>) -> ControlFlow<()> {
+        let (last, path) = (&mut self.path, change.path);
+        let shared = last.iter().zip(path).take_while(|(a, b)| a == b).count();
+        let shared = shared.min(usize::from(u16::MAX));
+        self.bytes.push(change.file_type as u8);
+        self.bytes.extend_from_slice(&(shared as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&path[shared..]);
+        self.bytes.push(0);
+        last.truncate(shared);
+        last.extend_from_slice(&path[shared..]);
+        if self.bytes.len() > CHANGES_BYTES_MAX {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Passes each change of an encoded list to `visit`: the file's type and the path.
+///
+/// # Errors
+///
+/// [`AskError::Failed`] if the encoding is wrong; those of `visit`.
+pub(super) fn decode<E: From<AskError>>(
+    mut list: &[u8],
+    mut visit: impl FnMut(FileType, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let wrong = || AskError::Failed(io::Error::other("the server's list of changes is damaged"));
+    let mut path = Vec::new();
+    while !list.is_empty() {
+        let (&[file_type, low, high], rest) = list.split_first_chunk().ok_or_else(wrong)?;
+        let end = rest.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
+        let shared = usize::from(u16::from_le_bytes([low, high]));
+        if shared > path.len() {
+            return Err(wrong().into());
+        }
+        path.truncate(shared);
+        path.extend_from_slice(&rest[..end]);
+        visit(FileType::from_byte(file_type).ok_or_else(wrong)?, &path)?;
+        list = &rest[end + 1..];
+    }
+    Ok(())
 }
 
 /// The reports that clients are reading.
@@ -122,3 +168,6 @@ impl Reports {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;
