@@ -7,6 +7,7 @@
 //! A name that may still exist is expired, not removed: mounts below it and working directories stay valid if
 //! the next lookup of the name finds the same inode.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use std::thread;
 use cffs::units::InodeNo;
 use fuse_ring::protocol::NodeId;
 use fuse_ring::{CachedData, CachedName, Notifier, Unmount, Unmounter};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::mount_state::MountState;
 use crate::shared::{Change, Observer};
@@ -31,6 +32,7 @@ pub struct KernelCaches {
     was_read_only: Arc<AtomicBool>,
     /// Whether another front end has begun, which may change the size of files that the kernel knows.
     is_shared: Arc<AtomicBool>,
+    dropping: Arc<Mutex<Dropping>>,
 }
 
 impl KernelCaches {
@@ -63,21 +65,54 @@ impl KernelCaches {
         }
     }
 
-    /// Makes the kernel drop data of these files from an offset on, and their attributes, in a new thread,
-    /// since threads that serve requests must not wait for locks of the kernel.
+    /// Makes the kernel drop data of these files from an offset on, and their attributes, in a thread of its
+    /// own, since threads that serve requests must not wait for locks of the kernel.
     pub(super) fn drop_cached(&self, files: Vec<InodeNo>, offset: u64) {
         let Some(notifier) = self.notifier() else { return };
+        if !self.dropping.lock().add(files, offset) {
+            return;
+        }
+        let dropping = Arc::clone(&self.dropping);
         let drop_all = move || {
-            for file in files {
+            let next = || dropping.lock().take_next();
+            while let Some((file, offset)) = next() {
                 if notifier.inval_inode(NodeId(file.0), CachedData::From(offset)).is_err() {
+                    *dropping.lock() = Dropping::default();
                     return;
                 }
             }
         };
         let spawned = thread::Builder::new().name("kernel-caches".into()).spawn(drop_all);
         if let Err(error) = spawned {
+            *self.dropping.lock() = Dropping::default();
             tracing::debug!(%error, "the kernel keeps cached data");
         }
+    }
+}
+
+/// The data that the kernel is to drop.
+#[derive(Debug, Default)]
+struct Dropping {
+    /// From which offset on, by file.
+    files: BTreeMap<InodeNo, u64>,
+    /// Whether a thread takes the files.
+    has_thread: bool,
+}
+
+impl Dropping {
+    /// Adds files; whether a thread must be started to take them.
+    fn add(&mut self, files: Vec<InodeNo>, offset: u64) -> bool {
+        for file in files {
+            self.files.entry(file).and_modify(|from| *from = offset.min(*from)).or_insert(offset);
+        }
+        !std::mem::replace(&mut self.has_thread, true)
+    }
+
+    /// Takes the next file. With `None`, the thread has ended.
+    fn take_next(&mut self) -> Option<(InodeNo, u64)> {
+        let next = self.files.pop_first();
+        self.has_thread = next.is_some();
+        next
     }
 }
 
@@ -127,3 +162,6 @@ impl Observer for KernelCaches {
         is_read_only
     }
 }
+
+#[cfg(test)]
+mod tests;
