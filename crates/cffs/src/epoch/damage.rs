@@ -114,8 +114,9 @@ impl EpochWriter {
         })
     }
 
+    /// Records the damage that an error reports, as [`EpochWriter::noted`] does.
     #[cold]
-    fn note_error(&self, error: &Error) {
+    pub(super) fn note_error(&self, error: &Error) {
         if let Error::Io(error) = error
             && Failure::of(error).is_of_data()
             && self.latched().is_none()

@@ -20,11 +20,10 @@ use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Stage};
 use crate::device::Patient;
-use crate::error::{Error, Result};
-use crate::format::superblock::Damage;
+use crate::error::Result;
 use crate::lock::Rule;
 use crate::trace::OpKind;
-use crate::units::{BlockNo, InodeNo};
+use crate::units::BlockNo;
 
 impl EpochWriter {
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A thread of
@@ -136,12 +135,12 @@ impl EpochWriter {
                 .compressed(compression)
                 .run()?;
         if let Some(error) = &prepared.unread {
-            // With a record of damage, the stamps of directories do not count.
-            let (code, ino) = match error {
-                Error::Corruption(corruption) => (corruption.code(), corruption.ino()),
-                _ => (Damage::UNREADABLE, InodeNo(0)),
-            };
-            self.remember_damage(code, ino, &error.to_string());
+            // Directories above changes have old stamps. Lists since earlier marks enter all directories.
+            {
+                let mut superblock = self.superblock.lock();
+                superblock.marks_walked = superblock.stamp();
+            }
+            self.note_error(error);
         }
         self.counts.note_clusters(prepared.clusters, self.inodes.layout.fragment_bytes);
         Ok(prepared)

@@ -211,7 +211,7 @@ pub struct Superblock {
     /// How many marks the volume has been given.
     pub marks: u32,
     /// Up to this count, the stamps of directories do not tell what changed below them: a check or recovery
-    /// has changed the volume since.
+    /// has changed the volume since, or directories above a change could not be read.
     pub marks_walked: u32,
 }
 

@@ -273,24 +273,33 @@ impl Volume {
             check_regular(&file.inode)?;
             xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
+            check_regular(&file.inode)?;
+            xattr::remove(inodes, file, CAPABILITY)?;
+            inodes.writer().leave_inline(file)?;
+            let zeroes = matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. });
             let grows = match mode {
                 AllocateMode::Reserve => true,
                 AllocateMode::ReserveKeepSize | AllocateMode::PunchHole => false,
                 AllocateMode::ZeroRange { keep_size } => !keep_size,
             };
-            if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. }) {
-                inodes.writer().punch(file, offset, len)?;
-                // The range stays zeroed if what follows finds no space.
+            let change = |file: &mut VnodeGuard<'_>| {
+                if zeroes {
+                    inodes.writer().punch(file, offset, len)?;
+                }
+                if mode != AllocateMode::PunchHole {
+                    inodes.writer().preallocate(file, offset, len)?;
+                }
+                if grows && end > file.inode.size {
+                    inodes.writer().set_size(file, end)?;
+                }
+                Ok(())
+            };
+            let changed = change(file);
+            // A call that fails may have zeroed the range, or a part of it.
+            if changed.is_ok() || zeroes {
                 written(inodes, file);
             }
-            if mode != AllocateMode::PunchHole {
-                inodes.writer().preallocate(file, offset, len)?;
-            }
-            if grows && end > file.inode.size {
-                inodes.writer().set_size(file, end)?;
-            }
-            written(inodes, file);
-            Ok(())
+            changed
         })
     }
 

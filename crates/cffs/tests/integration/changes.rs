@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
+use cffs::device::fault::{Effect, Fault, FaultDevice, Strike, Target};
 use cffs::device::{BlockDevice, Counts, MemoryDevice, TraceDevice};
 use cffs::error::{Error, Result};
 use cffs::files::Files;
@@ -15,8 +16,8 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, AtimeMode, Caller, Marks, OpenOptions, RegroupOptions, RenameMode, Scattered,
-    SetAttr, Volume, XattrMode, read_superblock, set_own_xattr,
+    AllocateMode, AtimeMode, CHANGED_PATH_BYTES_MAX, Caller, Marks, OpenOptions, RegroupOptions,
+    RenameMode, Scattered, SetAttr, Volume, XattrMode, read_superblock, set_own_xattr,
 };
 
 use cffs_testing::setup::{DIRECTORY, FILE, made, make_with, open, recover};
@@ -178,6 +179,29 @@ fn a_directory_is_listed_that_lost_or_gained_a_name() {
                 .all(|path| { listed.iter().any(|listed| listed == path) })
         );
     }
+}
+
+/// Regression: any user who made such a path made each list fail.
+#[test]
+fn a_path_that_is_too_long_stands_for_what_is_below_it() {
+    let (_, volume) = marked(&MkfsOptions::default());
+    let mut paths = vec![String::from("a")];
+    for _ in 0..40 {
+        let path = format!("{}/{}", paths[paths.len() - 1], "d".repeat(255));
+        make_dir(&volume, &path);
+        paths.push(path);
+    }
+    write(&volume, "other", 10);
+    let too_long = paths.iter().position(|path| path.len() > CHANGED_PATH_BYTES_MAX);
+    let too_long = too_long.expect("one is");
+    let listed = paths[..=too_long].iter().map(|path| format!("{path}/"));
+    let mut expected: Vec<String> = listed.chain(["/", "other"].map(String::from)).collect();
+    expected.sort();
+    assert_eq!(since(&volume, "m"), expected);
+    // Also if only what is below it has changed.
+    Marks::of(&volume).set("two").expect("set");
+    write(&volume, &format!("{}/file", paths[40]), 10);
+    assert_eq!(since(&volume, "two"), [format!("{}/", paths[too_long])]);
 }
 
 #[test]
@@ -436,19 +460,57 @@ fn a_loop_of_directories_or_a_file_as_a_directory_ends_the_list() {
     }
 }
 
+/// Opens a marked volume on a device that can fail, with an empty cache.
+fn on_failing_device(
+    (device, volume): (Arc<MemoryDevice>, Volume),
+) -> (Arc<FaultDevice<Arc<MemoryDevice>>>, Volume) {
+    volume.close().expect("closed");
+    let device = Arc::new(FaultDevice::new(device, 1));
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    (device.clone(), open(device, options))
+}
+
+/// Regression: contents before a page that could not be read were changed, and the file was not listed.
 #[test]
-fn a_path_that_no_program_can_open_is_an_error() {
-    let device = made(64 << 20);
-    let volume = open(device, OpenOptions::default());
-    Marks::of(&volume).set("m").expect("marked");
-    let mut dir = ROOT;
-    for _ in 0..30 {
-        let made = volume.make(&Caller::ROOT, dir, &[b'x'; 200], &DIRECTORY).expect("made").ino;
-        volume.release(made, 1);
-        dir = made;
+fn a_file_is_listed_that_a_failed_call_changed() {
+    const RANGE: std::ops::Range<u64> = 100..150_100;
+    let write_over = |volume: &Volume, file| {
+        volume.write(&Caller::ROOT, file, RANGE.start, &[9; 150_000]).map(drop)
+    };
+    let punch = |volume: &Volume, file| {
+        let len = RANGE.end - RANGE.start;
+        volume.allocate(&Caller::ROOT, file, RANGE.start, len, AllocateMode::PunchHole)
+    };
+    for (change, byte) in [(&write_over as &dyn Fn(&Volume, InodeNo) -> Result<()>, 9), (&punch, 0)]
+    {
+        let (device, volume) = on_failing_device(marked(&MkfsOptions::default()));
+        let file = find(&volume, "a/large");
+        let places = volume.admin().places(file).expect("placed");
+        let last = places[0].start + RANGE.end / 4096 * 4096;
+        assert!(places[0].contains(&last), "in one piece: {places:?}");
+        let target = Target::reads().within(last..last + 1);
+        device.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
+        assert!(matches!(change(&volume, file), Err(Error::Io(_))));
+        device.disarm();
+        let mut first = [0; 200];
+        volume.read(file, 0, &mut first).expect("read");
+        assert_eq!((first[99], first[100]), (7, byte), "a part was changed");
+        // The device may have lost more, so all directories are listed as well.
+        assert_eq!(files_since(&volume, "m"), ["a/large"]);
     }
-    let error = try_since(&volume, ROOT, "m").expect_err("too long");
-    assert!(error.to_string().contains("longer than 4095 bytes"), "{error}");
+}
+
+/// Regression: the range was zeroed, and the file was not listed.
+#[test]
+fn a_file_is_listed_that_was_zeroed_before_space_ran_out() {
+    let (_, volume) = marked(&MkfsOptions::default());
+    let (file, mode) = (find(&volume, "a/large"), AllocateMode::ZeroRange { keep_size: false });
+    let zeroed = volume.allocate(&Caller::ROOT, file, 0, 1 << 30, mode);
+    assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
+    let mut first = [9; 2];
+    volume.read(file, 0, &mut first).expect("read");
+    assert_eq!(first, [0; 2]);
+    assert_eq!(since(&volume, "m"), ["a/large"]);
 }
 
 type Traced = Arc<TraceDevice<MemoryDevice>>;
