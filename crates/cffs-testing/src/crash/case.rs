@@ -51,6 +51,8 @@ pub const FULL: u64 = 512;
 pub const STOPPED: u64 = 1024;
 /// Added to a kind: contents are compressed.
 pub const COMPRESSED: u64 = 2048;
+/// Added to a compressed kind: copies of a small and of a large file share the clusters of these files.
+pub const SHARED: u64 = 16_384;
 /// Added to a kind: each directory with a block counts as large, so it has an index, and the intent log lists
 /// its changes by block and bucket. `d` has several blocks.
 pub const LARGE: u64 = 4096;
@@ -157,6 +159,9 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
             op.apply(&volume, 99);
         }
     }
+    if kind & SHARED != 0 {
+        share_clusters(&volume);
+    }
     if kind & LARGE != 0 {
         enlarge_directory(&volume, kind);
     }
@@ -183,6 +188,22 @@ fn enlarge_directory(volume: &Volume, kind: u64) {
     let blocks = dir.size / BLOCK_BYTES as u64;
     let blocks_min = LARGE_BLOCKS_MIN[usize::from(kind & 2 != 0)];
     assert!(blocks >= blocks_min, "a large directory has {blocks} blocks, kind {kind}");
+}
+
+/// Copies two files whose contents are in clusters.
+fn share_clusters(volume: &Volume) {
+    let placed = |path| {
+        let ino = ops::find(volume, path).expect("made");
+        volume.admin().explain(ino).expect("explained")
+    };
+    volume.sync().expect("durable");
+    for (from, to) in [("c/one of many files, number 1", "c/copy"), ("big", "c/big copy")] {
+        Op::Copy(from, to).apply(volume, 99);
+        let (from, to) = (placed(from), placed(to));
+        assert!(!from.clusters.is_empty(), "contents are not compressed");
+        assert_eq!(from.pieces, to.pieces, "a copy has contents of its own");
+    }
+    assert!(volume.admin().clusters().expect("counted") > Some(1), "both are in one cluster");
 }
 
 /// Makes files with gaps between them, and takes two of three remaining free runs.
