@@ -513,6 +513,73 @@ fn a_file_is_listed_that_was_zeroed_before_space_ran_out() {
     assert_eq!(since(&volume, "m"), ["a/large"]);
 }
 
+/// Writes a change during an outage of this many reads of the directory above that of the file, none of
+/// whose directories is in memory: `others` take their place. `None` if the outage lasts too long for that.
+fn written_during_outage(
+    image: &MemoryDevice,
+    others: &[InodeNo],
+    reads: u64,
+) -> Option<Arc<MemoryDevice>> {
+    let memory = Arc::new(MemoryDevice::from_image(image.snapshot()));
+    let volume = open(memory.clone(), OpenOptions::default());
+    let (above, changed) = (find(&volume, "p"), find(&volume, "p/q/large"));
+    let places = volume.admin().places(above).expect("placed");
+    let (device, volume) = on_failing_device((memory.clone(), volume));
+    volume.write(&Caller::ROOT, changed, 0, b"changed").expect("written");
+    for other in others.iter().chain(others) {
+        volume.attr(*other).expect("read");
+    }
+    let effect = Effect::Error(rustix::io::Errno::TIMEDOUT.raw_os_error());
+    for place in places {
+        for strike in (0..reads).map(Strike::Nth) {
+            let target = Target::reads().within(place.clone());
+            device.arm(Fault { target, strike, effect });
+        }
+    }
+    let written = volume.sync();
+    assert!(device.struck() > 0, "the directory is read");
+    device.disarm();
+    assert_eq!(volume.writer().superblock().damage, None);
+    written.ok()?;
+    assert!(since(&volume, "n").iter().any(|path| path == "p/q/large"), "{reads} reads");
+    volume.close().expect("closed");
+    Some(memory)
+}
+
+/// The directories above a change that cannot be stamped are found by a list that enters all. Regression: a
+/// store that did not answer in time was recorded as damage.
+#[test]
+fn an_outage_while_directories_are_stamped_is_no_damage_and_hides_no_change() {
+    let (image, volume) = marked(&MkfsOptions::default());
+    // The inode of a directory is far from those of its files.
+    let mut others = Vec::new();
+    for (dir, files) in [("p", 1500), ("p/q", 1500), ("other", 6000)] {
+        let dir = make_dir(&volume, dir);
+        others = (0..files)
+            .map(|number| {
+                let name = format!("{number}");
+                let made = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("made");
+                volume.release(made.ino, 1);
+                made.ino
+            })
+            .collect();
+    }
+    write(&volume, "p/q/large", 200_000);
+    Marks::of(&volume).set("n").expect("marked");
+    volume.close().expect("closed");
+    let mut unstamped = 0;
+    for reads in 1..100 {
+        let Some(device) = written_during_outage(&image, &others, reads) else { break };
+        let volume = open(device, OpenOptions::default());
+        assert_eq!(volume.writer().superblock().damage, None);
+        let listed = since(&volume, "n");
+        let files = listed.iter().filter(|path| !path.ends_with('/'));
+        assert_eq!(files.collect::<Vec<_>>(), ["p/q/large"], "{reads} reads");
+        unstamped += u32::from(volume.writer().superblock().marks_walked == 2);
+    }
+    assert!(unstamped > 0, "no outage ended between stamping and writing");
+}
+
 type Traced = Arc<TraceDevice<MemoryDevice>>;
 
 /// The requests and bytes read by `work` on a cold volume.
