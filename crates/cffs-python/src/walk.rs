@@ -25,11 +25,10 @@ pub struct Walk {
 
 struct State {
     walk: files::Walk,
-    /// The directory whose entries are returned, or the one that could not be read.
-    last: VolumePath,
     /// The entries that the next call returns, as far as a call that a signal has ended has found them.
     found: Vec<(VolumePath, Stat)>,
-    failed: Option<Error>,
+    /// The directory that could not be read, and why.
+    failed: Option<(VolumePath, Error)>,
 }
 
 #[pymethods]
@@ -41,7 +40,7 @@ impl Walk {
         }
         py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.next().map_err(|failure| failure.of(&self.opened, &state.last))
+            state.next(&self.opened)
         })
     }
 }
@@ -55,30 +54,28 @@ impl Walk {
             }
             _ => None,
         };
-        let state = State { walk, last: top, found: Vec::new(), failed };
+        let failed = failed.map(|error| (top, error));
+        let state = State { walk, found: Vec::new(), failed };
         Walk { opened: Arc::clone(opened), state: Mutex::new(state) }
     }
 }
 
 impl State {
-    fn next(&mut self) -> Result<Vec<(VolumePath, Stat)>, Failure> {
+    fn next(&mut self, opened: &Opened) -> PyResult<Vec<(VolumePath, Stat)>> {
         let mut signals = Signals::new();
         while self.found.len() < ENTRIES && self.failed.is_none() {
             signals.handle()?;
             match self.walk.next() {
-                Some(Ok(entry)) => {
-                    if entry.attr.file_type == FileType::Directory {
-                        self.last = entry.path.clone().into();
-                    }
-                    self.found.push((entry.path.into(), entry.attr.into()));
-                }
+                Some(Ok(entry)) => self.found.push((entry.path.into(), entry.attr.into())),
                 // The entries before come first.
-                Some(Err(error)) => self.failed = Some(error),
+                Some(Err(error)) => {
+                    self.failed = Some((self.walk.unread().to_vec().into(), error));
+                }
                 None => break,
             }
         }
         match self.failed.take_if(|_| self.found.is_empty()) {
-            Some(error) => Err(error.into()),
+            Some((dir, error)) => Err(Failure::from(error).of(opened, &dir)),
             None => Ok(std::mem::take(&mut self.found)),
         }
     }

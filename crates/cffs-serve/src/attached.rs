@@ -53,6 +53,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod trees;
 mod walk;
 mod xattrs;
 

@@ -11,6 +11,7 @@ use cffs::wire::{Fault, Handle, Kind, Memory, Put, Reply, Request};
 use super::handles::{Handles, Held};
 use super::memory::SharedMemory;
 use super::removal::{Failed, Removal, owner_and_mode};
+use super::trees::Trees;
 use super::xattrs;
 use crate::access::{self, EXECUTE, READ, User, WRITE, checks};
 use crate::shared::{Change, Observer};
@@ -33,6 +34,7 @@ pub(super) struct Program<'a> {
     umask: u32,
     memory: SharedMemory,
     handles: Handles<'a>,
+    trees: Trees<'a>,
     /// The contents of the current request.
     contents: Vec<u8>,
 }
@@ -46,7 +48,8 @@ impl<'a> Program<'a> {
         handles: Handles<'a>,
     ) -> Program<'a> {
         observer.joined();
-        Program { volume, observer, user, umask, memory, handles, contents: Vec::new() }
+        let (trees, contents) = (Trees::new(volume), Vec::new());
+        Program { volume, observer, user, umask, memory, handles, trees, contents }
     }
 
     /// Ends the session. If the program did so itself, it needs its memory no longer; if the server is
@@ -98,6 +101,7 @@ impl<'a> Program<'a> {
             Request::RemoveXattr { node, name } => self.change_xattr(node, &name, None).map(done),
             Request::Forget { node } => {
                 self.handles.forget(node);
+                self.trees.end(node);
                 return None;
             }
         };

@@ -22,6 +22,7 @@ mod making;
 mod reading;
 mod requests;
 mod rights;
+mod trees;
 
 const ME: &Caller<'_> = &Caller::ROOT;
 

@@ -1,11 +1,10 @@
 //! A handle of an inode, and the calls that need nothing but it.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attached::{AttachError, Remote, Session};
+use super::attached::{AttachError, Remote, Session, Tree};
 use super::copy::is_privilege;
 use super::{DirItem, resolve};
 use crate::device;
@@ -125,31 +124,6 @@ impl Node {
         match &self.place {
             Place::Volume(volume, _) => Ok(Node::adopt(volume, &volume.lookup(self.ino, name)?)),
             Place::Server(remote) => remote.lookup(name).map(Node::remote),
-        }
-    }
-
-    /// Finds some of these directories in this one, and lists each: the first one, or at the server of a
-    /// mounted volume several together.
-    ///
-    /// # Errors
-    ///
-    /// For each as of [`lookup`](Node::lookup) and [`entries`](Node::entries).
-    pub(super) fn enter(&self, names: &[&[u8]]) -> VecDeque<Result<(Node, Vec<DirItem>)>> {
-        match &self.place {
-            Place::Volume(..) => {
-                let enter = |name: &&[u8]| {
-                    let dir = self.lookup(name)?;
-                    let items = dir.entries()?;
-                    Ok((dir, items))
-                };
-                names.first().map(enter).into_iter().collect()
-            }
-            Place::Server(remote) => {
-                let entered = remote.enter(names).into_iter();
-                entered
-                    .map(|entered| entered.map(|(dir, items)| (Node::remote(dir), items)))
-                    .collect()
-            }
         }
     }
 
@@ -468,6 +442,14 @@ impl Node {
         match &self.place {
             Place::Volume(volume, _) => volume.sync_file(self.ino, false),
             Place::Server(remote) => remote.sync(),
+        }
+    }
+
+    /// Begins to walk below this directory, if it is at the server of a mounted volume.
+    pub(super) fn descend(&self) -> Option<Result<Tree>> {
+        match &self.place {
+            Place::Volume(..) => None,
+            Place::Server(remote) => Some(remote.descend()),
         }
     }
 

@@ -38,12 +38,12 @@ pub use fault::Fault;
 use fields::{Fields, message};
 pub use handle::{Handle, Memory};
 pub use invitation::{ATTRIBUTE, Invitation, TO_READ, hex};
-pub use reading::{ENTRY_BYTES, Entry, Outcome, Query, READ_BYTES_MAX, fitting};
+pub use reading::{ENTRY_BYTES, Entry, Found, Outcome, Query, READ_BYTES_MAX, Step, fitting};
 pub use request::{Kind, Put, Reply, Request};
 
 /// The version of the messages. Version 1 has neither [`Query`] nor its answers, and version 2 neither
-/// [`Request::MakeDir`] nor [`Request::Complete`].
-pub const VERSION: u16 = 3;
+/// [`Request::MakeDir`] nor [`Request::Complete`]. Version 3 has no walks: [`Query::Descend`].
+pub const VERSION: u16 = 4;
 pub const HEADER_BYTES: usize = 8;
 /// The longest body of a call before [`Call::Attach`]: a name and a few numbers.
 pub const CALL_BYTES_MAX: usize = 1 << 10;
@@ -247,7 +247,7 @@ impl Answer {
                 Ok(Answer::Done { removed, end })
             }
             6 => Ok(Answer::Attached { root: attributes::decode(&mut fields)? }),
-            7..=10 | 13..=15 => Reply::decode(kind, &mut fields).map(Answer::Reply),
+            7..=10 | 13..=16 => Reply::decode(kind, &mut fields).map(Answer::Reply),
             11 => Ok(Answer::PutFailed { call: fields.u64()?, fault: Fault::decode(&mut fields)? }),
             12 => Ok(Answer::Settled { calls: fields.u64()? }),
             _ => Err(BadMessage),

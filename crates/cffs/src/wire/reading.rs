@@ -24,6 +24,10 @@ pub enum Query {
     Xattr { node: Handle, name: Vec<u8> },
     /// Finds the first data at or after an offset, or with `hole` the first hole.
     Seek { node: Handle, at: u64, hole: bool },
+    /// Begins a walk of everything below a directory, and gives a handle to the walk.
+    Descend { dir: Handle, result: Handle },
+    /// Continues a walk. The reply has its next steps; the walk ends with the last ones.
+    Continue { walk: Handle },
 }
 
 /// A name in a directory.
@@ -33,6 +37,23 @@ pub struct Entry {
     /// The listing continues after this entry with this cookie.
     pub cookie: u64,
     pub attr: Attr,
+}
+
+/// A step of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The number of names from the directory at which the walk began.
+    pub depth: u32,
+    pub found: Found,
+}
+
+/// What a walk has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A name in the directory that contains it. If it is a directory, its entries follow.
+    Entry { name: Vec<u8>, attr: Attr },
+    /// The directory at this depth, or the rest of it, could not be read.
+    Fault(Fault),
 }
 
 /// The outcome for one path of [`Query::ReadMany`].
@@ -84,6 +105,14 @@ impl Query {
                 body.push(u8::from(*hole));
                 37
             }
+            Query::Descend { dir, result } => {
+                put_handles(&mut body, &[dir, result]);
+                41
+            }
+            Query::Continue { walk } => {
+                put_handles(&mut body, &[walk]);
+                42
+            }
         };
         message(kind, &[&body])
     }
@@ -116,6 +145,11 @@ impl Query {
             35 => Query::List { dir: handle(fields)?, cookie: fields.u64()? },
             36 => Query::Xattr { node: handle(fields)?, name: fields.xattr_name()? },
             37 => Query::Seek { node: handle(fields)?, at: fields.u64()?, hole: fields.flag()? },
+            41 => {
+                let [dir, result] = handles(fields)?;
+                Query::Descend { dir, result: result.not_root()? }
+            }
+            42 => Query::Continue { walk: handle(fields)? },
             _ => return Err(BadMessage),
         })
     }
@@ -132,6 +166,34 @@ impl Entry {
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Entry> {
         let (name, cookie) = (fields.name()?, fields.u64()?);
         Ok(Entry { name, cookie, attr: attributes::decode(fields)? })
+    }
+}
+
+impl Step {
+    /// Appends the step to a reply.
+    pub(super) fn put(&self, body: &mut Vec<u8>) {
+        body.extend(self.depth.to_le_bytes());
+        match &self.found {
+            Found::Entry { name, attr } => {
+                body.push(0);
+                put_bytes(body, name);
+                body.extend(attributes::encode(attr));
+            }
+            Found::Fault(fault) => {
+                body.push(1);
+                put_bytes(body, &fault.to_bytes());
+            }
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Step> {
+        let depth = fields.u32()?;
+        let found = match fields.u8()? {
+            0 => Found::Entry { name: fields.name()?, attr: attributes::decode(fields)? },
+            1 => Found::Fault(Fault::decode(&mut Fields(fields.bytes()?))?),
+            _ => return Err(BadMessage),
+        };
+        Ok(Step { depth, found })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::attributes;
 use super::handle::{Handle, Memory, handle, handles, put_bytes, put_handles};
-use super::reading::{Entry, Outcome, Query};
+use super::reading::{Entry, Outcome, Query, Step};
 use super::{BadMessage, Fault, Fields, REQUEST_BYTES_MAX, Result, VALUE_BYTES_MAX, message};
 use crate::vfs::types::{Attr, NewKind, SetAttr};
 
@@ -148,6 +148,8 @@ pub enum Reply {
     Entries(Vec<Entry>, bool),
     /// The outcomes for some paths, by their positions in the request.
     Many(Vec<(u16, Outcome)>),
+    /// Some steps of a walk, and whether these are the last ones.
+    Steps(Vec<Step>, bool),
 }
 
 impl Request {
@@ -335,6 +337,12 @@ impl Reply {
                 }
                 message(15, &[&body])
             }
+            Reply::Steps(steps, is_end) => {
+                let mut body = vec![u8::from(*is_end)];
+                body.extend((steps.len() as u32).to_le_bytes());
+                steps.iter().for_each(|step| step.put(&mut body));
+                message(16, &[&body])
+            }
         }
     }
 
@@ -354,6 +362,11 @@ impl Reply {
                 let count = fields.u32()?;
                 let outcome = |_| Ok((fields.u16()?, Outcome::decode(fields)?));
                 Reply::Many((0..count).map(outcome).collect::<Result<_>>()?)
+            }
+            16 => {
+                let (is_end, count) = (fields.flag()?, fields.u32()?);
+                let steps = (0..count).map(|_| Step::decode(fields)).collect::<Result<_>>()?;
+                Reply::Steps(steps, is_end)
             }
             _ => return Err(BadMessage),
         })

@@ -107,7 +107,7 @@ fn requests() -> Vec<Request> {
     requests
 }
 
-fn queries() -> [Query; 8] {
+fn queries() -> [Query; 10] {
     let (node, dir, result) = (Handle(1), Handle::ROOT, Handle(u32::MAX));
     let contents = Memory { offset: 15 << 20, len: CONTENTS_BYTES_MAX };
     let paths = vec![b"a/../b".into(), vec![b'/'; WALK_BYTES_MAX], Vec::new()];
@@ -120,6 +120,8 @@ fn queries() -> [Query; 8] {
         Query::List { dir, cookie: u64::MAX },
         Query::Xattr { node, name: b"user.a".into() },
         Query::Seek { node, at: 1 << 40, hole: true },
+        Query::Descend { dir, result },
+        Query::Continue { walk: result },
     ]
 }
 
@@ -134,6 +136,7 @@ fn queries_that_make_no_sense_are_refused() {
         Query::ReadMany { dir, paths: vec![b"\0".into()], contents },
         Query::ReadMany { dir, paths: vec![Vec::new(); PATHS_MAX + 1], contents },
         Query::Xattr { node: dir, name: Vec::new() },
+        Query::Descend { dir, result: Handle::ROOT },
     ] {
         let message = Request::Query(query.clone()).encode();
         let (kind, body) = parts(&message, REQUEST_BYTES_MAX);
@@ -160,6 +163,9 @@ fn answers() -> Vec<Answer> {
         Answer::Failed(Failure { path: path.into(), errno: 13, text: text.into() })
     };
     let entry = Entry { name: vec![b'n'; 255], cookie: 1 << 50, attr: attr() };
+    let found = Found::Entry { name: vec![b'n'; 255], attr: attr() };
+    let step = Step { depth: u32::MAX, found };
+    let fault = Step { depth: 0, found: Found::Fault(Fault::from(&Error::AccessDenied)) };
     vec![
         Answer::Welcome { version: 1 },
         Answer::Refused("no".into()),
@@ -182,6 +188,8 @@ fn answers() -> Vec<Answer> {
             (u16::MAX, Outcome::TooLarge),
             (1, Outcome::Fault(Fault::from(&Error::Damaged("why".into())))),
         ])),
+        Answer::Reply(Reply::Steps(vec![step; LISTED_BYTES / (ENTRY_BYTES + 255) + 1], false)),
+        Answer::Reply(Reply::Steps(vec![fault], true)),
         Answer::PutFailed { call: 1 << 40, fault: Fault::from(&Error::Invalid("why")) },
         Answer::Settled { calls: u64::MAX },
     ]

@@ -51,6 +51,16 @@ impl<'a> Program<'a> {
             Query::List { dir, cookie } => self.list(dir, cookie),
             Query::Xattr { node, name } => self.xattr(node, &name).map(Reply::Bytes),
             Query::Seek { node, at, hole } => self.seek(node, at, hole).map(Reply::Count),
+            Query::Descend { dir, result } => {
+                let begun =
+                    self.handles.directory(dir).and_then(|dir| self.trees.begin(result, dir));
+                begun.map(|()| Reply::Done)
+            }
+            Query::Continue { walk } => {
+                let until = Instant::now() + BATCH_TIME;
+                let next = self.trees.next(walk, self.user, until);
+                next.map(|(steps, is_end)| Reply::Steps(steps, is_end))
+            }
         }
     }
 

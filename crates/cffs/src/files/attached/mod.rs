@@ -18,4 +18,4 @@ mod tests;
 pub(super) use connection::Asked;
 pub use door::AttachError;
 pub use removal::{RemoveRequest, remove};
-pub(super) use session::{Remote, Session};
+pub(super) use session::{Remote, Session, Tree};

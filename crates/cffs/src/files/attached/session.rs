@@ -19,6 +19,9 @@ use crate::wire::{self, CONTENTS_BYTES_MAX, Handle, Memory, Reply, Request, VALU
 
 mod many;
 mod reading;
+mod tree;
+
+pub(crate) use tree::Tree;
 
 /// The longest name of a file, and of an extended attribute.
 const NAME_BYTES_MAX: usize = 255;

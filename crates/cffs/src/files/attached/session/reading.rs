@@ -2,12 +2,11 @@
 
 use rustix::fs::fstatvfs;
 
-use super::super::connection::Asked;
-use super::{Remote, Session, checked, checked_xattr, unexpected};
+use super::{Remote, Session, checked_xattr, unexpected};
 use crate::error::{Error, Result};
 use crate::files::DirItem;
 use crate::vfs::types::{Attr, StatFs};
-use crate::wire::{Entry, Handle, Memory, Query, READ_BYTES_MAX, Reply, Request, WALK_BYTES_MAX};
+use crate::wire::{Entry, Query, READ_BYTES_MAX, Reply, Request, WALK_BYTES_MAX};
 
 impl Session {
     /// The sizes of the volume, by the kernel.
@@ -89,39 +88,6 @@ impl Remote {
         Ok(listing.items)
     }
 
-    /// Finds directories in this one by their names, and lists them. All are asked for together.
-    pub fn enter(&self, names: &[&[u8]]) -> Vec<Result<Entered>> {
-        let asked: Vec<_> = names.iter().map(|name| self.ask_to_enter(name)).collect();
-        asked.into_iter().map(|asked| self.entered(asked?)).collect()
-    }
-
-    fn ask_to_enter(&self, name: &[u8]) -> Result<Entering> {
-        let (name, dir, result) = (checked(name)?, self.handle, self.session.next_handle()?);
-        let mut connection = self.session.connection()?;
-        let lookup = Request::Lookup { dir, name, result };
-        let lookup = connection.ask(&lookup, Memory::default())?;
-        let list = Request::Query(Query::List { dir: result, cookie: 0 });
-        let list = connection.ask(&list, Memory::default())?;
-        Ok(Entering { result, lookup, list })
-    }
-
-    fn entered(&self, entering: Entering) -> Result<Entered> {
-        let (attr, first) = {
-            let mut connection = self.session.connection()?;
-            let attr = connection.answer(entering.lookup);
-            // Both replies are taken, also if the first is an error.
-            (attr, connection.answer(entering.list))
-        };
-        let Reply::Attr(attr) = attr?.reply else { return Err(unexpected()) };
-        let dir = self.session.remote(entering.result, &attr);
-        let mut listing = Listing::default();
-        listing.add(first?.reply)?;
-        while let Some(cookie) = listing.next {
-            listing.add(dir.query(Query::List { dir: dir.handle, cookie })?)?;
-        }
-        Ok(((dir, attr), listing.items))
-    }
-
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         let name = checked_xattr(name)?;
         match self.query(Query::Xattr { node: self.handle, name })? {
@@ -137,16 +103,6 @@ impl Remote {
             _ => Err(unexpected()),
         }
     }
-}
-
-/// A directory that was found, and its entries.
-type Entered = ((Remote, Attr), Vec<DirItem>);
-
-/// A directory that was asked for by name, and for its first entries.
-struct Entering {
-    result: Handle,
-    lookup: Asked,
-    list: Asked,
 }
 
 /// The entries of a directory, as they arrive.

@@ -1,0 +1,78 @@
+//! The walk of an attached program. The server keeps its position.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::connection::Asked;
+use super::{Remote, Session, unexpected};
+use crate::error::Result;
+use crate::wire::{Handle, Memory, Query, Reply, Request, Step};
+
+/// How many answers the server prepares while the program uses the steps of an earlier one.
+const ANSWERS_AHEAD: usize = 2;
+
+/// A walk below a directory. The server forgets it when this is dropped.
+pub(crate) struct Tree {
+    session: Arc<Session>,
+    walk: Handle,
+    asked: VecDeque<Asked>,
+    /// The steps that have arrived.
+    steps: VecDeque<Step>,
+    has_ended: bool,
+}
+
+impl Remote {
+    /// Begins to walk below this directory.
+    pub fn descend(&self) -> Result<Tree> {
+        let (session, result) = (Arc::clone(&self.session), self.session.next_handle()?);
+        session.done(&Request::Query(Query::Descend { dir: self.handle, result }))?;
+        let (asked, steps) = Default::default();
+        let mut tree = Tree { session, walk: result, asked, steps, has_ended: false };
+        tree.ask()?;
+        Ok(tree)
+    }
+}
+
+impl Tree {
+    /// The next step; `None` at the end, also after an error.
+    pub fn next(&mut self) -> Option<Result<Step>> {
+        while self.steps.is_empty() && !self.has_ended {
+            if let Err(error) = self.receive() {
+                self.has_ended = true;
+                return Some(Err(error));
+            }
+        }
+        self.steps.pop_front().map(Ok)
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let Some(asked) = self.asked.pop_front() else { return Err(unexpected()) };
+        let Reply::Steps(steps, is_end) = self.session.answer(asked)?.reply else {
+            return Err(unexpected());
+        };
+        self.steps.extend(steps);
+        self.has_ended = is_end;
+        if is_end { Ok(()) } else { self.ask() }
+    }
+
+    /// Asks for as many answers as are prepared ahead.
+    fn ask(&mut self) -> Result<()> {
+        let mut connection = self.session.connection()?;
+        while self.asked.len() < ANSWERS_AHEAD {
+            let next = Request::Query(Query::Continue { walk: self.walk });
+            self.asked.push_back(connection.ask(&next, Memory::default())?);
+        }
+        connection.send()
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // If the session has ended, so has the walk. After the end of the walk, what was asked for fails.
+        for asked in self.asked.drain(..) {
+            let _ = self.session.answer(asked);
+        }
+        let forget = Request::Forget { node: self.walk };
+        let _ = self.session.connection().and_then(|mut connection| connection.begin(&forget));
+    }
+}
