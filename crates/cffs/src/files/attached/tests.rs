@@ -21,8 +21,8 @@ use crate::units::InodeNo;
 use crate::vfs::errno;
 use crate::vfs::types::Attr;
 use crate::wire::{
-    self, Answer, Fault, HEADER_BYTES, Handle, LEASE, Memory, Outcome, PATHS_MAX, Query,
-    REQUEST_BYTES_MAX, Reply, Request,
+    self, Answer, Fault, Found, HEADER_BYTES, Handle, LEASE, Memory, Outcome, PATHS_MAX, Query,
+    REQUEST_BYTES_MAX, Reply, Request, Step,
 };
 use crate::{mkfs, open};
 
@@ -166,23 +166,30 @@ fn receive(mut server: &UnixStream, count: usize) -> Vec<Request> {
 }
 
 #[test]
-fn directories_are_asked_for_together() {
-    let (session, mut server) = session_alone();
+fn steps_of_a_walk_are_asked_for_before_the_last_ones_have_arrived() {
+    let (session, server) = session_alone();
     let (dir, attr) = session.root();
     let server = thread::spawn(move || {
-        let requests = receive(&server, 6);
-        for reply in [Reply::Attr(attr), Reply::Entries(Vec::new(), true)].iter().cycle().take(6) {
-            server.write_all(&Answer::Reply(reply.clone()).encode()).expect("sent");
-        }
-        requests
+        let send = |reply| (&server).write_all(&Answer::Reply(reply).encode()).expect("sent");
+        let begun = receive(&server, 1);
+        assert!(matches!(begun[..], [Request::Query(Query::Descend { .. })]), "{begun:?}");
+        send(Reply::Done);
+        let requests = receive(&server, 2);
+        assert!(matches!(requests[1], Request::Query(Query::Continue { .. })), "{requests:?}");
+        let found = Found::Entry { name: b"name".to_vec(), attr };
+        send(Reply::Steps(vec![Step { depth: 1, found: found.clone() }], false));
+        receive(&server, 1);
+        send(Reply::Steps(vec![Step { depth: 2, found }], true));
+        send(Reply::Fault(Fault::from(&Error::Stale)));
     });
-    let entered = dir.enter(&[b"a", b"b", b"c"]);
-    assert!(
-        entered.iter().all(|entered| entered.as_ref().is_ok_and(|(_, items)| items.is_empty()))
-    );
-    let requests = server.join().expect("received");
-    assert!(matches!(requests[4], Request::Lookup { .. }), "{requests:?}");
-    assert!(matches!(requests[5], Request::Query(Query::List { .. })), "{requests:?}");
+    let mut tree = dir.descend().expect("begun");
+    for depth in [1, 2] {
+        assert_eq!(tree.next().expect("a step").expect("found").depth, depth);
+    }
+    assert!(tree.next().is_none() && tree.next().is_none());
+    drop(tree);
+    session.close();
+    server.join().expect("received");
 }
 
 /// Regression: the server did nothing while the program took the contents.
