@@ -17,7 +17,8 @@
 //! - The claim, or the fence of a volume whose log cannot be read, stays until the other objects are deleted:
 //!   meanwhile, no writer that had the volume open adds a record.
 //! - Only objects with names of this layout are deleted, and only while the tombstone is there: a volume that
-//!   was made in the same place meanwhile is left alone.
+//!   was made in the same place meanwhile is left alone. If an object among the versions is not one, nothing
+//!   is deleted.
 
 use std::fs;
 use std::path::Path as HostPath;
@@ -43,6 +44,8 @@ use crate::writer::{self, Claimed, OpenOptions};
 const AT_ONCE: usize = 1000;
 /// How often a slot for the fence is tried for: a writer that commits without pause takes the slots first.
 const FENCE_TRIES: usize = 100;
+/// How much of an object is read to see that it is a version.
+const MAGIC_BYTES: u64 = 8;
 /// The text of the fence.
 const FENCE: &[u8] = b"the volume was deleted by cffs destroy";
 /// The length of the fence: a shorter object would be a record that is cut off.
@@ -97,28 +100,32 @@ pub fn look(location: &Location) -> Result<Doomed, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::IsVersion`]; [`Error::NoVolume`]; [`Error::Claimed`]; [`Error::HasClone`]; damage, and a missing
-/// key, unless it is forced; errors of the store. Then nothing was deleted, except with
+/// [`Error::IsVersion`]; [`Error::NoVolume`]; [`Error::Claimed`]; [`Error::HasClone`]; [`Error::Contains`];
+/// damage, and a missing key, unless it is forced; errors of the store. Then nothing was deleted, except with
 /// [`Error::Unfinished`]: then another call finishes it.
 pub fn destroy(location: &Location, options: &DestroyOptions) -> Result<Destroyed, Error> {
     let store = Arc::new(connect(location)?);
     let marker = unlock::marker(&store)?;
+    check_inside(location, &store)?;
     check_clones(location, &store, &marker)?;
-    let (held, had_staging) = match marker.is_tombstone {
-        true => (Held::Before, false),
-        false => claim(&store, options)?,
-    };
+    let unfinished =
+        |cause| Error::Unfinished { url: location.to_string(), cause: Box::new(cause) };
     let tombstone = Bytes::from(identity::encode_tombstone(&marker.format));
-    let buried = match marker.is_tombstone {
-        true => Ok(()),
-        false => commit::put(&store, IDENTITY, &tombstone, Some(COMMAND_PATIENCE)),
-    };
-    if let Err(error) = buried.and_then(|()| check_clones(location, &store, &marker)) {
-        put_back(&store, &marker, held)?;
-        return Err(error);
+    let mut had_staging = false;
+    if !marker.is_tombstone {
+        let (held, is_staging) = claim(&store, options)?;
+        had_staging = is_staging;
+        let ready = check_versions(&store, options)
+            .and_then(|()| commit::put(&store, IDENTITY, &tombstone, Some(COMMAND_PATIENCE)))
+            .and_then(|()| check_clones(location, &store, &marker));
+        if let Err(error) = ready {
+            return Err(match put_back(&store, &marker, held) {
+                Ok(()) => error,
+                Err(_) => unfinished(error),
+            });
+        }
     }
-    let mut destroyed = delete_all(&store, &tombstone)
-        .map_err(|cause| Error::Unfinished { url: location.to_string(), cause: Box::new(cause) })?;
+    let mut destroyed = delete_all(&store, &tombstone).map_err(unfinished)?;
     destroyed.had_staging = had_staging;
     if let Some(directory) = location.directory() {
         remove_directories(&directory);
@@ -131,6 +138,40 @@ fn connect(location: &Location) -> Result<Store, Error> {
         Some(name) => Err(Error::IsVersion { url: location.volume_url(), name: name.to_owned() }),
         None => location.connect(),
     }
+}
+
+/// Fails if another volume has the place of the versions.
+fn check_inside(location: &Location, store: &Store) -> Result<(), Error> {
+    let inside = format::snapshot_name(IDENTITY);
+    let bytes = match store.get(&inside, None) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        bytes => bytes?,
+    };
+    if identity::is_identity(&bytes) || identity::decode_tombstone(&bytes).is_some() {
+        return Err(Error::Contains { url: location.to_string() });
+    }
+    Ok(())
+}
+
+/// Fails if an object has the name of a version and is none. If the deletion is forced, the key may be
+/// missing, without which this cannot be seen.
+fn check_versions(store: &Store, options: &DestroyOptions) -> Result<(), Error> {
+    if options.force {
+        return Ok(());
+    }
+    let names = store.list_after("snapshots", "snapshots")?;
+    for name in names.iter().filter(|name| format::is_object(name)) {
+        let is_version = match store.get(name, Some(0..MAGIC_BYTES)) {
+            Err(error) if error.is_not_found() => true,
+            Err(Error::Damaged { .. }) => false,
+            bytes => format::is_record(&bytes?),
+        };
+        if !is_version {
+            let why = "it is not a version of this volume: move or delete it first";
+            return Err(store.damaged(name)(String::from(why)));
+        }
+    }
+    Ok(())
 }
 
 /// Fails if a clone reads objects of this volume, or if that cannot be determined.
@@ -155,8 +196,6 @@ enum Held {
     Claim(Box<Claimed>),
     /// The fence with this name.
     Fence(String),
-    /// The claim or fence of an earlier run.
-    Before,
 }
 
 /// Claims the volume, and tells whether its last writer had a staging directory. If its log cannot be read,
@@ -212,7 +251,6 @@ fn put_back(store: &Arc<Store>, marker: &Marker, held: Held) -> Result<(), Error
     let claimed = match held {
         Held::Claim(claimed) => claimed,
         Held::Fence(name) => return store.delete(&[name]),
-        Held::Before => return Ok(()),
     };
     let chunks = Arc::new(Chunks::new(Arc::clone(store), claimed.format()));
     let options = OpenOptions { patience: Some(COMMAND_PATIENCE), ..OpenOptions::default() };

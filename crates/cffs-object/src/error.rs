@@ -86,6 +86,15 @@ pub enum Error {
         /// The clone, as a URL.
         clone: String,
     },
+    /// A volume cannot be deleted, since another one lies among its versions.
+    #[error(
+        "{url}/snapshots is another volume, which would be damaged; copy it elsewhere with cffs export and \
+         cffs import, and delete it first: cffs destroy {url}/snapshots"
+    )]
+    Contains {
+        /// The volume, as a URL.
+        url: String,
+    },
     /// A version was named where a volume was expected.
     #[error(
         "{url}@{name} is a version: cffs snapshot rm deletes one; without @{name}, the URL is that of the \

@@ -217,6 +217,11 @@ pub fn is_object(name: &str) -> bool {
     }
 }
 
+/// Whether an object begins as a record or a map does.
+pub fn is_record(bytes: &[u8]) -> bool {
+    bytes.starts_with(&RECORD_MAGIC)
+}
+
 /// The place of bytes in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -11,6 +11,9 @@ use crate::secret::{Secret, Wrapped};
 use crate::store::Store;
 use crate::vault::{DataKey, Owner, Vault};
 
+/// More than any identity has. A file of this name may be another program's, and of any size.
+const IDENTITY_BYTES_MAX: u64 = 64 << 10;
+
 /// Reads the identity of a volume, and unlocks the store of an encrypted one.
 ///
 /// # Errors
@@ -87,7 +90,8 @@ impl Marker {
 ///
 /// [`Error::NoVolume`]; a damaged tombstone; errors of the store.
 pub fn marker(store: &Store) -> Result<Marker, Error> {
-    let bytes = store.get(IDENTITY, None).map_err(|error| match error.is_not_found() {
+    let identity = store.get(IDENTITY, Some(0..IDENTITY_BYTES_MAX));
+    let bytes = identity.map_err(|error| match error.is_not_found() {
         true => Error::NoVolume { url: store.url() },
         false => error,
     })?;

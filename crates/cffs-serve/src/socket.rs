@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -116,7 +117,7 @@ fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<
 ///
 /// Errors from creating the socket, whose name another server of the volume may have, and starting a thread.
 pub fn listen_for(url: &Path) -> io::Result<()> {
-    let listener = UnixListener::bind_addr(&address_of_url(url)?)?;
+    let listener = UnixListener::bind_addr(&address_of_url(url, geteuid())?)?;
     // The kernel tells clients the process; they use its own socket.
     let accept = move || {
         for stream in listener.incoming() {
@@ -134,13 +135,14 @@ pub fn is_url(volume: &Path) -> bool {
     volume.as_os_str().as_bytes().windows(3).any(|part| part == b"://")
 }
 
-/// The process of this user, or of any user if this is root's, that serves the volume at a URL.
+/// The process of this user or of root that serves the volume at a URL. The name of a socket proves nothing,
+/// so the servers of other users are not trusted.
 pub fn server_of_url(url: &Path) -> Option<u32> {
-    let stream = UnixStream::connect_addr(&address_of_url(url).ok()?).ok()?;
-    let peer = socket_peercred(stream.as_fd()).ok()?;
-    let own = rustix::process::geteuid();
-    let is_trusted = own.is_root() || peer.uid.is_root() || peer.uid == own;
-    is_trusted.then(|| peer.pid.as_raw_nonzero().get().cast_unsigned())
+    [geteuid(), Uid::ROOT].into_iter().find_map(|user| {
+        let stream = UnixStream::connect_addr(&address_of_url(url, user).ok()?).ok()?;
+        let peer = socket_peercred(stream.as_fd()).ok()?;
+        (peer.uid == user).then(|| peer.pid.as_raw_nonzero().get().cast_unsigned())
+    })
 }
 
 /// Sends a message to the server of a volume that is not mounted, named by its image or its URL; `None` if it
@@ -196,13 +198,13 @@ fn server_of(image: &Path) -> Option<u32> {
 }
 
 /// The name contains a hash (FNV-1a) of the URL, since it has at most 107 bytes.
-fn address_of_url(url: &Path) -> io::Result<SocketAddr> {
+fn address_of_url(url: &Path, user: Uid) -> io::Result<SocketAddr> {
     let bytes = url.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let hash = bytes[..end].iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    SocketAddr::from_abstract_name(format!("cffs-volume-{hash:016x}"))
+    SocketAddr::from_abstract_name(format!("cffs-volume-{}-{hash:016x}", user.as_raw()))
 }
 
 fn address(process: u32) -> io::Result<SocketAddr> {

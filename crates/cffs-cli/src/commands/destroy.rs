@@ -19,7 +19,7 @@ mod tests;
 /// Delete a volume in an object store, with all of its files and versions
 ///
 /// Asks on a terminal, and takes --yes elsewhere. Deletes only the objects of the volume: others below its
-/// prefix stay. A volume that a program has open for writing, or has not closed, is refused, and so is the
+/// prefix stay, and if there are any among its versions, the volume stays as well. A volume that a program has open for writing, or has not closed, is refused, and so is the
 /// origin of a clone, whose objects the clone reads. Programs that only read the volume are not noticed:
 /// their reads fail.
 ///
@@ -72,7 +72,7 @@ impl Destroy {
             ),
             doomed => doomed.with_context(place)?,
         };
-        self.check_use()?;
+        self.check_use(&doomed)?;
         if !self.yes && !self.is_confirmed(&doomed)? {
             bail!("{} stays", place());
         }
@@ -83,15 +83,24 @@ impl Destroy {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Fails if the volume is mounted or served on this machine, also for reading only.
-    fn check_use(&self) -> anyhow::Result<()> {
-        let url = self.url.display();
-        if let Some(on) = names::mounted(&self.url)? {
-            let directory = on.mounted.directory.display();
-            bail!("{url} is mounted on {directory}; unmount it first: cffs umount {directory}");
-        }
-        if let Some(process) = socket::server_of_url(&self.url) {
-            bail!("{url} is served by process {process}; stop it first: cffs serve --stop {url}");
+    /// Fails if the volume or a version of it is mounted or served on this machine, also for reading only.
+    fn check_use(&self, doomed: &Doomed) -> anyhow::Result<()> {
+        let version = |name: &String| {
+            let mut url = self.url.clone().into_os_string();
+            url.push(format!("@{name}"));
+            PathBuf::from(url)
+        };
+        for source in [self.url.clone()].into_iter().chain(doomed.versions.iter().map(version)) {
+            let url = source.display();
+            if let Some(on) = names::mounted(&source)? {
+                let directory = on.mounted.directory.display();
+                bail!("{url} is mounted on {directory}; unmount it first: cffs umount {directory}");
+            }
+            if let Some(process) = socket::server_of_url(&source) {
+                bail!(
+                    "{url} is served by process {process}; stop it first: cffs serve --stop {url}"
+                );
+            }
         }
         Ok(())
     }

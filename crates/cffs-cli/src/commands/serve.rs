@@ -313,7 +313,7 @@ impl Serve {
         let path = self.source.display();
         let (number, process) = self.server()?;
         let arguments = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        if arguments.split(|byte| *byte == 0).nth(1) != Some(b"serve") {
+        if !arguments.split(|byte| *byte == 0).any(|argument| argument == b"serve") {
             bail!("{path} is in use by {process}, which is not a server of this kind");
         }
         if stopped::is_stopped(number) {
@@ -328,6 +328,10 @@ impl Serve {
                 let waiting = Waiting::new("serve", &self.source);
                 ending::last_report(waiting, &mut listener, Heard::Nothing, |_| Ok(()))?;
             }
+            Err(error) if socket::is_url(&self.source) => bail!(
+                "{process} was told to end, but cannot be queried ({error}); cffs ls {path} shows whether it \
+                 has released the volume"
+            ),
             Err(error) => {
                 note!(
                     "cffs serve: {process} cannot be queried ({error}); reading its image instead"

@@ -83,6 +83,74 @@ pub fn a_deleted_volume_leaves_nothing_and_other_objects_stay() {
     assert!(matches!(destroy(&volume(&store)), Err(Error::NoVolume { .. })));
 }
 
+/// A volume or a file below `snapshots/` may have the name of a version. It stays, and so does the volume.
+#[test]
+fn what_lies_among_the_versions_is_not_deleted() {
+    let store = Arc::new(InMemory::new());
+    made(&volume(&store));
+    versions::create(&version(&store, "v1")).expect("kept");
+    put(&store, "bucket/volume/snapshots/notes.txt");
+    let refused = destroy(&volume(&store)).expect_err("a file");
+    assert!(refused.to_string().contains("snapshots/notes.txt: it is not a version"), "{refused}");
+    is_open_for_writing(&volume(&store));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let notes = "bucket/volume/snapshots/notes.txt".into();
+    runtime.block_on(store.delete(&notes)).expect("deleted");
+    let inside = located(store.clone(), "bucket/volume/snapshots");
+    made(&inside);
+    for options in [DestroyOptions::default(), FORCED] {
+        let refused = destroy::destroy(&volume(&store), &options).expect_err("a volume");
+        assert!(matches!(refused, Error::Contains { .. }), "{refused}");
+    }
+    is_open_for_writing(&inside);
+    destroy(&inside).expect("deleted");
+    destroy(&volume(&store)).expect("deleted");
+    assert_eq!(names(&store), [""; 0]);
+}
+
+/// The versions of an encrypted volume are recognized with its key.
+#[test]
+fn a_file_among_the_versions_of_an_encrypted_volume_is_not_deleted() {
+    encrypted::with_secret(|| {
+        let store = Arc::new(InMemory::new());
+        made(&volume(&store));
+        versions::create(&version(&store, "v1")).expect("kept");
+        put(&store, "bucket/volume/snapshots/notes");
+        let refused = destroy(&volume(&store)).expect_err("a file");
+        assert!(refused.to_string().contains("snapshots/notes"), "{refused}");
+        is_open_for_writing(&volume(&store));
+    });
+}
+
+/// A deletion that was begun is never undone.
+#[test]
+fn a_failure_of_a_continued_deletion_leaves_the_tombstone() {
+    let store = Arc::new(FaultStore::new());
+    made(&at(store.clone()));
+    versions::create(&located(store.clone(), "bucket/volume@v1")).expect("kept");
+    store.keep_images();
+    destroy(&at(store.clone())).expect("deleted");
+    let mut begun = 0;
+    for image in &store.images() {
+        let found = destroy::look(&at(Arc::new(image.fork())));
+        if !found.is_ok_and(|doomed| doomed.was_begun) {
+            continue;
+        }
+        begun += 1;
+        for seed in 0..10 {
+            let faulty = Arc::new(FaultStore::over(image.fork()));
+            faulty.set_chance(seed, 2);
+            let outcome = destroy(&at(faulty.clone()));
+            faulty.mend();
+            match destroy::look(&at(faulty)) {
+                Ok(doomed) => assert!(doomed.was_begun, "seed {seed}: {outcome:?}"),
+                Err(error) => assert!(matches!(error, Error::NoVolume { .. }), "{error}"),
+            }
+        }
+    }
+    assert!(begun >= 5, "{begun}");
+}
+
 #[test]
 fn the_place_of_a_deleted_volume_can_be_used_again() {
     let store = Arc::new(InMemory::new());

@@ -13,6 +13,9 @@ use cffs::wire::{ENTRY_BYTES, Fault, Found, HANDLES_MAX, Handle, LISTED_BYTES, S
 
 use crate::access::{EXECUTE, READ, User, checks};
 
+/// The most walks of a session at a time.
+const WALKS_MAX: usize = 64;
+
 /// The walks of a session.
 pub(super) struct Trees<'a> {
     volume: &'a Volume,
@@ -48,9 +51,13 @@ impl<'a> Trees<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if the walks of the session have too many directories open.
+    /// [`Error::InUse`] if there are too many walks, or they have too many directories open.
     pub fn begin(&mut self, walk: Handle, dir: InodeNo) -> Result<()> {
         self.end(walk);
+        if self.walks.len() >= WALKS_MAX {
+            let text = format!("an attached program makes at most {WALKS_MAX} walks at a time");
+            return Err(Error::InUse(text));
+        }
         self.check_room(1)?;
         let mut tree = Tree { volume: self.volume, levels: Vec::new() };
         // The walk gets a reference of its own.

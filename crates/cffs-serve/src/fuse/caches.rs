@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -76,16 +77,16 @@ impl KernelCaches {
         let drop_all = move || {
             let next = || dropping.lock().take_next();
             while let Some((file, offset)) = next() {
-                if notifier.inval_inode(NodeId(file.0), CachedData::From(offset)).is_err() {
-                    *dropping.lock() = Dropping::default();
-                    return;
+                let dropped = notifier.inval_inode(NodeId(file.0), CachedData::From(offset));
+                if let Err(error) = dropped {
+                    tracing::debug!(%error, file = file.0, "the kernel keeps cached data");
                 }
             }
         };
         let spawned = thread::Builder::new().name("kernel-caches".into()).spawn(drop_all);
         if let Err(error) = spawned {
-            *self.dropping.lock() = Dropping::default();
-            tracing::debug!(%error, "the kernel keeps cached data");
+            self.dropping.lock().threads -= 1;
+            tracing::debug!(%error, "the kernel keeps cached data for longer");
         }
     }
 }
@@ -95,24 +96,37 @@ impl KernelCaches {
 struct Dropping {
     /// From which offset on, by file.
     files: BTreeMap<InodeNo, u64>,
-    /// Whether a thread takes the files.
-    has_thread: bool,
+    /// The file that was taken last: each file has its turn.
+    last: Option<InodeNo>,
+    /// The number of threads that take files.
+    threads: usize,
 }
 
+/// The number of threads that drop data. Each can wait for a lock of the kernel, which a read of an object
+/// store may hold.
+const THREADS_MAX: usize = 4;
+
 impl Dropping {
-    /// Adds files; whether a thread must be started to take them.
+    /// Adds files; whether a thread must be started to take them, which is counted already.
     fn add(&mut self, files: Vec<InodeNo>, offset: u64) -> bool {
         for file in files {
             self.files.entry(file).and_modify(|from| *from = offset.min(*from)).or_insert(offset);
         }
-        !std::mem::replace(&mut self.has_thread, true)
+        let starts = self.threads < THREADS_MAX;
+        self.threads += usize::from(starts);
+        starts
     }
 
     /// Takes the next file. With `None`, the thread has ended.
     fn take_next(&mut self) -> Option<(InodeNo, u64)> {
-        let next = self.files.pop_first();
-        self.has_thread = next.is_some();
-        next
+        let after = (self.last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let next = self.files.range(after).next().or_else(|| self.files.first_key_value());
+        let Some(file) = next.map(|(file, _)| *file) else {
+            self.threads -= 1;
+            return None;
+        };
+        self.last = Some(file);
+        self.files.remove_entry(&file)
     }
 }
 

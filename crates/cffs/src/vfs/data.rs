@@ -273,9 +273,6 @@ impl Volume {
             check_regular(&file.inode)?;
             xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
-            check_regular(&file.inode)?;
-            xattr::remove(inodes, file, CAPABILITY)?;
-            inodes.writer().leave_inline(file)?;
             let zeroes = matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. });
             let grows = match mode {
                 AllocateMode::Reserve => true,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import secrets
 import stat as modes
 from datetime import UTC, datetime
@@ -218,7 +219,7 @@ class CffsFileSystem(AbstractFileSystem):
     ) -> None:
         # A link to a directory is copied as a link. Copies of files below it would be written through it.
         options["follow_links"] = False
-        if isinstance(path2, str):
+        if isinstance(path2, (str, os.PathLike)):
             options["into"] = self._strip_protocol(path2)
         super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 

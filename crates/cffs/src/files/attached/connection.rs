@@ -1,6 +1,6 @@
 //! The connection of an attached program with the server: messages, and contents in shared memory.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,6 +46,8 @@ pub(super) struct Connection {
     asked: VecDeque<(Asked, Memory)>,
     /// The replies that have arrived and were not taken yet.
     replies: HashMap<Asked, Arrived>,
+    /// The calls whose replies are discarded.
+    abandoned: HashSet<Asked>,
     /// The puts that have failed.
     failed: HashMap<u64, Fault>,
     /// Why no more calls can be made.
@@ -124,6 +126,7 @@ impl Connection {
             last_change: 0,
             asked: VecDeque::new(),
             replies: HashMap::new(),
+            abandoned: HashSet::new(),
             failed: HashMap::new(),
             broken: None,
         })
@@ -197,6 +200,13 @@ impl Connection {
             Some(Arrived { reply: Reply::Fault(fault), .. }) => Err(fault.into()),
             Some(arrived) => Ok(arrived),
             None => Err(Error::Io(bad())),
+        }
+    }
+
+    /// Gives up the reply to a call, which is discarded when it arrives.
+    pub fn abandon(&mut self, asked: Asked) {
+        if self.replies.remove(&asked).is_none() {
+            self.abandoned.insert(asked);
         }
     }
 
@@ -388,6 +398,9 @@ impl Connection {
         let Some((asked, Memory { offset, len })) = self.asked.pop_front() else {
             return Err(self.end(&bad()));
         };
+        if self.abandoned.remove(&asked) {
+            return Ok(());
+        }
         let mut contents = Vec::new();
         if let Reply::Many(outcomes) = &reply {
             let end = outcomes.iter().filter_map(|(_, outcome)| outcome.contents_end()).max();

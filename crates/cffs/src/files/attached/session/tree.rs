@@ -68,11 +68,9 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // If the session has ended, so has the walk. After the end of the walk, what was asked for fails.
-        for asked in self.asked.drain(..) {
-            let _ = self.session.answer(asked);
-        }
-        let forget = Request::Forget { node: self.walk };
-        let _ = self.session.connection().and_then(|mut connection| connection.begin(&forget));
+        // If the session has ended, so has the walk.
+        let Ok(mut connection) = self.session.connection() else { return };
+        self.asked.drain(..).for_each(|asked| connection.abandon(asked));
+        let _ = connection.begin(&Request::Forget { node: self.walk });
     }
 }
