@@ -19,9 +19,9 @@ mod tests;
 /// Delete a volume in an object store, with all of its files and versions
 ///
 /// Asks on a terminal, and takes --yes elsewhere. Deletes only the objects of the volume: others below its
-/// prefix stay, and if there are any among its versions, the volume stays as well. A volume that a program has open for writing, or has not closed, is refused, and so is the
-/// origin of a clone, whose objects the clone reads. Programs that only read the volume are not noticed:
-/// their reads fail.
+/// prefix stay. A volume that a program has open for writing, or has not closed, is refused, and so is the
+/// origin of a clone, whose objects the clone reads, and a volume with other objects among its versions.
+/// Programs that only read the volume are not noticed: their reads fail.
 ///
 /// If the command is interrupted, the volume is as before, or the same command deletes the rest. Until then,
 /// no command takes the place for a volume or for an empty one. A bucket that keeps old versions of objects

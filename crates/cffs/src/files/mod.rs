@@ -560,9 +560,9 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Those of the first path. If a directory cannot be read, the item after its entry, or after those of its
-    /// entries that could be read, is the error. [`Walk::unread`] names the directory, and the walk continues
-    /// after it.
+    /// Those of the first path. If a directory cannot be read, the item after its entry, or after those of
+    /// its entries that could be read, is the error. [`Walk::unread`] names the directory, and the walk
+    /// continues after it.
     ///
     /// ```
     /// # use cffs::files::Files;

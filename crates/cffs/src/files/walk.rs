@@ -18,8 +18,8 @@ pub struct WalkEntry {
     pub depth: usize,
 }
 
-/// Walks a tree; see [`Files::walk`](super::Files::walk). The error of a directory that cannot be read follows
-/// its entry, or those of its entries that could be read.
+/// Walks a tree; see [`Files::walk`](super::Files::walk). The error of a directory that cannot be read
+/// follows its entry, or those of its entries that could be read.
 pub struct Walk {
     /// The entry with which the walk begins, until it is returned.
     first: Option<WalkEntry>,
@@ -28,7 +28,7 @@ pub struct Walk {
     unread: Vec<u8>,
 }
 
-/// What follows the first entry.
+/// The entries after the first one.
 enum Rest {
     Nothing,
     Volume(VolumeWalk),

@@ -47,7 +47,7 @@ pub struct Step {
     pub found: Found,
 }
 
-/// What a walk has found.
+/// The result of a step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A name in the directory that contains it. If it is a directory, its entries follow.

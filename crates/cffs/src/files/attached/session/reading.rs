@@ -2,7 +2,7 @@
 
 use rustix::fs::fstatvfs;
 
-use super::{Remote, Session, checked_xattr, unexpected};
+use super::{Remote, Session, Tree, checked_xattr, unexpected};
 use crate::error::{Error, Result};
 use crate::files::DirItem;
 use crate::vfs::types::{Attr, StatFs};
@@ -86,6 +86,11 @@ impl Remote {
             listing.add(self.query(Query::List { dir: self.handle, cookie })?)?;
         }
         Ok(listing.items)
+    }
+
+    /// Begins to walk below this directory.
+    pub fn descend(&self) -> Result<Tree> {
+        Tree::begin(&self.session, self.handle)
     }
 
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::connection::Asked;
-use super::{Remote, Session, unexpected};
+use super::{Session, unexpected};
 use crate::error::Result;
 use crate::wire::{Handle, Memory, Query, Reply, Request, Step};
 
@@ -21,19 +21,17 @@ pub(crate) struct Tree {
     has_ended: bool,
 }
 
-impl Remote {
-    /// Begins to walk below this directory.
-    pub fn descend(&self) -> Result<Tree> {
-        let (session, result) = (Arc::clone(&self.session), self.session.next_handle()?);
-        session.done(&Request::Query(Query::Descend { dir: self.handle, result }))?;
+impl Tree {
+    /// Begins to walk below a directory.
+    pub fn begin(session: &Arc<Session>, dir: Handle) -> Result<Tree> {
+        let walk = session.next_handle()?;
+        session.done(&Request::Query(Query::Descend { dir, result: walk }))?;
         let (asked, steps) = Default::default();
-        let mut tree = Tree { session, walk: result, asked, steps, has_ended: false };
+        let mut tree = Tree { session: Arc::clone(session), walk, asked, steps, has_ended: false };
         tree.ask()?;
         Ok(tree)
     }
-}
 
-impl Tree {
     /// The next step; `None` at the end, also after an error.
     pub fn next(&mut self) -> Option<Result<Step>> {
         while self.steps.is_empty() && !self.has_ended {
