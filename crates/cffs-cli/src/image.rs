@@ -329,6 +329,29 @@ pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
     Ok(Files::new(open_volume(path, device, options)?))
 }
 
+/// The same for reading; attaches to a directory of a mounted volume.
+pub fn open_to_read(path: &Path) -> anyhow::Result<Files> {
+    if !is_in_mount(path, "read")? {
+        return open_files(path, read_only());
+    }
+    Files::attach(path, Access::ReadOnly).with_context(|| path.display().to_string())
+}
+
+/// Whether this is a directory of a mounted volume. Fails if something is mounted below it.
+fn is_in_mount(path: &Path, access: &str) -> anyhow::Result<bool> {
+    if mounts::holding(path)?.is_none() {
+        return Ok(false);
+    }
+    match mounts::below(path).with_context(|| path.display().to_string())? {
+        None => Ok(true),
+        Some(point) => bail!(
+            "something is mounted on {}, and the volume's server would {access} below it; name a directory \
+             without mounts",
+            point.display()
+        ),
+    }
+}
+
 /// The destination of a command that writes a tree.
 pub struct Target {
     /// The root of the volume, or a directory of one that is mounted.
@@ -340,15 +363,7 @@ pub struct Target {
 impl Target {
     /// Opens the files of an image or of a volume in a store; attaches to a directory of a mounted volume.
     pub fn open(path: &Path) -> anyhow::Result<Target> {
-        if mounts::holding(path)?.is_some() {
-            let point = mounts::below(path).with_context(|| path.display().to_string())?;
-            if let Some(point) = point {
-                bail!(
-                    "something is mounted on {}, and the volume's server would write below it; name a \
-                     directory without mounts",
-                    point.display()
-                );
-            }
+        if is_in_mount(path, "write")? {
             let root = Node::attach(path).with_context(|| path.display().to_string())?;
             return Ok(Target { root, files: None });
         }

@@ -1,4 +1,4 @@
-//! `cffs export`: copies a tree out of an image.
+//! `cffs export`: copies a tree out of an image or a mounted volume.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,20 +11,22 @@ use clap::Args;
 use super::import::{CopyFlags, Watcher};
 use crate::image;
 
-/// Copy a tree out of an image, without mounting it
+/// Copy a tree out of an image, without mounting it, or out of a directory of a mounted volume
 ///
-/// The counterpart of import. Users other than root cannot give files away; with --no-owner, they own all
+/// The counterpart of import. The server of a mounted volume reads the files, with the rights of the caller.
+/// Users other than root cannot give files away; with --no-owner, they own all
 /// copies.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs export tree.cffs /home/src ./src
+  cffs export mnt/src / ./src
   cffs export --no-owner tree.cffs / ./everything")]
 pub struct Export {
-    /// The image or the device, or the URL of a volume in an object store.
-    #[arg(value_name = "IMAGE|DEVICE|URL")]
+    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
-    /// The file or directory within the volume.
+    /// The file or directory within the volume, or within the directory.
     source: OsString,
     /// The destination.
     target: PathBuf,
@@ -35,7 +37,7 @@ pub struct Export {
 impl Export {
     /// Copies the tree.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let files = image::open_files(&self.image, image::read_only())?;
+        let files = image::open_to_read(&self.image)?;
         let watcher = Watcher::new("exporting", self.how.is_silent());
         let options = self.how.options();
         let copied =

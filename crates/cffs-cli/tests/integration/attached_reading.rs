@@ -281,6 +281,35 @@ fn a_tree_is_imported_and_exported_through_the_server() {
 }
 
 #[test]
+fn a_directory_of_a_mounted_volume_is_exported() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("");
+    let top = scratch.mountpoint().join("tree");
+    fill(&top);
+    let target = scratch.path().join("target");
+    let export = |from: &Path, path: &str, target: &Path| {
+        let mut command = scratch.cffs(["export"]);
+        command.arg(from).arg(path).arg(target).output().expect("run")
+    };
+    let exported = export(&top, "/", &target);
+    assert!(exported.status.success(), "{exported:?}");
+    for name in ["0", "1", "70000", "many/2999", "deep/sparse", "deep/link"] {
+        let read = |top: &Path| fs::read(top.join(name)).expect("read");
+        assert!(read(&top) == read(&target), "{name}");
+    }
+    let part = scratch.path().join("part");
+    assert!(export(&top, "deep", &part).status.success());
+    assert_eq!(fs::read_link(part.join("link")).expect("a link"), Path::new("../4096"));
+    let missing = export(&top, "missing", &scratch.path().join("missing"));
+    assert_eq!(missing.status.code(), Some(1));
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
 fn a_read_only_mount_is_read_through_its_server() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
