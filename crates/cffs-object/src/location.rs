@@ -289,6 +289,11 @@ impl Location {
     pub(crate) fn connect(&self) -> Result<Store, Error> {
         Store::new(self.client.clone(), self.prefix.clone())
     }
+
+    /// The store of this place, whose requests the threads of another store drive.
+    pub(crate) fn connect_as(&self, other: &Store) -> Store {
+        other.other(self.client.clone(), self.prefix.clone())
+    }
 }
 
 impl fmt::Display for Location {

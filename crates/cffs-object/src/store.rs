@@ -38,7 +38,7 @@ pub struct Listed {
 pub struct Store {
     client: Client,
     prefix: Path,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     /// Its directory, if the volume is stored in one.
     home: Option<Home>,
     /// Seals and opens objects, once the identity of an encrypted volume was read.
@@ -95,8 +95,18 @@ impl Store {
             .enable_all()
             .build()
             .map_err(Error::Runtime)?;
+        Ok(Store::with_runtime(client, prefix, Arc::new(runtime)))
+    }
+
+    /// The same for another prefix and a clone of the client. The clones share connections, which the threads
+    /// of one store drive: without these, requests of the other stores fail.
+    pub fn other(&self, client: Client, prefix: Path) -> Store {
+        Store::with_runtime(client, prefix, Arc::clone(&self.runtime))
+    }
+
+    fn with_runtime(client: Client, prefix: Path, runtime: Arc<Runtime>) -> Store {
         let home = client.parent.as_ref().map(|parent| Home::new(parent.join(prefix.as_ref())));
-        Ok(Store { client, prefix, runtime, home, vault: OnceLock::new() })
+        Store { client, prefix, runtime, home, vault: OnceLock::new() }
     }
 
     /// The volume, as the user names it.

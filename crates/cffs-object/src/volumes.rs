@@ -83,15 +83,16 @@ pub enum InUse {
 ///
 /// Errors of the store about the listing. Those about one volume are in its entry.
 pub fn list(above: &Location) -> Result<Listing, Error> {
+    let store = above.connect()?;
     let names = match above.directory() {
         Some(directory) => folders_of(&directory, above)?,
-        None => above.connect()?.folders()?,
+        None => store.folders()?,
     };
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let ask = || {
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
             let place = above.below(name);
-            let about = place.connect().and_then(|store| about(Arc::new(store)));
+            let about = about(Arc::new(place.connect_as(&store)));
             let found = (name.clone(), place.to_string(), about.transpose());
             all.lock().unwrap_or_else(PoisonError::into_inner).push(found);
         }
