@@ -138,7 +138,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                     history = History::read(store)?;
                 }
             }
-            Owner::Ours if store.list_after("log", &format::record_name(slot))?.is_empty() => {
+            Owner::Ours if !is_followed(store, slot)? => {
                 if lost > 1 {
                     commit::withdraw(store);
                 }
@@ -153,6 +153,12 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
             Owner::Ours => history = History::read(store)?,
         }
     }
+}
+
+/// Whether a record follows a slot. Other objects may have been put next to the records.
+fn is_followed(store: &Store, slot: u64) -> Result<bool, Error> {
+    let names = store.list_after("log", &format::record_name(slot))?;
+    Ok(names.iter().any(|name| format::slot_of_record(name).is_some()))
 }
 
 /// Asks a writer that was faster again to wait for this program's claim. Gives up after a while.

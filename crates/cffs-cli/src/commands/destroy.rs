@@ -23,10 +23,10 @@ mod tests;
 /// origin of a clone, whose objects the clone reads, and a volume with other objects among its versions.
 /// Programs that only read the volume are not noticed: their reads fail.
 ///
-/// If the command is interrupted, the volume is as before, or the same command deletes the rest. Until then,
-/// no command takes the place for a volume or for an empty one. A bucket that keeps old versions of objects
-/// keeps those of the volume until its own rules delete them. Local directories (--cache and --staging of
-/// cffs mount) stay.
+/// If the command is interrupted, the volume is as before, perhaps claimed, so that the next program needs
+/// --take-over, or the same command deletes the rest. Until then, no command takes the place for a volume or
+/// for an empty one. A bucket that keeps old versions of objects keeps those of the volume until its own
+/// rules delete them. Local directories (--cache and --staging of cffs mount) stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -449,7 +449,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 
 /// The arguments of each command for a closed pipe: enough to make it print something. `I` is an image, `D` a
 /// directory that is not a mount point, `N` an unused name, `U` the URL of a store.
-const UNREAD: [(&str, &[&str]); 31] = [
+const UNREAD: [(&str, &[&str]); 32] = [
     ("mkfs", &["mkfs", "-f", "I"]),
     ("mount", &["mount", "I", "N"]),
     ("umount", &["umount", "D"]),
@@ -469,6 +469,7 @@ const UNREAD: [(&str, &[&str]); 31] = [
     ("tar", &["tar", "I"]),
     ("snapshot", &["snapshot", "ls", "U"]),
     ("clone", &["clone", "U@v", "U"]),
+    ("destroy", &["destroy", "--yes", "U"]),
     ("cp", &["cp", "-a", "N", "N"]),
     ("rm", &["rm", "-f", "N"]),
     ("publish", &["publish", "-q", "D", "U@v"]),

@@ -1,6 +1,8 @@
 //! Two programs that write one volume, and lost answers.
 
 use cffs::device::Failure;
+use futures_util::FutureExt;
+use object_store::ObjectStoreExt;
 
 use super::*;
 
@@ -20,6 +22,19 @@ fn a_volume_that_is_claimed_is_refused() {
     assert!(LogDevice::open(&at(store.clone()), READ_ONLY).is_ok());
     drop(first);
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
+}
+
+/// Regression: the claim stayed when the opening failed because of the file, and had to be taken over.
+#[test]
+fn a_file_next_to_the_records_does_not_keep_a_volume_from_being_opened() {
+    let store = Arc::new(FaultStore::new());
+    drop(made(&store));
+    let notes = "bucket/volume/log/notes.txt".into();
+    let put = store.put(&notes, b"mine".to_vec().into()).now_or_never().expect("at once");
+    put.expect("put");
+    for _ in 0..3 {
+        drop(LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened"));
+    }
 }
 
 /// Closing a volume releases it even while the device is still referenced: a server holds it until its
