@@ -173,10 +173,11 @@ impl History {
         Record::map(self.format.uuid, last, self.size_bytes, self.extents.clone())
     }
 
-    /// Reads the following records, up to the first free slot.
+    /// Reads the following records, up to the first free slot. Other objects may lie next to them.
     pub fn read_on(&mut self, store: &Store) -> Result<(), Error> {
         let after = format::record_name(self.slot);
-        let names = store.list_after("log", &after)?;
+        let mut names = store.list_after("log", &after)?;
+        names.retain(|name| format::slot_of_record(name).is_some());
         let first = self.slot + 1;
         for (slot, name) in (first..).zip(&names) {
             if format::record_name(slot) != *name {
