@@ -123,8 +123,10 @@ class Mounted(WithMount):
 
     def test_ctrl_c_ends_a_step_of_a_walk_and_loses_nothing(self):
         """Regression: a signal was handled only after all entries of a step were found."""
-        for number in range(20):
-            (self.image / f"{number:02}").mkdir()
+        # More than the server sends before it is stopped.
+        names = [f"/{number:04}" for number in range(2000)]
+        for name in names:
+            (self.image / name[1:]).mkdir()
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         servers, ended = self.servers(), threading.Event()
@@ -152,15 +154,18 @@ class Mounted(WithMount):
         self.addCleanup(go_on)
         for server in servers:
             os.kill(server, signal.SIGSTOP)
+        found = []
         try:
             thread.start()
             with self.assertRaises(KeyboardInterrupt):
-                walk.next()
+                while entries := walk.next():
+                    found += entries
         finally:
             ended.set()
             thread.join()
-        found = [path for path, _ in walk.next()]
-        self.assertEqual(found, [f"/{number:02}" for number in range(20)])
+        while entries := walk.next():
+            found += entries
+        self.assertEqual([path for path, _ in found], names)
 
     def servers(self):
         """The processes of the mount's server."""
