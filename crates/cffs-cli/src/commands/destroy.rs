@@ -21,7 +21,7 @@ mod tests;
 /// Asks on a terminal, and takes --yes elsewhere. Deletes only the objects of the volume: others below its
 /// prefix stay. A volume that a program has open for writing, or has not closed, is refused, and so is the
 /// origin of a clone, whose objects the clone reads, and a volume with other objects among its versions.
-/// Programs that only read the volume are not noticed: their reads fail.
+/// Programs on other machines that only read the volume are not noticed: their reads fail.
 ///
 /// If the command is interrupted, the volume is as before, perhaps claimed, so that the next program needs
 /// --take-over, or the same command deletes the rest. Until then, no command takes the place for a volume or

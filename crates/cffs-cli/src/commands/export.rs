@@ -14,8 +14,7 @@ use crate::image;
 /// Copy a tree out of an image, without mounting it, or out of a directory of a mounted volume
 ///
 /// The counterpart of import. The server of a mounted volume reads the files, with the rights of the caller.
-/// Users other than root cannot give files away; with --no-owner, they own all
-/// copies.
+/// Users other than root cannot give files away; with --no-owner, they own all copies.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -22,6 +22,10 @@ use parking_lot::{Mutex, RwLock};
 use super::mount_state::MountState;
 use crate::shared::{Change, Observer};
 
+/// The most threads that drop data. Each can wait for a lock of the kernel, which a read of an object
+/// store may hold.
+const THREADS_MAX: usize = 4;
+
 /// The mount to which the caches belong.
 type Mount = (Notifier, Unmounter, Arc<MountState>);
 
@@ -66,8 +70,8 @@ impl KernelCaches {
         }
     }
 
-    /// Makes the kernel drop data of these files from an offset on, and their attributes, in a thread of its
-    /// own, since threads that serve requests must not wait for locks of the kernel.
+    /// Makes the kernel drop data of these files from an offset on, and their attributes, in other
+    /// threads, since those that serve requests must not wait for locks of the kernel.
     pub(super) fn drop_cached(&self, files: Vec<InodeNo>, offset: u64) {
         let Some(notifier) = self.notifier() else { return };
         if !self.dropping.lock().add(files, offset) {
@@ -102,12 +106,8 @@ struct Dropping {
     threads: usize,
 }
 
-/// The number of threads that drop data. Each can wait for a lock of the kernel, which a read of an object
-/// store may hold.
-const THREADS_MAX: usize = 4;
-
 impl Dropping {
-    /// Adds files; whether a thread must be started to take them, which is counted already.
+    /// Adds files. Returns whether the caller must start a thread to take them, which is counted here.
     fn add(&mut self, files: Vec<InodeNo>, offset: u64) -> bool {
         for file in files {
             self.files.entry(file).and_modify(|from| *from = offset.min(*from)).or_insert(offset);
