@@ -14,6 +14,7 @@ use cffs_serve::fuse::{STALL, TransportChoice};
 
 use crate::output::printable;
 use crate::working_directory::absolute_argument;
+use crate::{image, keys};
 use given::Given;
 use table::{Effect, MountOption, TABLE};
 
@@ -151,6 +152,32 @@ impl MountOptions {
         }
         self.given.insert(option.name());
         Ok(())
+    }
+
+    /// Takes the directories of `--cache` and `--staging`, and completes the options for a source. A version
+    /// of a volume is opened for reading.
+    ///
+    /// # Errors
+    ///
+    /// Invalid directories and URLs, and options that do not fit the source or each other.
+    pub fn settle_for(
+        &mut self,
+        source: &Path,
+        cache: Option<&OsStr>,
+        staging: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        if let Some(cache) = cache {
+            self.set_cache_dir(cache)?;
+        }
+        if let Some(staging) = staging {
+            self.set_staging(staging)?;
+        }
+        keys::name_by_option(self.key_file.as_deref())?;
+        let location = image::place(source)?;
+        if location.as_ref().is_some_and(|location| location.version().is_some()) {
+            self.open.read_only = true;
+        }
+        self.settle(location.is_some())
     }
 
     /// Applies implied options for a volume in an object store or outside one.

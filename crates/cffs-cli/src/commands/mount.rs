@@ -28,7 +28,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
-use crate::keys;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Devices, Inherited};
@@ -116,18 +115,7 @@ impl Mount {
         mounts::passable(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
-        if let Some(cache) = &self.cache {
-            options.set_cache_dir(cache)?;
-        }
-        if let Some(staging) = &self.staging {
-            options.set_staging(staging)?;
-        }
-        keys::name_by_option(options.key_file.as_deref())?;
-        let location = image::place(&self.source)?;
-        if location.as_ref().is_some_and(|location| location.version().is_some()) {
-            options.open.read_only = true;
-        }
-        options.settle(location.is_some())?;
+        options.settle_for(&self.source, self.cache.as_deref(), self.staging.as_deref())?;
         if options.follow.is_some() && self.nfs.is_some() {
             bail!("a volume that is followed cannot be served by NFS: leave out --nfs or 'follow'");
         }

@@ -32,7 +32,7 @@ use crate::mount_options::{self, MountOptions};
 use crate::output::{self, note};
 use crate::stored::{self, Stored};
 use crate::web::WebOptions;
-use crate::{image, keys, mounts, names, privileges, service_manager, udev};
+use crate::{image, mounts, names, privileges, service_manager, udev};
 
 const EXPORT_OPTIONS: &str = "\
 Options of --export, after the path and a colon, comma-separated; as in exports(5):
@@ -142,18 +142,7 @@ impl Serve {
     fn mount_options(&self) -> anyhow::Result<MountOptions> {
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, false)?;
-        if let Some(cache) = &self.cache {
-            options.set_cache_dir(cache)?;
-        }
-        if let Some(staging) = &self.staging {
-            options.set_staging(staging)?;
-        }
-        keys::name_by_option(options.key_file.as_deref())?;
-        let location = image::place(&self.source)?;
-        if location.as_ref().is_some_and(|location| location.version().is_some()) {
-            options.open.read_only = true;
-        }
-        options.settle(location.is_some())?;
+        options.settle_for(&self.source, self.cache.as_deref(), self.staging.as_deref())?;
         if options.follow.is_some() {
             bail!("a volume that is followed cannot be served by NFS: leave out 'follow'");
         }
