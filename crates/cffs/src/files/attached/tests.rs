@@ -170,17 +170,21 @@ fn steps_of_a_walk_are_asked_for_before_the_last_ones_have_arrived() {
     let (session, server) = session_alone();
     let (dir, attr) = session.root();
     let server = thread::spawn(move || {
-        let send = |reply| (&server).write_all(&Answer::Reply(reply).encode()).expect("sent");
+        let send = |replies: Vec<Reply>| {
+            let answers = replies.into_iter().flat_map(|reply| Answer::Reply(reply).encode());
+            (&server).write_all(&answers.collect::<Vec<u8>>()).expect("sent");
+        };
         let begun = receive(&server, 1);
         assert!(matches!(begun[..], [Request::Query(Query::Descend { .. })]), "{begun:?}");
-        send(Reply::Done);
+        send(vec![Reply::Done]);
         let requests = receive(&server, 2);
         assert!(matches!(requests[1], Request::Query(Query::Continue { .. })), "{requests:?}");
         let found = Found::Entry { name: b"name".to_vec(), attr };
-        send(Reply::Steps(vec![Step { depth: 1, found: found.clone() }], false));
+        send(vec![Reply::Steps(vec![Step { depth: 1, found: found.clone() }], false)]);
         receive(&server, 1);
-        send(Reply::Steps(vec![Step { depth: 2, found }], true));
-        send(Reply::Fault(Fault::from(&Error::Stale)));
+        // Together, since the program closes the session at the last step.
+        let last = Reply::Steps(vec![Step { depth: 2, found }], true);
+        send(vec![last, Reply::Fault(Fault::from(&Error::Stale))]);
     });
     let mut tree = dir.descend().expect("begun");
     for depth in [1, 2] {
