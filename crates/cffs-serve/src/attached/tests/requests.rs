@@ -495,6 +495,14 @@ fn a_fault_arrives_as_the_error_that_it_was() {
     assert!(matches!(latched, Error::Latched(why) if why == "why"));
     let other = Error::from(Fault::from(&Error::Invalid("this")));
     assert_eq!(cffs::vfs::errno(&other), 22, "EINVAL");
+    // Regression: "device error: invalid argument: this".
+    assert_eq!(other.to_string(), "invalid argument: this");
+    let failed = std::io::Error::from_raw_os_error(5);
+    let text = Error::from(failed).to_string();
+    let failed = Error::from(Fault::from(&Error::Io(std::io::Error::from_raw_os_error(5))));
+    assert!(matches!(&failed, Error::Io(_)), "{failed:?}");
+    assert_eq!(failed.to_string(), text);
+    assert_eq!(cffs::vfs::errno(&failed), 5, "EIO");
 }
 
 /// An observer that the test asks while a server has it.
