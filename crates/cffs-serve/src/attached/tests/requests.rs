@@ -178,7 +178,7 @@ fn files_are_put_with_contents_and_attributes_and_one_failure_is_one() {
     (&program.stream).write_all(&bytes).expect("sent");
     let failures = program.settled(6);
     assert!(
-        matches!(failures[..], [(3, Error::Stale), (4, Error::Io(_))]),
+        matches!(failures[..], [(3, Error::Stale), (4, Error::Answered { errno: 22, .. })]),
         "an unknown handle, and a range that is none: {failures:?}"
     );
     let found = volume.lookup(dir.ino, b"a").expect("found");
