@@ -75,8 +75,8 @@ fn hears_interrupts(process: &Child) -> bool {
     caught & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
-// Regression: Ctrl-C of `cffs cp` and `cffs clone` waited for the end of the outage, `cffs rm` needed a second
-// one, and `cffs cp` said twice that it was interrupted.
+// Regression: Ctrl-C of `cffs cp` and `cffs clone` waited for the end of the outage, `cffs rm` needed a
+// second one, and `cffs cp` said twice that it was interrupted.
 #[test]
 fn one_interrupt_ends_commands_whose_server_waits_for_a_store() {
     let scratch = Scratch::new();

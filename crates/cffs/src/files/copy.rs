@@ -122,8 +122,8 @@ impl CopyCause {
     }
 }
 
-/// The permissions of a file whose copy lacks its access ACL. The permissions of the group are the mask of the
-/// ACL, and those of others may be more than the ACL gives to a user.
+/// The permissions of a file whose copy lacks its access ACL. The permissions of the group are the mask of
+/// the ACL, and those of others may be more than the ACL gives to a user.
 pub fn without_acl(permissions: u32) -> u32 {
     permissions & !0o077
 }
