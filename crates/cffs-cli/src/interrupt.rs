@@ -32,14 +32,14 @@ impl Interrupt {
         let interrupt = Interrupt { has_arrived, bar };
         let (mut heard, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupt.has_arrived))?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        let bar = Arc::clone(&interrupt.bar);
+        let (has_arrived, bar) = (Arc::clone(&interrupt.has_arrived), Arc::clone(&interrupt.bar));
         thread::spawn(move || {
             if heard.read_exact(&mut [0]).is_err() {
                 return;
             }
+            has_arrived.store(true, Ordering::Relaxed);
             thread::sleep(PATIENCE);
             if let Some(bar) = bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
                 bar.finish_and_clear();
