@@ -9,7 +9,9 @@ use cffs::format::superblock::{
     Damage, ErrorsPolicy, Holder, Incompat, JournalArea, Policy, Reserve, RoCompat,
     SUPERBLOCK_BYTES, State, Superblock, VERSION,
 };
-use cffs::format::{Layout, index as buckets, locator as table, superblock as volume, xattr};
+use cffs::format::{
+    Layout, index as buckets, locator as table, quota, superblock as volume, xattr,
+};
 use cffs::units::{BlockNo, CgIndex, Container, EpochNo, FragNo, FragRun, InodeNo, SectorIndex};
 use zerocopy::FromZeros;
 
@@ -192,6 +194,14 @@ pub fn attributes(data: &[u8]) {
         }
     }
     assert_eq!(again, data);
+}
+
+/// A list of quotas: those that it has room for are decoded, and encode to the same bytes.
+pub fn quotas(data: &[u8]) {
+    let again = quota::encode(&quota::decode(data));
+    assert!(data.starts_with(&again));
+    let is_full = again.len() == quota::QUOTAS_MAX * quota::RECORD_BYTES;
+    assert!(is_full || data.len() - again.len() < quota::RECORD_BYTES);
 }
 
 /// A block of the locator table.

@@ -25,11 +25,12 @@ mod volume;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("superblock", codecs::superblock),
     ("cylinder_group", codecs::cylinder_group),
     ("extents", codecs::extents),
     ("attributes", codecs::attributes),
+    ("quotas", codecs::quotas),
     ("locator", codecs::locator),
     ("index", codecs::index),
     ("inode", codecs::inode),

@@ -9,5 +9,6 @@
 pub mod crash;
 pub mod golden;
 pub mod model;
+pub mod quota;
 pub mod random;
 pub mod setup;

@@ -75,6 +75,12 @@ pub enum Error {
     /// The inode has as many names as the format can count.
     #[error("too many links")]
     TooManyLinks,
+    /// The quota of the directory tree has no room for this.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// The two directories do not belong to the same quota.
+    #[error("the other directory belongs to another quota; copy instead")]
+    OtherQuota,
     /// The path leads over too many symbolic links, as over one that names itself.
     #[error("too many symbolic links in the path")]
     Loop,
@@ -103,14 +109,6 @@ pub enum Error {
     /// not answered.
     #[error("{0}")]
     Detached(String),
-    /// The server of a mounted volume reports an error that has no variant here.
-    #[error("{text}")]
-    Answered {
-        /// The Linux errno.
-        errno: i32,
-        /// The server's text.
-        text: String,
-    },
     /// The volume is mounted, and its server does not do this for attached programs.
     #[error("not supported for a mounted volume: {0}")]
     Mounted(&'static str),

@@ -45,7 +45,7 @@ pub mod schedule;
 pub enum Rank {
     /// Appends to a file in several pieces.
     Appends,
-    /// One mark is set or removed at a time.
+    /// One mark or quota is set or removed at a time.
     Marks,
     /// The walk of compactions for changes that find no space.
     Compaction,

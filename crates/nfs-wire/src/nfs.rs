@@ -39,6 +39,7 @@ pub enum Status {
     MLink = 31,
     NameTooLong = 63,
     NotEmpty = 66,
+    DQuot = 69,
     Stale = 70,
     BadHandle = 10001,
     NotSync = 10002,

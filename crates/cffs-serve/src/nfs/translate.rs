@@ -13,12 +13,12 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             tracing::error!(operation, %error, "failed");
         }
         match error {
-            Error::Io(_) | Error::Corruption(_) | Error::Detached(_) | Error::Answered { .. } => {
-                Status::Io
-            }
+            Error::Io(_) | Error::Corruption(_) | Error::Detached(_) => Status::Io,
             Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Status::RoFs,
             Error::InUse(_) | Error::EpochNeeded => Status::Jukebox,
             Error::NoSpace => Status::NoSpc,
+            Error::QuotaExceeded => Status::DQuot,
+            Error::OtherQuota => Status::XDev,
             Error::NotFound => Status::NoEnt,
             Error::Stale => Status::Stale,
             Error::Exists => Status::Exist,

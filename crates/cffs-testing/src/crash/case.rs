@@ -12,11 +12,13 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::{BREAK_EVEN_BYTES, LARGE_DIR_BYTES};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Caller, JournalMode, Marks, NewKind, OpenOptions, Volume, read_superblock,
+    AllocateMode, Amount, Caller, JournalMode, Marks, NewKind, OpenOptions, Quotas, Volume,
+    read_superblock,
 };
 
 use super::ops::{self, Op, Promise};
 use super::tree::{History, Tree};
+use crate::quota;
 use crate::random::Random;
 
 pub const DEVICE_BYTES: u64 = 4 << 20;
@@ -58,6 +60,8 @@ pub const SHARED: u64 = 16_384;
 pub const LARGE: u64 = 4096;
 /// Added to a kind: the volume has a mark, and all that changes is listed.
 pub const MARKED: u64 = 8192;
+/// Added to a kind: `d` has a quota, whose account is compared with a count.
+pub const QUOTA: u64 = 32_768;
 /// The name of that mark.
 const MARK: &str = "start";
 /// The files that make `d` large: with five more names, its index has another bucket.
@@ -167,6 +171,13 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, journal_bytes: u64) {
     }
     if kind & MARKED != 0 {
         Marks::of(&volume).set(MARK).expect("marked");
+    }
+    if kind & QUOTA != 0 {
+        // All names of a file have one quota, and it has another name in `d`.
+        Op::Unlink("h").apply(&volume, 99);
+        let dir = volume.lookup(InodeNo::ROOT, b"d").expect("made").ino;
+        volume.release(dir, 1);
+        Quotas::of(&volume).set(dir, Amount::UNLIMITED).expect("set");
     }
     volume.close().expect("close");
 }
@@ -365,6 +376,7 @@ pub fn run<M: Medium>(
         if discards_at_once {
             volume.writer().discard_freed().map_err(|error| format!("call {step}: {error}"))?;
         }
+        quota::check(&volume).map_err(|why| format!("call {step}: {why}"))?;
         run.history.push(Tree::of(&volume)?);
         run.crash_in(&mut record).map_err(|why| format!("in call {step}: {why}"))?;
         match promise {
@@ -417,6 +429,7 @@ impl<M: Medium> Run<'_, M> {
         self.history.refuse(&found)?;
         self.tried.moments += u64::from(self.history.is_moment(&found));
         self.check_marks(&volume, &found)?;
+        quota::check(&volume).map_err(|why| format!("after recovery: {why}"))?;
         for serial in 0..2 {
             self.all[self.random.below(self.all.len() as u64) as usize].apply(&volume, serial);
         }

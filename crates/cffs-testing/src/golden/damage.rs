@@ -11,7 +11,7 @@ use cffs::device::{Image, MemoryDevice};
 use cffs::error::Result;
 use cffs::format::{Checksum, Layout, Superblock, cylinder_group};
 use cffs::units::{CgIndex, InodeNo};
-use cffs::vfs::{Caller, Marks, NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Amount, Caller, Marks, NewFile, NewKind, OpenOptions, Quotas, RenameMode, Volume};
 
 /// A region of metadata with one checksum.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +155,7 @@ pub fn change(image: &Image) -> Result<()> {
     let volume = open(&device, false)?;
     let root = InodeNo::ROOT;
     let _ = Marks::of(&volume).set("before");
+    let _ = Quotas::of(&volume).set(root, Amount::UNLIMITED);
     let new = NewFile { kind: NewKind::Regular, permissions: 0o644, uid: 0, gid: 0, times: None };
     if let Ok(file) = volume.make(&Caller::ROOT, root, b"new", &new) {
         let _ = volume.write(&Caller::ROOT, file.ino, 0, &[1; 9000]);
@@ -179,6 +180,7 @@ pub fn change(image: &Image) -> Result<()> {
         };
     }
     let _ = Marks::of(&volume).changes(root, "before", &mut |_| ControlFlow::Continue(()));
+    let _ = Quotas::of(&volume).list();
     let _ = volume.sync();
     volume.close()
 }

@@ -83,9 +83,14 @@ impl EpochWriter {
 
     /// Writes everything, marks the volume as clean and releases the device. `deleted` says whether the files
     /// without a name could be deleted: if not, everything is written, but the volume is not marked as clean.
-    pub(crate) fn finish_close(&self, deleted: Result<()>) -> Result<()> {
+    /// `save` is called between, after all contents have places, for what depends on these.
+    pub(crate) fn finish_close(&self, deleted: Result<()>, save: Option<&dyn Fn()>) -> Result<()> {
         let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
+        if let Some(save) = save {
+            self.run_epoch(&mut progress, EpochKind::Plain)?;
+            save();
+        }
         self.run_epoch(&mut progress, EpochKind::Derived)?;
         deleted?;
         while self.discard_some(&mut progress, &mut Trimmed::default()) {}

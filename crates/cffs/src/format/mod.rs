@@ -22,6 +22,7 @@ pub mod journal;
 pub mod layout;
 mod live;
 pub mod locator;
+pub mod quota;
 pub mod sector;
 pub mod superblock;
 pub mod xattr;

@@ -56,6 +56,8 @@ bitflags::bitflags! {
         const CONTENT_CHECKSUM = 1 << 1;
         /// The volume has marks: changes are stamped with their count.
         const MARKS = 1 << 2;
+        /// Directories may have quotas.
+        const QUOTAS = 1 << 3;
     }
 }
 
@@ -210,8 +212,7 @@ pub struct Superblock {
     pub compression: Compression,
     /// How many marks the volume has been given.
     pub marks: u32,
-    /// Up to this count, the stamps of directories do not tell what changed below them: a check or recovery
-    /// has changed the volume since, or directories above a change could not be read.
+    /// Up to this count, directories' stamps do not tell what changed below: repairs, or unread directories.
     pub marks_walked: u32,
 }
 

@@ -19,6 +19,7 @@ mod document;
 mod inode;
 mod intent_log;
 mod layout;
+mod quota;
 mod sector;
 mod superblock;
 

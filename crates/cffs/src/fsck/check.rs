@@ -12,6 +12,7 @@ use super::metadata::Metadata;
 use super::pass0::SystemArea;
 use super::pass3::LocatorTable;
 use super::pass4::Bitmaps;
+use super::quotas::Accounts;
 use super::search::{Search, Tried};
 use super::sharers::Sharers;
 use super::walk::Walk;
@@ -94,6 +95,7 @@ impl Check<'_> {
         if converged {
             LocatorTable { walk: &mut self.walk }.pass3(may_write)?;
             self.bitmaps().pass4(may_write)?;
+            Accounts { walk: &mut self.walk }.check();
         }
         self.count();
         if may_write {

@@ -9,7 +9,7 @@ use super::{Code, Place};
 use crate::error::{Corruption, Error, Result};
 use crate::format::Layout;
 use crate::format::sector;
-use crate::format::superblock::{Incompat, State, Superblock};
+use crate::format::superblock::{Incompat, RoCompat, State, Superblock};
 use crate::units::BlockNo;
 
 /// Checks and writes the superblock and the copies.
@@ -96,6 +96,11 @@ impl Copies<'_, '_> {
         self.meta.superblock.state = State::Clean;
         // The crash or the repairs may have separated a change from the stamps of the directories above it.
         self.meta.superblock.marks_walked = self.meta.superblock.marks;
+        // Accounts of quotas count only if the volume was not opened since they were written: a repair counts
+        // as an opening.
+        if self.meta.superblock.ro_compat.contains(RoCompat::QUOTAS) {
+            self.meta.superblock.mounts = self.meta.superblock.mounts.saturating_add(1);
+        }
         // The next generation may already have a log, of a clean point that was not completed.
         self.meta.superblock.generation = self.meta.superblock.generation.wrapping_add(2);
         let system = self.meta.block_place(layout.system_area());

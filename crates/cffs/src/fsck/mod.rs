@@ -68,6 +68,7 @@ mod pass3;
 mod pass4;
 pub mod problems;
 mod queue;
+mod quotas;
 mod rebuild;
 mod records;
 mod report;

@@ -1,11 +1,15 @@
 //! Pass 2: names and inodes, link counts, counts of directories.
 
+use std::collections::HashMap;
+
 use super::fix::{Fix, Patch};
 use super::interrupted_renames::InterruptedRenames;
 use super::inventory::{Found, Reference};
+use super::scope::Scope;
 use super::walk::Walk;
 use super::{Code, Phase, Place};
 use crate::format::inode::FileType;
+use crate::format::superblock::RoCompat;
 use crate::units::InodeNo;
 
 impl Walk<'_> {
@@ -34,6 +38,7 @@ impl Walk<'_> {
                 self.check_counts(&found);
             }
         }
+        self.follow_names();
     }
 
     /// Leaves one name to a directory of the external table that has several.
@@ -166,6 +171,33 @@ impl Walk<'_> {
             self.round.fixes.push(Fix::DropIndex(ino));
         }
         self.push_patch(ino, patch);
+    }
+
+    /// Gives files of the external table one of the directories with their names as the parent, which decides
+    /// about their quota: a crash may have separated the two.
+    fn follow_names(&mut self) {
+        let inventory = &self.meta.inventory;
+        let quotas = self.meta.superblock.ro_compat.contains(RoCompat::QUOTAS);
+        if !quotas || !self.findings.crashed() {
+            return;
+        }
+        let mut astray: HashMap<InodeNo, Option<InodeNo>> = HashMap::new();
+        for name in &inventory.references {
+            let Some(found) = inventory.get(name.ino) else { continue };
+            let dir = name.container.file;
+            // The names in a directory that did not change are as they were.
+            let is_read = |scope: &Scope| scope.entered.contains(&found.parent);
+            if self.scope.as_ref().is_some_and(|scope| !is_read(scope)) {
+                continue;
+            }
+            if found.file_type != FileType::Directory {
+                let wanted = astray.entry(name.ino).or_insert(Some(dir));
+                *wanted = wanted.filter(|_| dir != found.parent);
+            }
+        }
+        for (ino, dir) in astray {
+            self.push_patch(ino, Patch { parent: dir, ..Patch::default() });
+        }
     }
 
     fn push_patch(&mut self, ino: InodeNo, patch: Patch) {

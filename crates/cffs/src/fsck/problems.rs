@@ -275,6 +275,10 @@ problems! {
         "counts of references to clusters wrong"
         "A cylinder group counts more or fewer references to its clusters than extents refer to them. A count that is too low would free contents that are in use."
         "The counts are rewritten from the extents that were found.";
+    QuotaAccount "CF0507" Derived
+        "account of a quota wrong"
+        "The account of a directory with a quota, as the volume was closed with it, is not the count of its tree."
+        "With -p or -y, the tree is counted when the volume is opened for the next time.";
 }
 
 impl Code {

@@ -22,6 +22,7 @@
 //! epoch and is not evicted; locks are taken in the order directory, file, external inode table, locator
 //! table, and readers hold one at a time.
 
+mod allocated;
 mod attributes;
 mod change;
 mod clusters;
@@ -34,6 +35,7 @@ pub mod keys;
 mod load;
 mod locator;
 mod map;
+mod quota;
 mod read;
 mod scrub;
 mod sharing;
@@ -51,6 +53,7 @@ pub use inode_cache::{Features, InodeCache};
 pub use intent_log::{Fill, Holder, IntentLog, nameless_space};
 pub use locator::{Locator, LocatorTable};
 pub use map::{ExtentMap, Mapping, Removed};
+pub use quota::{Account, Amount, Membership};
 pub use read::{Contents, into_slice};
 pub use scrub::Scrubber;
 pub use space::SpacePlan;

@@ -39,6 +39,13 @@ pub struct Lent {
     whole: Option<Option<u32>>,
 }
 
+impl Lent {
+    /// The number of bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+}
+
 impl PageWriter<'_> {
     /// Lends the contents of a file from `offset`, the beginning of a block: as many of `len` bytes as lie in
     /// clusters and are durable. Of a small file, lends all contents or none. A part of a block is lent only
@@ -146,7 +153,7 @@ impl PageWriter<'_> {
     /// Replaces the contents of a file, from the block at `offset` on, by lent ones. Returns the number of
     /// bytes; 0 if the file cannot have them there. After 0 or an error, the caller gives them back.
     pub fn borrow(&self, file: &mut VnodeGuard<'_>, offset: u64, lent: &Lent) -> Result<u64> {
-        let len = lent.bytes.end - lent.bytes.start;
+        let len = lent.len();
         let end = offset + len;
         let is_end = lent.whole.is_some() || !len.is_multiple_of(self.layout.block_bytes.into());
         let fits = match lent.whole {

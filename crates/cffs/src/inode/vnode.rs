@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::HashSet;
 
-use super::{Attributes, Content, ExtentMap, Inode, Unstamped};
+use super::{Attributes, Content, ExtentMap, Inode, Membership, Unstamped};
 use crate::alloc::Spender;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
@@ -70,6 +70,8 @@ pub struct VnodeState {
     pub motion: Motion,
     /// The state of its entries, if it is a directory.
     pub entries: DirState,
+    /// Its quota, if the volume has any.
+    pub quota: Membership,
     /// The last epoch that writes attributes or nodes of the extent tree of this inode to blocks of their
     /// own. Before it is on the device, these are in memory alone.
     pub(super) spilled: EpochNo,
@@ -269,6 +271,8 @@ impl Vnode {
                     promised: Promised::default(),
                     verified: AtomicBool::new(false),
                     entries: DirState::default(),
+                    // A new inode is charged for what it gets.
+                    quota: Membership { charged: (!durable).then_some(0), ..Membership::default() },
                     spilled: EpochNo(0),
                     charge: Charge::default(),
                 },

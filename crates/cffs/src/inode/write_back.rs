@@ -106,6 +106,7 @@ impl<'a> WriteBack<'a> {
                 file.pages.start_write(*position, self.epoch);
             }
         });
+        file.settle_placed(self.layout);
     }
 
     /// Whether all mapped pages of a small file are dirty in memory, so that the whole file can move.

@@ -192,7 +192,7 @@ impl MkfsOptions {
             uuid,
             label: self.label.clone(),
             compat: 0,
-            ro_compat: RoCompat::all() - RoCompat::MARKS,
+            ro_compat: RoCompat::all() - RoCompat::MARKS - RoCompat::QUOTAS,
             incompat,
             block_bytes: self.block_bytes,
             fragment_bytes: self.fragment_bytes,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use entry::Found;
 pub use listing::{Visited, read_dir};
-pub use rename::{Names, Rename};
+pub use rename::{Names, Rename, Renamed};
 pub use scan::scan;
 
 use crate::error::{Corruption, Error, Result};

@@ -4,8 +4,7 @@ use super::ids::shown_id;
 use super::{Attr, SetAttr, SetTime, Unprivileged, acl};
 use crate::format::Layout;
 use crate::format::inode::FileType;
-use crate::inode::{Content, DirtyLevel, InodeCache, Mapping, VnodeGuard, VnodeState, keys};
-use crate::units::{FileBlock, FileFrag};
+use crate::inode::{DirtyLevel, InodeCache, VnodeGuard, VnodeState, keys};
 
 const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
@@ -14,19 +13,7 @@ pub(super) const GROUP_EXECUTE: u32 = 0o010;
 impl Attr {
     /// The attributes of a file as of now. Counting what it occupies takes a look at all its changed pages.
     pub(super) fn of(layout: &Layout, file: &VnodeState) -> Attr {
-        let inode = &file.inode;
-        // An epoch must not change the sum by itself, since no front end is notified of it: contents
-        // count whether they are placed or not, extent blocks and attributes do not.
-        let waiting = file.promised.blocks * u64::from(layout.block_fragments());
-        let fragments = contents_fragments(layout, file) + waiting;
-        // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
-        // which then do not read it.
-        let inline_bytes = match &inode.content {
-            Content::Inline(bytes) if inode.file_type == FileType::Regular => bytes.len() as u64,
-            _ => 0,
-        };
-        let allocated_bytes = fragments * u64::from(layout.fragment_bytes) + inline_bytes;
-        Attr { allocated_bytes, ..Attr::without_allocation(file) }
+        Attr { allocated_bytes: file.allocated_bytes(layout), ..Attr::without_allocation(file) }
     }
 
     /// The attributes of a file as of now, but `allocated_bytes` is 0. The time that this takes does not
@@ -52,22 +39,6 @@ impl Attr {
             flags: inode.flags,
         }
     }
-}
-
-/// The fragments that the contents of a file have, with those that its changed pages will be given.
-fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
-    let Some(map) = file.inode.map() else { return 0 };
-    if file.promised.fragments == 0 {
-        return map.mapped();
-    }
-    let end = layout.fragments_for(file.inode.size);
-    let unmapped = |page: FileBlock| {
-        let fragments = layout.file_frags(page);
-        let fragments = (fragments.start.0..fragments.end.0.min(end)).map(FileFrag);
-        fragments.filter(|fragment| matches!(map.find(*fragment), Mapping::Hole(_))).count()
-    };
-    let waiting: usize = file.pages.dirty_in(FileBlock::ALL).map(unmapped).sum();
-    map.mapped() + waiting as u64
 }
 
 /// Makes the changes but for that of the size.

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::quota::{Charging, Growth};
 use super::write::{CAPABILITY, check_regular, written};
 use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
@@ -136,7 +137,8 @@ impl<'a> Copying<'a> {
         // Before the contents change: if it failed afterwards, new contents would have the capabilities.
         self.drop_capability(&target)?;
         let bytes = self.volume.change(|names| {
-            let writer = names.inodes.writer();
+            let (writer, layout) = (names.inodes.writer(), &*names.inodes.layout);
+            let account = self.volume.accounts.of_file(&names.inodes, &target)?;
             let lent = {
                 let source = source.state.read();
                 check_regular(&source.inode)?;
@@ -145,6 +147,20 @@ impl<'a> Copying<'a> {
             };
             let Some(lent) = lent else { return Ok(0) };
             let mut file = VnodeGuard::by(&target, spender);
+            let charging = match &account {
+                Some(account) => {
+                    let growth = Growth::Write(to.1..to.1 + lent.len());
+                    match Charging::begin(account, layout, &mut file, &growth) {
+                        Ok(charging) => Some(charging),
+                        Err(_) => {
+                            // Writing copies the part that fits.
+                            writer.give_back(&lent);
+                            return Ok(0);
+                        }
+                    }
+                }
+                None => None,
+            };
             let shared =
                 check_regular(&file.inode).and_then(|()| writer.borrow(&mut file, to.1, &lent));
             match &shared {
@@ -153,6 +169,9 @@ impl<'a> Copying<'a> {
             }
             if shared.is_err() {
                 names.inodes.space().withdraw_unused(&mut file);
+            }
+            if let Some(charging) = charging {
+                charging.end(&mut file);
             }
             shared
         })?;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use super::copy::{Copying, Place};
 use super::ids::check_id;
-use super::write::{CAPABILITY, Start, Write, change_inline, check_regular, written};
+use super::quota::{Growth, change_contents};
+use super::write::{CAPABILITY, Inline, Start, Write, check_regular, written};
 use super::xattr::is_own;
 use super::{
     Access, AllocateMode, AtimeMode, Attr, Caller, SeekFor, SetAttr, Volume, XattrMode, acl,
@@ -13,6 +14,7 @@ use super::{
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, InodeFlags};
+use crate::format::quota::QUOTAS_NAME;
 use crate::format::superblock::Incompat;
 use crate::format::{FILE_BYTES_MAX, Superblock};
 use crate::inode::{Content, DirtyLevel, VnodeGuard, VnodeState, into_slice, keys};
@@ -269,7 +271,12 @@ impl Volume {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        self.change_vnode(self.reserve.spender(caller), &vnode, |inodes, file| {
+        let growth = |_: &VnodeState| match mode {
+            AllocateMode::PunchHole => Ok(Growth::Unknown),
+            _ => Ok(Growth::Reserve(offset..end)),
+        };
+        let spender = self.reserve.spender(caller);
+        change_contents(self, spender, &vnode, growth, |inodes, file| {
             check_regular(&file.inode)?;
             xattr::remove(inodes, file, CAPABILITY)?;
             inodes.writer().leave_inline(file)?;
@@ -535,6 +542,9 @@ impl Volume {
     pub fn remove_xattr_by(&self, caller: &Caller<'_>, ino: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.writer.enter(OpKind::Xattr, ino);
         xattr::check_name(name)?;
+        if name == QUOTAS_NAME {
+            return Err(Error::NotSupported);
+        }
         let vnode = self.writer.vnode(ino)?;
         self.protections.check_unprotected(&vnode)?;
         let removed = self.change_vnode(Spender::Privileged, &vnode, |inodes, file| {
@@ -570,7 +580,9 @@ fn truncate_inline(
             }
         };
         let done = volume.change(|names| {
-            change_inline(names, &vnode, container, &may, |bytes| {
+            let account = volume.accounts.of_file(&names.inodes, &vnode)?;
+            let inline = Inline { vnode: &vnode, container, account: account.as_ref() };
+            inline.change(names, &may, |bytes| {
                 bytes.resize(size as usize, 0);
                 Ok(())
             })

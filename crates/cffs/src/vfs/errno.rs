@@ -9,13 +9,14 @@ pub fn errno(error: &Error) -> i32 {
     use rustix::io::Errno;
     let errno = match error {
         Error::Io(error) => return errno_of_io(error),
-        Error::Answered { errno, .. } => return *errno,
         Error::Corruption(_) => Errno::UCLEAN,
         Error::Unsupported(_) => Errno::OPNOTSUPP,
         Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Errno::ROFS,
         Error::InUse(_) => Errno::BUSY,
         Error::EpochNeeded | Error::Unmet => Errno::AGAIN,
         Error::NoSpace => Errno::NOSPC,
+        Error::QuotaExceeded => Errno::DQUOT,
+        Error::OtherQuota => Errno::XDEV,
         Error::NotFound => Errno::NOENT,
         Error::Stale => Errno::STALE,
         Error::Exists => Errno::EXIST,

@@ -46,6 +46,7 @@ mod marks;
 mod names;
 mod new;
 mod protect;
+mod quota;
 mod references;
 mod regroup;
 mod rename;
@@ -67,10 +68,11 @@ pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
 pub use handover::Handover;
 pub use marks::{Mark, Marks};
+pub use quota::{Quota, Quotas};
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
-pub use xattr::{copy_xattrs, follows_source, is_access_acl, own_xattr, set_own_xattr};
+pub use xattr::{copy_xattrs, follows_source, own_xattr, set_own_xattr};
 
 pub use crate::admin::{
     CHANGED_PATH_BYTES_MAX, Change, ClusterPlace, Piece, Placement, ScrubProgress, SetVolume,
@@ -85,7 +87,7 @@ pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
 use crate::format::superblock::{Incompat, State};
 use crate::format::{Layout, Superblock};
-pub use crate::inode::Fill as IntentLogFill;
+pub use crate::inode::{Amount, Fill as IntentLogFill};
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
 use crate::journal;
 use crate::lock::{Mutex, Rank};
@@ -96,6 +98,7 @@ use crate::trace::{OpKind, Recorder};
 use crate::tuning::{self, Tuning};
 use crate::units::InodeNo;
 use protect::Protections;
+use quota::{Accounts, Growth};
 use references::References;
 use reserve::ReserveUsers;
 use stats::Calls;
@@ -115,9 +118,10 @@ pub struct Volume {
     reserve: ReserveUsers,
     readahead: ReadAhead,
     protections: Protections,
+    accounts: Accounts,
     calls: Calls,
     appends: Appends,
-    /// Held while a mark is set or removed.
+    /// Held while a mark or a quota is set or removed.
     marking: Mutex<()>,
     urgent: UrgentCompaction,
     /// Unless nothing is observed.
@@ -167,7 +171,8 @@ impl Volume {
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
         options.recorder.set_journal_area(journal::area_bytes(&superblock));
-        let reserve = superblock.reserve;
+        let (reserve, mounts) = (superblock.reserve, superblock.mounts);
+        let is_clean = superblock.state == State::Clean;
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
         let hints = device.hints();
         options.discard |= hints.wants_discards;
@@ -197,6 +202,7 @@ impl Volume {
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
             protections: Protections::new(protects),
+            accounts: Accounts::default(),
             calls: Calls::default(),
             urgent: UrgentCompaction::new(),
         };
@@ -207,6 +213,7 @@ impl Volume {
             Clusters::of(&inodes.alloc).reserve_compaction_run()?;
             inodes.cache.set_horizon(inodes.alloc.end_of_used()?);
         }
+        Quotas::of(&volume).load(mounts, is_clean)?;
         Ok(volume)
     }
 
@@ -226,12 +233,17 @@ impl Volume {
 
     /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        urgent::with_hopes(self, |hopes| self.writer.change(|| change(&self.names), hopes))
+        quota::retry(self, || {
+            urgent::with_hopes(self, |hopes| self.writer.change(|| change(&self.names), hopes))
+        })
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        urgent::with_hopes(self, |hopes| self.writer.change_alone(|| change(&self.names), hopes))
+        quota::retry(self, || {
+            let change = || change(&self.names);
+            urgent::with_hopes(self, |hopes| self.writer.change_alone(change, hopes))
+        })
     }
 
     /// Runs a change of one inode for a caller of this kind.
@@ -251,14 +263,7 @@ impl Volume {
         vnode: &Arc<Vnode>,
         change: impl Fn(&InodeCache, &mut VnodeGuard<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change(|names| {
-            let mut file = VnodeGuard::by(vnode, spender);
-            let changed = change(&names.inodes, &mut file);
-            if changed.is_err() {
-                names.inodes.space().withdraw_unused(&mut file);
-            }
-            changed
-        })
+        quota::change_contents(self, spender, vnode, |_| Ok(Growth::Unknown), change)
     }
 
     /// Whether the caller may use the last part of the space.
@@ -395,7 +400,9 @@ impl Volume {
         }
         // A file that cannot be deleted keeps the volume from being clean, but all else is written.
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
-        self.writer.finish_close(deleted.into_iter().collect())
+        let save = || Quotas::of(self).save_for_next();
+        let save: Option<&dyn Fn()> = if self.accounts.are_any() { Some(&save) } else { None };
+        self.writer.finish_close(deleted.into_iter().collect(), save)
     }
 
     /// The activity of the volume since it was opened.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::new::Making;
+use super::quota::unless_exists;
 use super::rename::Renaming;
 use super::types::{Access, Plus};
 use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
@@ -130,8 +131,7 @@ impl Volume {
         let making = Making { names: &self.names, caller, new };
         making.check()?;
         let may_add = |dir: &VnodeState| caller.check(dir, None);
-        let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(self.reserve.spender(caller))?;
+        let make = |names: &Namespace| {
             let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
             let vnode = names.create(&parent, name, &may_add, build)?;
             if let Err(error) = making.fill_long_target(&vnode) {
@@ -140,6 +140,11 @@ impl Volume {
                 return Err(error);
             }
             Ok(vnode)
+        };
+        let vnode = self.change(|names| {
+            names.inodes.alloc.check_room(self.reserve.spender(caller))?;
+            let made = self.accounts.make(&names.inodes, &parent, || make(names));
+            made.map_err(|error| unless_exists(names, &parent, name, error))
         })?;
         self.attr_with_reference(&vnode)
     }
@@ -166,7 +171,8 @@ impl Volume {
         let vnode = self.change(|names| {
             names.inodes.alloc.check_room(self.reserve.spender(caller))?;
             let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-            let vnode = names.create_unnamed(&parent, build)?;
+            let make = || names.create_unnamed(&parent, build);
+            let vnode = self.accounts.make(&names.inodes, &parent, make)?;
             self.references.orphan(vnode.ino);
             Ok(vnode)
         })?;
@@ -206,7 +212,9 @@ impl Volume {
         let may_give = caller.may_take();
         // Within the change, since the next one may take the name again.
         self.change_alone(|names| {
-            names.link(&vnode, &parent, name, &may_give)?;
+            let link = || names.link(&vnode, &parent, name, &may_give);
+            let linked = self.accounts.link(&names.inodes, &vnode, &parent, link);
+            linked.map_err(|error| unless_exists(names, &parent, name, error))?;
             self.references.adopted(ino);
             Ok(())
         })?;
@@ -243,8 +251,10 @@ impl Volume {
         let parent = self.writer.vnode(dir)?;
         self.protections.check_old_name(&self.names, &parent, name)?;
         let may_take = caller.may_take();
-        let unlink =
-            |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, &may_take)?));
+        let unlink = |names: &Namespace| {
+            let unlink = || names.unlink(&parent, name, &may_take);
+            Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, unlink)?))
+        };
         self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
@@ -261,8 +271,10 @@ impl Volume {
         let parent = self.writer.vnode(dir)?;
         self.protections.check_old_name(&self.names, &parent, name)?;
         let may_take = caller.may_take();
-        let remove =
-            |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, &may_take)?));
+        let remove = |names: &Namespace| {
+            let remove = || names.remove_dir(&parent, name, &may_take);
+            Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, remove)?))
+        };
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
@@ -282,7 +294,8 @@ impl Volume {
         if file.inode.nlink > 0 || !self.references.take_unused(ino) {
             return Ok(());
         }
-        self.writer.noted(self.inodes().destroy(&mut file))
+        let destroy = |file: &mut VnodeGuard<'_>| self.inodes().destroy(file);
+        self.writer.noted(self.accounts.deleted(&self.inodes().layout, &mut file, destroy))
     }
 
     /// Whether a front end, or the kernel for it, has a reference on a file beyond the `own` ones of the

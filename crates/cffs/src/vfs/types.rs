@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::format::inode::{FileType, InodeFlags};
 pub use crate::format::superblock::ErrorsPolicy;
+use crate::inode::Amount;
 pub use crate::options::{AtimeMode, JournalMode, OpenOptions};
 use crate::units::InodeNo;
 
@@ -218,6 +219,25 @@ pub struct StatFs {
     pub free_inodes: u64,
     /// The longest name in bytes.
     pub name_bytes_max: u32,
+}
+
+impl StatFs {
+    /// The sizes for a tree with these limits.
+    pub(super) fn limited(self, limits: Amount, used: Amount) -> StatFs {
+        let fragment = u64::from(self.fragment_bytes);
+        let mut limited = self;
+        if limits.bytes != u64::MAX {
+            let left = limits.bytes.saturating_sub(used.bytes) / fragment;
+            limited.fragments = self.fragments.min(limits.bytes / fragment);
+            limited.free_fragments = self.free_fragments.min(left);
+            limited.available_fragments = self.available_fragments.min(left);
+        }
+        if limits.files != u64::MAX {
+            limited.inodes = used.files;
+            limited.free_inodes = self.free_inodes.min(limits.files.saturating_sub(used.files));
+        }
+        limited
+    }
 }
 
 /// Whether a read counts as an access, which may set the access time.

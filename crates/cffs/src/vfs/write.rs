@@ -4,12 +4,15 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::quota::{Growth, change_contents, charge_inline};
 use super::{Caller, Volume, xattr};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Content, DirtyLevel, Inode, InodeCache, Vnode, VnodeGuard, VnodeState};
+use crate::inode::{
+    Account, Content, DirtyLevel, Inode, InodeCache, Vnode, VnodeGuard, VnodeState,
+};
 use crate::lock::{Mutex, MutexGuard, Rank};
 use crate::namespace::Namespace;
 use crate::units::{Container, InodeNo};
@@ -91,8 +94,10 @@ impl Write<'_> {
         for piece in data.chunks(WRITE_BYTES_MAX) {
             match self.write_piece(start.after(done), piece) {
                 Ok(piece_end) => (done, end) = (done + piece.len(), piece_end),
-                Err(Error::NoSpace) if done > 0 => return Ok((done, end)),
-                Err(Error::NoSpace) => return self.write_pages(start, piece),
+                Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => return Ok((done, end)),
+                Err(Error::NoSpace | Error::QuotaExceeded) => {
+                    return self.write_pages(start, piece);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -118,7 +123,9 @@ impl Write<'_> {
     }
 
     fn write_in_pages(&self, start: Start, data: &[u8]) -> Result<u64> {
-        self.volume.change_vnode(self.spender, self.vnode, |inodes, file| {
+        let growth =
+            |file: &VnodeState| Ok(Growth::Write(start.range(file.inode.size, data.len())?));
+        change_contents(self.volume, self.spender, self.vnode, growth, |inodes, file| {
             check_regular(&file.inode)?;
             self.may(file)?;
             let range = start.range(file.inode.size, data.len())?;
@@ -142,7 +149,7 @@ impl Write<'_> {
             let piece = &data[done..done + len];
             match self.write_in_pages(start.after(done), piece) {
                 Ok(piece_end) => (done, end) = (done + len, piece_end),
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -192,7 +199,9 @@ impl Write<'_> {
             };
             let end = Cell::new(0);
             let done = self.volume.change(|names| {
-                change_inline(names, self.vnode, container, &|file| self.may(file), |bytes| {
+                let account = self.volume.accounts.of_file(&names.inodes, self.vnode)?;
+                let inline = Inline { vnode: self.vnode, container, account: account.as_ref() };
+                inline.change(names, &|file| self.may(file), |bytes| {
                     let range = start.range(bytes.len() as u64, data.len())?;
                     end.set(range.end);
                     bytes.resize(bytes.len().max(range.end as usize), 0);
@@ -215,32 +224,44 @@ pub(super) fn written(inodes: &InodeCache, file: &mut VnodeGuard<'_>) {
     inodes.mark_changed(file, DirtyLevel::Contents);
 }
 
-/// Changes contents that lie in the inode. `None` if the inode has moved meanwhile, `Some(false)` if
-/// the sector has no room for the new contents.
-pub(super) fn change_inline(
-    names: &Namespace,
-    vnode: &Arc<Vnode>,
-    container: Container,
-    may: &dyn Fn(&VnodeState) -> Result<()>,
-    change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
-) -> Result<Option<bool>> {
-    let inodes = &names.inodes;
-    let holder = inodes.get(container.file)?;
-    let (mut holder, mut file) = VnodeGuard::with_holder(&holder, vnode);
-    if file.container != Some(container) {
-        return Ok(None);
+/// A file whose contents lie in its inode, which lies in this container.
+pub(super) struct Inline<'a> {
+    pub vnode: &'a Arc<Vnode>,
+    pub container: Container,
+    pub account: Option<&'a Arc<Account>>,
+}
+
+impl Inline<'_> {
+    /// Changes the contents. `None` if the inode has moved meanwhile, `Some(false)` if the sector has no room
+    /// for the new contents.
+    pub(super) fn change(
+        &self,
+        names: &Namespace,
+        may: &dyn Fn(&VnodeState) -> Result<()>,
+        change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<Option<bool>> {
+        let inodes = &names.inodes;
+        let holder = inodes.get(self.container.file)?;
+        let (mut holder, mut file) = VnodeGuard::with_holder(&holder, self.vnode);
+        if file.container != Some(self.container) {
+            return Ok(None);
+        }
+        let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
+        may(&file)?;
+        let mut bytes = bytes.clone();
+        change(&mut bytes)?;
+        let now = inodes.clock.now();
+        let len = bytes.len();
+        let put = |file: &mut VnodeGuard<'_>| {
+            let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
+            file.inode.mtime = now;
+            file.inode.touch(now);
+            let fits = names.put_inline(&mut holder, file, bytes)?;
+            if !fits {
+                (file.inode.mtime, file.inode.ctime, file.inode.change) = times;
+            }
+            Ok(fits)
+        };
+        charge_inline(self.account, &inodes.layout, &mut file, len, put).map(Some)
     }
-    let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
-    may(&file)?;
-    let mut bytes = bytes.clone();
-    change(&mut bytes)?;
-    let now = inodes.clock.now();
-    let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
-    file.inode.mtime = now;
-    file.inode.touch(now);
-    let fits = names.put_inline(&mut holder, &mut file, bytes)?;
-    if !fits {
-        (file.inode.mtime, file.inode.ctime, file.inode.change) = times;
-    }
-    Ok(Some(fits))
 }

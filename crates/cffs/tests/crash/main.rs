@@ -24,6 +24,7 @@ mod disks;
 mod large;
 mod marks;
 mod mutants;
+mod quotas;
 mod record;
 mod states;
 

@@ -37,6 +37,7 @@ mod nearly_full;
 mod online;
 mod placement;
 mod protect;
+mod quotas;
 mod reserve;
 mod safeguards;
 mod scrub;

@@ -8,7 +8,9 @@ use crate::format::checksum::name_hash;
 use crate::format::extent::{EXTENT_BYTES, Extent};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::intent_log::{self, Position, Record};
+use crate::format::quota::{self, QUOTAS_NAME, QuotaRecord};
 use crate::format::sector::{self, Body, Sector};
+use crate::format::superblock::RoCompat;
 use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
 use crate::fsck::Place;
@@ -92,6 +94,7 @@ cases! {
     cluster_references true [ClusterReferences] [];
     groups_made true [GroupsMade] [];
     counters true [Counters] [];
+    quota_account true [QuotaAccount] [];
 }
 
 fn write(image: &Image, offset: u64, bytes: &[u8]) {
@@ -661,6 +664,31 @@ fn groups_made(image: &Image) -> Vec<(Code, Place)> {
 fn counters(image: &Image) -> Vec<(Code, Place)> {
     set_superblock(image, |superblock| superblock.free_fragments += 3);
     vec![(Counters, Place::Volume)]
+}
+
+/// A quota on a directory, with the wrong number of bytes.
+fn quota_account(image: &Image) -> Vec<(Code, Place)> {
+    let dir = image.ino("/dir");
+    set_superblock(image, |superblock| superblock.ro_compat.insert(RoCompat::QUOTAS));
+    image.with(|c| {
+        let mounts = c.meta.superblock.mounts;
+        let generation = c.meta.inventory.get(dir).expect("a directory").generation;
+        let (limit_bytes, limit_files) = (u64::MAX, u64::MAX);
+        let (used_bytes, used_files) = (1, 8);
+        let quota = QuotaRecord {
+            dir,
+            generation,
+            mounts,
+            limit_bytes,
+            limit_files,
+            used_bytes,
+            used_files,
+        };
+        c.meta.edit_record(InodeNo::ROOT, |record| {
+            xattr::push(&mut record.xattrs, QUOTAS_NAME, &quota::encode(&[quota]));
+        });
+    });
+    vec![(QuotaAccount, Place::Inode(dir))]
 }
 
 /// A log of a generation to which the superblock has not come.

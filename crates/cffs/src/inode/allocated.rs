@@ -1,0 +1,58 @@
+//! The bytes that a file occupies, as stat(2) reports them and quotas charge them.
+
+use super::{Content, Mapping, VnodeState};
+use crate::format::Layout;
+use crate::format::inode::FileType;
+use crate::format::quota::STAT_BLOCK_BYTES;
+use crate::units::{FileBlock, FileFrag};
+
+impl VnodeState {
+    /// The bytes that the file occupies. Counting them takes a look at all its changed pages.
+    pub fn allocated_bytes(&self, layout: &Layout) -> u64 {
+        // An epoch must not change the sum by itself, since no front end is notified of it: contents
+        // count whether they are placed or not, extent blocks and attributes do not.
+        let waiting = self.promised.blocks * u64::from(layout.block_fragments());
+        let fragments = self.contents_fragments(layout) + waiting;
+        // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
+        // which then do not read it.
+        let inline_bytes = match &self.inode.content {
+            Content::Inline(bytes) if self.inode.file_type == FileType::Regular => {
+                bytes.len() as u64
+            }
+            _ => 0,
+        };
+        fragments * u64::from(layout.fragment_bytes) + inline_bytes
+    }
+
+    /// The bytes that the file is to be charged with: those of `st_blocks`, which counts contents in the
+    /// inode in whole units.
+    pub fn charge(&self, layout: &Layout) -> u64 {
+        self.allocated_bytes(layout).next_multiple_of(STAT_BLOCK_BYTES)
+    }
+
+    /// Charges the file with what it has now. Placing a small file frees a reservation behind its end,
+    /// and moving a file can give it the rest of its last block.
+    pub(super) fn settle_placed(&mut self, layout: &Layout) {
+        if let (Some(account), Some(charged)) = (&self.quota.account, self.quota.charged) {
+            let now = self.charge(layout);
+            account.add(now as i64 - charged as i64, 0);
+            self.quota.charged = Some(now);
+        }
+    }
+
+    /// The fragments that the contents have, with those that its changed pages will be given.
+    fn contents_fragments(&self, layout: &Layout) -> u64 {
+        let Some(map) = self.inode.map() else { return 0 };
+        if self.promised.fragments == 0 {
+            return map.mapped();
+        }
+        let end = layout.fragments_for(self.inode.size);
+        let unmapped = |page: FileBlock| {
+            let fragments = layout.file_frags(page);
+            let fragments = (fragments.start.0..fragments.end.0.min(end)).map(FileFrag);
+            fragments.filter(|fragment| matches!(map.find(*fragment), Mapping::Hole(_))).count()
+        };
+        let waiting: usize = self.pages.dirty_in(FileBlock::ALL).map(unmapped).sum();
+        map.mapped() + waiting as u64
+    }
+}
