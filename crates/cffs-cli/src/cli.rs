@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, changes, clone, cp, destroy, explain, export, fsck, generate, grow, import, info, inspect,
-    layout, ls, mark, mkfs, mount, path, publish, regroup, restart, rm, scrub, serve, snapshot,
-    stats, sync, tar, trace, trim, tune, umount,
+    layout, ls, mark, mkfs, mount, path, publish, quota, regroup, restart, rm, scrub, serve,
+    snapshot, stats, sync, tar, trace, trim, tune, umount,
 };
 use crate::exit::Kind;
 use crate::keys::Keys;
@@ -112,6 +112,7 @@ commands! {
     Publish(publish::Publish) = "publish";
     Mark(mark::Mark) = "mark";
     Changes(changes::Changes) = "changes";
+    Quota(quota::QuotaCommand) = "quota";
     Stats(stats::Stats) = "stats";
     Explain(explain::Explain) = "explain";
     Layout(layout::Layout) = "layout";

@@ -146,7 +146,7 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
             "the extracted files may be lost, but no earlier ones: when the device works \
              again, run cffs fsck -p, then extract again",
         ),
-        "tune" | "grow" | "mark" => Some(
+        "tune" | "grow" | "mark" | "quota" => Some(
             "the change may be lost, but no file is: when the device works again, run cffs fsck -p, then \
              try again",
         ),

@@ -28,6 +28,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
         (superblock.ro_compat.contains(RoCompat::MARKS), "marks"),
+        (superblock.ro_compat.contains(RoCompat::QUOTAS), "quotas"),
     ] {
         if is_on {
             features.push(name);

@@ -21,6 +21,7 @@ pub mod mount;
 pub mod mount_helper;
 pub mod path;
 pub mod publish;
+pub mod quota;
 pub mod regroup;
 mod remount;
 pub mod restart;

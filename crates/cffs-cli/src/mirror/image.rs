@@ -5,7 +5,7 @@ use cffs::files::{CopyCause, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
-use cffs::vfs::{Caller, is_access_acl};
+use cffs::vfs::{Caller, copy_xattrs};
 
 use super::{Item, Source, Xattrs, make};
 
@@ -55,11 +55,6 @@ impl Source for Image {
         self.xattrs_of(self.at())
     }
 
-    fn has_acl(&self, name: &[u8]) -> Result<bool, CopyCause> {
-        let names = self.find(name)?.xattr_names().map_err(unread)?;
-        Ok(names.iter().any(|name| is_access_acl(name)))
-    }
-
     fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause> {
         let node = self.find(&item.name)?;
         let from = node.attr().map_err(unread)?;
@@ -84,15 +79,15 @@ impl Source for Image {
             let changes = SetAttr { size: Some(item.size), ..SetAttr::default() };
             volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
         }
-        let (permissions, outcome) = made.copy_xattrs(&self.xattrs_of(&node)?, item.permissions);
+        copy_xattrs(volume, &Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
         let changes = SetAttr {
-            permissions: (item.file_type != FileType::Symlink).then_some(permissions),
+            permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
             atime: Some(SetTime::To(from.atime)),
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()
         };
         volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
-        outcome.map(|()| bytes)
+        Ok(bytes)
     }
 }
 
@@ -117,8 +112,7 @@ impl Image {
             let value = volume.xattr(ino, &name).map_err(unread)?;
             Ok((name, value))
         };
-        let names = volume.xattr_names(ino).map_err(unread)?;
-        names.into_iter().filter(|name| node.copies_xattr(name, true)).map(named).collect()
+        volume.xattr_names(ino).map_err(unread)?.into_iter().map(named).collect()
     }
 
     /// Copies the data outside holes.

@@ -449,7 +449,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 
 /// The arguments of each command for a closed pipe: enough to make it print something. `I` is an image, `D` a
 /// directory that is not a mount point, `N` an unused name, `U` the URL of a store.
-const UNREAD: [(&str, &[&str]); 32] = [
+const UNREAD: [(&str, &[&str]); 33] = [
     ("mkfs", &["mkfs", "-f", "I"]),
     ("mount", &["mount", "I", "N"]),
     ("umount", &["umount", "D"]),
@@ -475,6 +475,7 @@ const UNREAD: [(&str, &[&str]); 32] = [
     ("publish", &["publish", "-q", "D", "U@v"]),
     ("mark", &["mark", "I"]),
     ("changes", &["changes", "--since", "m", "I"]),
+    ("quota", &["quota", "list", "--json", "I"]),
     ("stats", &["stats", "D"]),
     ("explain", &["explain", "D"]),
     ("layout", &["layout", "I"]),

@@ -35,6 +35,7 @@ mod other_users;
 mod outages;
 mod piping;
 mod publishing;
+mod quotas;
 mod read_only;
 mod regroup;
 mod regroup_used;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
-use cffs::vfs::Caller;
 use cffs::vfs::types::{self, NewKind, Unprivileged};
+use cffs::vfs::{Caller, Quotas};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
@@ -364,8 +364,8 @@ impl Handler for Adapter {
         Ok(written)
     }
 
-    fn statfs(&self, _: &Context<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(translate::statfs(&self.volume().stat_fs()))
+    fn statfs(&self, _: &Context<'_>, node: NodeId) -> Result<Statfs> {
+        Ok(translate::statfs(&Quotas::of(&self.volume()).stat_fs(ino(node))))
     }
 
     fn fsync(&self, _: &Context<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {

@@ -454,11 +454,14 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
         Error::Exists => Some(format!(
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),
-        Error::NoSpace => {
+        Error::NoSpace | Error::QuotaExceeded | Error::OtherQuota => {
             // Keeps the references. This removes the names that some of the files were given already.
             let given = Handover { references: Vec::new(), has_nameless: true };
             let _ = given.succeed(volume);
-            Some(format!("there is no space to hand over {FILES}"))
+            Some(match error {
+                Error::NoSpace => format!("there is no space to hand over {FILES}"),
+                _ => format!("the quota of the root has no room to hand over {FILES}: raise it"),
+            })
         }
         _ => None,
     }

@@ -3,6 +3,7 @@
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::format::{FILE_BYTES_MAX, LINKS_MAX};
+use cffs::vfs::Quotas;
 use cffs::vfs::types::{Attr, SetAttr};
 use nfs_wire::nfs::reply::{self, FsInfo, Written};
 use nfs_wire::nfs::{Access, SetAttributes, Stability, Status, Time};
@@ -192,7 +193,7 @@ impl Request<'_> {
             Ok(file) => file,
             Err(status) => return reply::fs_stat(w, Err(status), None),
         };
-        let stat = self.exported.volume.stat_fs();
+        let stat = Quotas::of(&self.exported.volume).stat_fs(file.ino());
         let bytes = |fragments: u64| fragments.saturating_mul(stat.fragment_bytes.into());
         let files = stat.inodes.saturating_add(stat.free_inodes);
         let numbers = [

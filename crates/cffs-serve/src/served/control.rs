@@ -17,6 +17,8 @@
 //! | `system.cffs.fsck` | read: the status of a check; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of a tree's layout (`reporting.rs`) |
 //! | `system.cffs.changes.TOKEN.N.MARK` | read: piece N of the list of what changed in a tree since a mark |
+//! | `system.cffs.quota` | read: the quota of the file; set to `set BYTES FILES` (`-` keeps a limit) or `remove` |
+//! | `system.cffs.quotas.TOKEN.N` | read: piece N of the list of quotas |
 //! | `system.cffs.mark` | read: the marks; set to `set NAME` or `remove NAME` |
 //! | `system.cffs.regroup` | read: the status of a regrouping; set to `move`, `count` or `stop`, the first two with `tree`, `used` or inode numbers |
 //! | `system.cffs.clone`, `.TOKEN` | set twice to clone a tree, by any user; read: the status ([`cloning`](super::CloneStatus)) |
@@ -34,7 +36,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{Mark, Marks, Volume};
+use cffs::vfs::{Mark, Marks, Quota, Quotas, Volume};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use super::CloneRequest;
@@ -55,14 +57,14 @@ use client::TRIM;
 pub(super) use client::call_server;
 pub use client::{
     AskError, CloneAtServer, ask, ask_server_of, changes, check_status, identity,
-    identity_of_server, layout, marks, regroup_status, request, request_of_server, restart,
-    scrub_status, scrub_status_of_server, sync, trim,
+    identity_of_server, layout, marks, quota, quotas, regroup_status, request, request_of_server,
+    restart, scrub_status, scrub_status_of_server, sync, trim,
 };
 use refusals::Refusals;
 pub(crate) use reporting::Piece;
 use reporting::Reports;
 pub use request::Request;
-use request::{EXPORT_NAME, FSCK_NAME, MARK_NAME, REGROUP_NAME, SCRUB_NAME};
+use request::{EXPORT_NAME, FSCK_NAME, MARK_NAME, QUOTA_NAME, REGROUP_NAME, SCRUB_NAME};
 
 /// The longest value of an attribute, as in the kernel.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -86,6 +88,8 @@ pub enum Question {
     Exports,
     /// The marks of the volume: a list of [`MarkStatus`].
     Marks,
+    /// The quota that the file belongs to: [`QuotaStatus`], or null.
+    Quota,
     /// Makes everything durable, or describes the losses.
     Sync,
     /// Replaces the server's program, or gives the reason against it.
@@ -119,6 +123,34 @@ impl From<&Mark> for MarkStatus {
     }
 }
 
+/// A quota, in the answer to [`Question::Quota`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// The directory, from the root of the volume; bytes that are not UTF-8 become U+FFFD.
+    pub directory: String,
+    /// The most bytes; null for no limit.
+    pub limit_bytes: Option<u64>,
+    /// The most files; null for no limit.
+    pub limit_files: Option<u64>,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Files in use.
+    pub used_files: u64,
+}
+
+impl From<&Quota> for QuotaStatus {
+    fn from(quota: &Quota) -> QuotaStatus {
+        let limit = |limit: u64| (limit != u64::MAX).then_some(limit);
+        QuotaStatus {
+            directory: format!("/{}", String::from_utf8_lossy(&quota.path)),
+            limit_bytes: limit(quota.limits.bytes),
+            limit_files: limit(quota.limits.files),
+            used_bytes: quota.used.bytes,
+            used_files: quota.used.files,
+        }
+    }
+}
+
 /// The answer to [`Question::Sync`].
 #[derive(Serialize, Deserialize)]
 struct Durability {
@@ -127,7 +159,7 @@ struct Durability {
 }
 
 impl Question {
-    const ALL: [Question; 11] = [
+    const ALL: [Question; 12] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
@@ -136,6 +168,7 @@ impl Question {
         Question::Regroup,
         Question::Exports,
         Question::Marks,
+        Question::Quota,
         Question::Sync,
         Question::Restart,
         Question::Refusals,
@@ -151,6 +184,7 @@ impl Question {
             Question::Regroup => REGROUP_NAME,
             Question::Exports => EXPORT_NAME,
             Question::Marks => MARK_NAME,
+            Question::Quota => QUOTA_NAME,
             Question::Sync => "system.cffs.sync",
             Question::Restart => "system.cffs.restart",
             Question::Refusals => "system.cffs.refusals",
@@ -231,6 +265,13 @@ impl Control {
             Question::Marks => {
                 let marks = Marks::of(volume).list()?;
                 serde_json::json!(marks.iter().map(MarkStatus::from).collect::<Vec<_>>())
+            }
+            Question::Quota => {
+                check_owner(uid)?;
+                match Quotas::of(volume).get(ino) {
+                    Err(Error::NoAttribute) => serde_json::Value::Null,
+                    quota => serde_json::json!(QuotaStatus::from(&quota?)),
+                }
             }
             Question::Sync => serde_json::json!(Durability { failure: self.served.sync().err() }),
             Question::Refusals => {
@@ -350,6 +391,12 @@ impl Control {
             Request::SetMark(name) => drop(logged("setting a mark", Marks::of(volume).set(&name))?),
             Request::RemoveMark(name) => {
                 logged("removing a mark", Marks::of(volume).remove(&name))?
+            }
+            Request::SetQuota { bytes, files } => {
+                drop(logged("setting a quota", Quotas::of(volume).change(ino, bytes, files))?)
+            }
+            Request::RemoveQuota => {
+                logged("removing a quota", Quotas::of(volume).remove(ino))?;
             }
             Request::RemoveExport(path) => {
                 self.change_exports(|exports| exports.remove(&path))?;

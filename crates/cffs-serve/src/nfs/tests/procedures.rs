@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 
 use cffs::units::InodeNo;
-use cffs::vfs::Caller;
 use cffs::vfs::types::SetAttr;
+use cffs::vfs::{Amount, Caller, Quotas};
 
 use super::*;
 
@@ -294,4 +294,34 @@ fn a_directory_can_be_mounted_by_its_path() {
     for wrong in ["/a/f", "/c", "/a/../a", "a", "a/b", "."] {
         assert_eq!(served.handle(wrong), None, "{wrong}");
     }
+}
+
+#[test]
+fn a_quota_limits_nfs_clients() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let dir = mkdir(&mut client, &root, "d", 0o755);
+    let ino = served.volume.lookup(InodeNo::ROOT, b"d").expect("made").ino;
+    served.volume.release(ino, 1);
+    let limits = Amount { bytes: 1 << 20, files: 3 };
+    Quotas::of(&served.volume).set(ino, limits).expect("set");
+    let stat = ok(now(client.fsstat(&FSSTAT3args { fsroot: dir.clone() })));
+    assert_eq!((stat.tbytes, stat.ffiles), (1 << 20, 2));
+    let file = create(&mut client, &dir, "f", 0o644);
+    let big = vec![7; 300_000];
+    for offset in [0, 300_000, 600_000] {
+        ok(now(client.write(&write_args(&file, offset, &big, stable_how::UNSTABLE))));
+    }
+    // A part of the next write fits.
+    let written = ok(now(client.write(&write_args(&file, 900_000, &big, stable_how::UNSTABLE))));
+    assert!(written.count < 300_000);
+    let end = 900_000 + u64::from(written.count);
+    let refused = now(client.write(&write_args(&file, end, &big, stable_how::UNSTABLE)));
+    assert_eq!(failure(refused), nfsstat3::NFS3ERR_DQUOT);
+    let link = LINK3args { file, link: at(&root, "outside") };
+    assert_eq!(failure(now(client.link(&link))), nfsstat3::NFS3ERR_XDEV);
+    let how = createhow3::GUARDED(sattr3::default());
+    let more = CREATE3args { where_: at(&dir, "g"), how };
+    assert_eq!(failure(now(client.create(&more))), nfsstat3::NFS3ERR_DQUOT);
 }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::reporting::{self, Piece, Report};
 use super::{
-    CloneRequest, CloneStatus, Durability, MarkStatus, Question, Request, RestartAnswer,
-    VALUE_BYTES_MAX, refusals,
+    CloneRequest, CloneStatus, Durability, MarkStatus, Question, QuotaStatus, Request,
+    RestartAnswer, VALUE_BYTES_MAX, refusals,
 };
 use crate::layout::LayoutReport;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
@@ -143,6 +143,20 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
 /// The marks of the volume of `path`.
 pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
     serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
+}
+
+/// The quota that a file or directory of a mount belongs to.
+pub fn quota(path: &Path) -> Result<Option<QuotaStatus>, AskError> {
+    serde_json::from_value(ask(path, Question::Quota)?).map_err(|_| AskError::NotMounted)
+}
+
+/// The quotas of the volume of `path`.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; the server's error.
+pub fn quotas(path: &Path) -> Result<Vec<QuotaStatus>, AskError> {
+    serde_json::from_slice(&report(path, Report::Quotas)?).map_err(|_| AskError::NotMounted)
 }
 
 /// Passes the changes below a directory since a mark, which exists, to `visit`: the file's type and the path.

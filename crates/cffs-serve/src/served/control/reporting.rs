@@ -15,13 +15,14 @@ use cffs::error::{Error, Result};
 use cffs::files::layout;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::{Change, Marks, Volume};
+use cffs::vfs::{Change, Marks, Quotas, Volume};
 
-use super::AskError;
+use super::{AskError, QuotaStatus};
 use crate::layout::LayoutReport;
 
 const LAYOUT: &str = "system.cffs.layout.";
 const CHANGES: &str = "system.cffs.changes.";
+const QUOTAS: &str = "system.cffs.quotas.";
 /// The longest piece: the kernel's limit of an attribute's value.
 const PIECE_BYTES: usize = 64 << 10;
 /// The most reports kept: an interrupted reader leaves its report behind.
@@ -46,6 +47,8 @@ pub(crate) enum Report<'a> {
     Layout,
     /// The changes in the tree since the mark of this name.
     Changes(&'a str),
+    /// The quotas of the volume.
+    Quotas,
 }
 
 impl<'a> Piece<'a> {
@@ -58,15 +61,20 @@ impl<'a> Piece<'a> {
             let (token, number) = (token.parse().ok()?, number.parse().ok()?);
             return Some(Piece { what: Report::Changes(mark), token, number });
         }
-        let (token, number) = name.strip_prefix(LAYOUT)?.split_once('.')?;
+        let (what, rest) = match name.strip_prefix(QUOTAS) {
+            Some(rest) => (Report::Quotas, rest),
+            None => (Report::Layout, name.strip_prefix(LAYOUT)?),
+        };
+        let (token, number) = rest.split_once('.')?;
         let (token, number) = (token.parse().ok()?, number.parse().ok()?);
-        Some(Piece { what: Report::Layout, token, number })
+        Some(Piece { what, token, number })
     }
 
     pub fn name(self) -> String {
         let Piece { what, token, number } = self;
         match what {
             Report::Layout => format!("{LAYOUT}{token}.{number}"),
+            Report::Quotas => format!("{QUOTAS}{token}.{number}"),
             Report::Changes(mark) => format!("{CHANGES}{token}.{number}.{mark}"),
         }
     }
@@ -78,6 +86,11 @@ impl Report<'_> {
             Report::Layout => {
                 let layout = layout::survey_in_use(volume, dir)?;
                 return Ok(serde_json::json!(LayoutReport::from(&layout)).to_string().into_bytes());
+            }
+            Report::Quotas => {
+                let quotas = Quotas::of(volume).list()?;
+                let quotas: Vec<_> = quotas.iter().map(QuotaStatus::from).collect();
+                return Ok(serde_json::json!(quotas).to_string().into_bytes());
             }
             Report::Changes(mark) => mark,
         };

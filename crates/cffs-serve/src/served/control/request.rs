@@ -38,6 +38,15 @@ pub enum Request {
     SetMark(String),
     /// Remove the mark of this name.
     RemoveMark(String),
+    /// Give the directory a quota, or other limits; `u64::MAX` for no limit.
+    SetQuota {
+        /// The most bytes; `None` keeps the limit.
+        bytes: Option<u64>,
+        /// The most files; `None` keeps the limit.
+        files: Option<u64>,
+    },
+    /// Remove the quota of the directory.
+    RemoveQuota,
 }
 
 pub(super) const SCRUB_NAME: &str = "system.cffs.scrub";
@@ -47,6 +56,7 @@ pub(super) const EXPORT_NAME: &str = "system.cffs.export";
 pub(super) const GROW_NAME: &str = "system.cffs.grow";
 pub(super) const TUNE_NAME: &str = "system.cffs.tune";
 pub(super) const MARK_NAME: &str = "system.cffs.mark";
+pub(super) const QUOTA_NAME: &str = "system.cffs.quota";
 
 impl Request {
     pub(super) fn to_attribute(&self) -> (&'static str, String) {
@@ -65,6 +75,12 @@ impl Request {
             Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
             Request::SetMark(name) => (MARK_NAME, format!("set {name}")),
             Request::RemoveMark(name) => (MARK_NAME, format!("remove {name}")),
+            Request::SetQuota { bytes, files } => {
+                let text =
+                    |limit: &Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());
+                (QUOTA_NAME, format!("set {} {}", text(bytes), text(files)))
+            }
+            Request::RemoveQuota => (QUOTA_NAME, String::from("remove")),
         }
     }
 
@@ -111,6 +127,10 @@ impl Request {
             };
             return Some(request.ok_or(Error::Invalid("neither 'set NAME' nor 'remove NAME'")));
         }
+        if name == QUOTA_NAME.as_bytes() {
+            let request = quota_request(value);
+            return Some(request.ok_or(Error::Invalid("neither 'set BYTES FILES' nor 'remove'")));
+        }
         if name == TUNE_NAME.as_bytes() {
             let request = serde_json::from_str(value).map(Request::Tune);
             return Some(request.map_err(|_| Error::Invalid("no changes of a volume")));
@@ -125,4 +145,16 @@ impl Request {
         };
         Some(request.ok_or(Error::Invalid("neither 'start RATE' nor 'stop'")))
     }
+}
+
+fn quota_request(value: &str) -> Option<Request> {
+    if value == "remove" {
+        return Some(Request::RemoveQuota);
+    }
+    let (bytes, files) = value.strip_prefix("set ")?.split_once(' ')?;
+    let limit = |text: &str| match text {
+        "-" => Some(None),
+        number => number.parse().ok().map(Some),
+    };
+    Some(Request::SetQuota { bytes: limit(bytes)?, files: limit(files)? })
 }

@@ -27,3 +27,17 @@ fn changes_survive_encoding() {
         assert!(found.unwrap().is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn limits_of_quotas_survive_encoding() {
+    let limits = [None, Some(0), Some(u64::MAX)];
+    for request in limits.map(|bytes| Request::SetQuota { bytes, files: Some(3) }) {
+        let (name, value) = request.to_attribute();
+        let found = Request::from_attribute(name.as_bytes(), value.as_bytes());
+        assert_eq!(found.unwrap().unwrap(), request, "{value}");
+    }
+    for wrong in ["", "set", "set 1", "set 1 x", "set -1 2", "remove 1"] {
+        let found = Request::from_attribute(QUOTA_NAME.as_bytes(), wrong.as_bytes());
+        assert!(found.unwrap().is_err(), "{wrong}");
+    }
+}
