@@ -18,6 +18,7 @@ mod exit;
 mod following;
 mod hidden_server;
 mod image;
+mod interrupt;
 mod journal_device;
 mod keys;
 mod log;

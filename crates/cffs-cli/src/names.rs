@@ -2,14 +2,16 @@
 //! the block device, its URL, `LABEL=` or `UUID=`, and any directory of the mount.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use cffs_object::Location;
 use cffs_serve::socket;
 
 use crate::mounts::{self, Mounted};
+use crate::output::printable;
 use crate::{image, udev};
 
 /// A mounted volume, together with the path that named it.
@@ -23,13 +25,19 @@ pub struct OnMount {
 
 impl OnMount {
     /// The path on the mount of a path within the volume.
-    pub fn join(&self, path: Option<&Path>) -> PathBuf {
+    ///
+    /// # Errors
+    ///
+    /// Nothing is at the path within the volume, which the error names.
+    pub fn join(&self, path: Option<&Path>) -> anyhow::Result<PathBuf> {
         let bytes = path.map_or(&b""[..], |path| path.as_os_str().as_bytes());
         let slashes = bytes.iter().take_while(|byte| **byte == b'/').count();
-        match &bytes[slashes..] {
-            [] => self.path.clone(),
+        let below = match &bytes[slashes..] {
+            [] => return Ok(self.path.clone()),
             below => self.path.join(OsStr::from_bytes(below)),
-        }
+        };
+        fs::symlink_metadata(&below).with_context(|| printable(bytes))?;
+        Ok(below)
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cffs::clock::Timestamp;
@@ -26,7 +27,11 @@ pub enum Tree {
     Image(Files),
     /// The files below a directory of a mounted volume, which is the root of absolute paths and
     /// links.
-    Mount(OwnedFd),
+    Mount {
+        /// The path of that directory, for messages.
+        directory: PathBuf,
+        root: OwnedFd,
+    },
 }
 
 impl Tree {
@@ -36,7 +41,7 @@ impl Tree {
         let mut refused = None;
         for path in names::all_mounted(name)? {
             match open(&path, flags, Mode::empty()) {
-                Ok(root) => return Ok(Tree::Mount(root)),
+                Ok(root) => return Ok(Tree::Mount { directory: path, root }),
                 // Each mount of several readers has its own user.
                 Err(error) => refused = refused.or(Some((path, error))),
             }
@@ -47,11 +52,21 @@ impl Tree {
         }
     }
 
+    /// A path in messages. The root of a mount is a directory with another path for the caller.
+    pub fn shown(&self, path: &[u8]) -> String {
+        match self {
+            Tree::Mount { directory, .. } if path.iter().all(|byte| *byte == b'/') => {
+                printable(directory.as_os_str().as_bytes())
+            }
+            _ => printable(path),
+        }
+    }
+
     /// The attributes of the file at a path; of the link itself if that is a symbolic link.
     pub fn stat_itself(&self, path: &[u8]) -> anyhow::Result<Attr> {
         match self {
             Tree::Image(files) => Ok(files.stat_itself(path)?),
-            Tree::Mount(root) => {
+            Tree::Mount { root, .. } => {
                 let file = fs::File::from(within(root, path, OFlags::PATH | OFlags::NOFOLLOW)?);
                 Ok(attr(&file.metadata()?))
             }
@@ -62,7 +77,7 @@ impl Tree {
     pub fn read_dir(&self, path: &[u8]) -> anyhow::Result<Vec<DirItem>> {
         let root = match self {
             Tree::Image(files) => return Ok(files.read_dir(path)?),
-            Tree::Mount(root) => root,
+            Tree::Mount { root, .. } => root,
         };
         let directory = within(root, path, OFlags::DIRECTORY)?;
         let mut names = Vec::new();
@@ -110,7 +125,7 @@ impl Tree {
             if attr.file_type != FileType::Directory {
                 continue;
             }
-            match self.read_dir(&path).with_context(|| printable(&path)) {
+            match self.read_dir(&path).with_context(|| self.shown(&path)) {
                 Ok(items) => items.into_iter().rev().for_each(|DirItem { name, attr }| {
                     pending.push_front((join(&path, &name), attr));
                 }),
@@ -124,7 +139,7 @@ impl Tree {
     pub fn read_link(&self, path: &[u8]) -> anyhow::Result<Vec<u8>> {
         match self {
             Tree::Image(files) => Ok(files.read_link(path)?),
-            Tree::Mount(root) => {
+            Tree::Mount { root, .. } => {
                 let link = within(root, path, OFlags::PATH | OFlags::NOFOLLOW)?;
                 Ok(readlinkat(&link, "", Vec::new())?.into_bytes())
             }
@@ -138,7 +153,7 @@ impl Tree {
                 let file = files.open(path)?;
                 copy_all(|at, buf| Ok(file.read_at(at, buf)?), out)
             }
-            Tree::Mount(root) => {
+            Tree::Mount { root, .. } => {
                 let mut file = fs::File::from(within(root, path, OFlags::RDONLY)?);
                 copy_all(|_, buf| Ok(file.read(buf)?), out)
             }

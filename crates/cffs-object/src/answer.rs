@@ -96,8 +96,30 @@ fn has_code(error: &StoreError, codes: &[&str]) -> bool {
     part(&error.to_string(), "Code").is_some_and(|code| codes.contains(&code.as_str()))
 }
 
+/// An object in messages: its path, if the store is a directory.
+pub fn shown(object: &str, place: &Place) -> String {
+    match place.url.starts_with("file://") {
+        true => format!("{}/{object}", place.bucket.trim_end_matches('/')),
+        false => object.to_owned(),
+    }
+}
+
+/// The cause of a failure of the client for directories, without its names for what it tried: the path is
+/// that of the object, or of a temporary file next to it.
+fn cause_in_directory(error: &StoreError) -> Option<String> {
+    let StoreError::Generic { store: "LocalFileSystem", source } = error else { return None };
+    let mut cause: &(dyn std::error::Error + 'static) = &**source;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    Some(cause.to_string())
+}
+
 /// Explains an error, or the lack of an answer, in one line, with advice.
 pub fn explain(error: &StoreError, place: &Place) -> String {
+    if let Some(cause) = cause_in_directory(error) {
+        return cause;
+    }
     let text = error.to_string();
     let code = part(&text, "Code").unwrap_or_default();
     let said = match part(&text, "Message") {

@@ -20,7 +20,7 @@ pub enum Error {
         why: String,
     },
     /// A request failed.
-    #[error("{object}: {}", answer::explain(cause, place))]
+    #[error("{}: {}", answer::shown(object, place), answer::explain(cause, place))]
     Store {
         /// The requested object.
         object: String,

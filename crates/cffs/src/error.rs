@@ -109,6 +109,14 @@ pub enum Error {
     /// not answered.
     #[error("{0}")]
     Detached(String),
+    /// The server of a mounted volume reports an error that has no variant here.
+    #[error("{text}")]
+    Answered {
+        /// The Linux errno.
+        errno: i32,
+        /// The server's text.
+        text: String,
+    },
     /// The volume is mounted, and its server does not do this for attached programs.
     #[error("not supported for a mounted volume: {0}")]
     Mounted(&'static str),

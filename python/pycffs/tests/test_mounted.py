@@ -167,6 +167,33 @@ class Mounted(WithMount):
             found += entries
         self.assertEqual([path for path, _ in found], names)
 
+    def test_a_walk_goes_on_behind_a_directory_that_may_not_be_listed(self):
+        """Regression: a walk could not be continued after the error."""
+        for name in ("first", "private", "third"):
+            (self.image / name).mkdir()
+            (self.image / name / "file").write_bytes(b"")
+        (self.image / "private").chmod(0o700)
+        for directory in (self.scratch, self.mountpoint, self.image):
+            directory.chmod(0o755)
+        self.volume.close()
+        os.seteuid(65534)
+        try:
+            self.volume = pycffs.Volume(self.image, read_only=True)
+        finally:
+            os.seteuid(0)
+        names = ["/first", "/first/file", "/private", "/third", "/third/file"]
+        errors = []
+        found = [entry.path for entry in self.volume.walk(onerror=errors.append)]
+        self.assertEqual(found, names)
+        walk = self.volume.walk()
+        found = []
+        with self.assertRaises(PermissionError) as caught:
+            found.extend(entry.path for entry in walk)
+        self.assertEqual([caught.exception.filename], ["/private"])
+        self.assertEqual([error.filename for error in errors], ["/private"])
+        found += [entry.path for entry in walk]
+        self.assertEqual(found, names)
+
     def servers(self):
         """The processes of the mount's server."""
         found = []

@@ -83,6 +83,34 @@ class Volumes(WithVolume):
         self.assertLessEqual(after["free_bytes"], before["free_bytes"] - (1 << 20))
 
 
+class Walks(WithVolume):
+    def test_a_walk_goes_on_behind_a_directory_that_cannot_be_read(self):
+        """Regression: an error ended the walk, and no function could be called with it."""
+        for top, errors in ("/raised", None), ("/passed", []):
+            names = [f"{top}/{number:04}" for number in range(1500)]
+            for name in names:
+                self.volume.makedirs(name)
+            walk = self.volume.walk(top, onerror=None if errors is None else errors.append)
+            found = [next(walk).path]
+            # They are listed already, and read when the walk comes there.
+            removed = [names[700], names[1400]]
+            for name in removed:
+                self.volume.rmdir(name)
+            raised = []
+            while True:
+                try:
+                    found.extend(entry.path for entry in walk)
+                    break
+                except OSError as error:
+                    raised.append(error)
+            self.assertEqual(found, names, "those that were removed are listed, too")
+            told = raised if errors is None else errors
+            self.assertEqual([error.filename for error in told], removed)
+            self.assertEqual({type(error) for error in told}, {FileNotFoundError})
+            self.assertEqual(len(raised), 0 if errors is not None else 2)
+            self.assertEqual(list(walk), [])
+
+
 class Names(WithVolume):
     def test_names_of_every_kind_of_path(self):
         self.volume.write(b"/bytes-\xff", b"1")
@@ -106,6 +134,17 @@ class Names(WithVolume):
         self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOTEMPTY, "/a/b"))
         self.volume.rmdir("/a/b/c")
         self.assertFalse(self.volume.exists("/a/b/c") or self.volume.exists("/a/b/f/g"))
+
+    def test_a_walk_of_nothing(self):
+        self.volume.write("/file", b"contents")
+        for path, error in (("/missing", FileNotFoundError), ("/file", NotADirectoryError)):
+            walk = self.volume.walk(path)
+            with self.assertRaises(error):
+                next(walk)
+            self.assertEqual(list(walk), [])
+            errors = []
+            self.assertEqual(list(self.volume.walk(path, onerror=errors.append)), [])
+            self.assertEqual([(type(found), found.filename) for found in errors], [(error, path)])
 
     def test_links(self):
         self.volume.write("/f", b"123")

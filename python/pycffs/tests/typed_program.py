@@ -31,6 +31,8 @@ def total(image: str | os.PathLike[str]) -> tuple[int, int]:
     with pycffs.Volume(image, read_only=True) as volume:
         entries = [entry for entry in volume.walk("/d") if entry.is_file()]
         assert_type(entries, list[pycffs.Entry])
+        errors: list[OSError] = []
+        assert_type(list(volume.walk("/d", onerror=errors.append)), list[pycffs.Entry])
         assert_type(volume.stat("/d/one", follow_symlinks=False).mtime_ns, int)
         assert_type(volume.listdir("/d"), list[str])
         with volume.open("/d/one") as file:

@@ -64,7 +64,7 @@ impl Cat {
         for batch in named.chunks(BATCH_FILES) {
             let mut read = match &tree {
                 Tree::Image(files) => read(files, batch),
-                Tree::Mount(_) => BTreeMap::new(),
+                Tree::Mount { .. } => BTreeMap::new(),
             };
             for (position, path) in batch.iter().enumerate() {
                 match read.remove(&position) {

@@ -84,7 +84,7 @@ impl Changes {
 
     fn list(&self, list: &mut List<'_>) -> anyhow::Result<()> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return self.list_mounted(&mounted.join(self.path.as_deref()), list);
+            return self.list_mounted(&mounted.join(self.path.as_deref())?, list);
         }
         if self.target.is_dir() {
             bail!(control::AskError::NotMounted);

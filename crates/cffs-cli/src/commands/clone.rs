@@ -6,27 +6,29 @@ use std::os::linux::fs::MetadataExt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use cffs::error::Error;
 use cffs::files::{Cloned, Summary};
 use cffs_object::versions;
-use cffs_serve::served::control::{CloneAtServer, Stage};
+use cffs_serve::served::control::{CloneAtServer, CloneStatus, Stage};
 use clap::Args;
 use rustix::fs::{Access, access};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::import;
 use super::snapshot::place;
+use crate::interrupt::Interrupt;
 use crate::output::{self, say};
 use crate::{image, mounts, progress, size};
 
 /// The longest interval between queries of a clone's status.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// The message of a command that an interrupt ended.
+pub const INTERRUPTED: &str = "interrupted; files that were copied stay";
 
 /// Copy a tree within a mounted volume, or make a volume in an object store from a version of another
 ///
@@ -88,22 +90,22 @@ impl Clone {
 pub struct Copying {
     command: &'static str,
     is_quiet: bool,
-    is_over: Arc<AtomicBool>,
+    interrupt: Interrupt,
 }
 
 impl Copying {
     /// For a command, which an interrupt ends.
     pub fn begin(command: &'static str, is_quiet: bool) -> anyhow::Result<Copying> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
-        }
-        Ok(Copying { command, is_quiet, is_over })
+        let late = format!(
+            "cffs {command}: interrupted; the server has not answered yet, and ends the copy when its device \
+             answers; files that were copied stay"
+        );
+        Ok(Copying { command, is_quiet, interrupt: Interrupt::hear(late)? })
     }
 
     /// Whether the command was interrupted.
     pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.interrupt.has_arrived()
     }
 
     /// Copies a file or a tree to a path that does not exist, in the same mount.
@@ -127,12 +129,24 @@ impl Copying {
         }
         let clone = CloneAtServer::begin(from, directory, name.as_bytes())
             .with_context(|| from.display().to_string())?;
-        self.follow(&clone).with_context(|| from.display().to_string())
+        let status = self.follow(&clone).with_context(|| from.display().to_string())?;
+        match (status.stage, status.failure) {
+            (Stage::Done, _) => Ok(status.cloned),
+            // Another program has made it meanwhile.
+            (_, Some(why)) if why == Error::Exists.to_string() => bail!("{}: {why}", to.display()),
+            (_, Some(why)) => bail!("{}: {why}", from.display()),
+            (_, None) if self.is_over() => bail!("{}: {INTERRUPTED}", from.display()),
+            (_, None) => bail!(
+                "{}: ended before it was complete; files that were copied stay",
+                from.display()
+            ),
+        }
     }
 
     /// Waits until the clone has ended.
-    fn follow(&self, clone: &CloneAtServer) -> anyhow::Result<Cloned> {
+    fn follow(&self, clone: &CloneAtServer) -> anyhow::Result<CloneStatus> {
         let bar = progress::counter(self.command, None, "files", self.is_quiet);
+        self.interrupt.will_clear(&bar);
         let mut interval = Duration::from_millis(1);
         loop {
             let status =
@@ -141,11 +155,7 @@ impl Copying {
             bar.set_message(size::show(status.cloned.bytes));
             if status.stage != Stage::Running {
                 bar.finish_and_clear();
-                return match (status.stage, status.failure) {
-                    (Stage::Done, _) => Ok(status.cloned),
-                    (_, Some(why)) => bail!("{why}"),
-                    (_, None) => bail!("ended before it was complete; files that were copied stay"),
-                };
+                return Ok(status);
             }
             if self.is_over() {
                 clone.stop()?;

@@ -10,7 +10,7 @@ use cffs::files::Cloned;
 use clap::Args;
 use serde_json::json;
 
-use super::clone::{self, Copying};
+use super::clone::{self, Copying, INTERRUPTED};
 use crate::exit::Reported;
 use crate::output::{self, note, printable, say};
 
@@ -61,13 +61,14 @@ impl Cp {
         for source in &self.sources {
             match self.copy(&copying, source, is_directory) {
                 Ok(copied) => add(&mut all, copied),
+                Err(error) if copying.is_over() => return Err(error),
                 Err(error) => {
                     note!("cffs cp: {error:#}");
                     has_failed = true;
                 }
             }
             if copying.is_over() {
-                bail!("interrupted; files that were copied stay");
+                bail!("{INTERRUPTED}");
             }
         }
         if self.json {

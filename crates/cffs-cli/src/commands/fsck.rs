@@ -15,6 +15,7 @@ use cffs::format::Superblock;
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
+use cffs::journal;
 use cffs::vfs::{mark, read_superblock};
 use cffs_serve::describe::{self, CheckReport};
 use cffs_serve::served::control::{self, AskError, Request, Stage};
@@ -246,6 +247,13 @@ impl Fsck {
             true => Arc::new(image::open_device(target, access)?),
             false => image::open_with_journal(target, access, self.take_over, journal_device)?,
         };
+        if journal_device.is_some()
+            && !self.without_journal
+            && let Ok(superblock) = read_superblock(&*device)
+        {
+            // A clean volume is checked without its journal, but a mount would refuse this one.
+            journal::medium(&*device, &superblock).with_context(|| target.display().to_string())?;
+        }
         Ok((device, None))
     }
 

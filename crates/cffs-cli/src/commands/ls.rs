@@ -13,7 +13,7 @@ use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::output::{self, name_for, note, printable};
+use crate::output::{self, name_for, note};
 use crate::tree::{Tree, join};
 
 mod volumes;
@@ -76,7 +76,7 @@ impl Ls {
         let mut failed = Failed::default();
         for path in &self.paths {
             let path = path.as_bytes();
-            match self.list(&tree, path, &mut out, &mut failed).with_context(|| printable(path)) {
+            match self.list(&tree, path, &mut out, &mut failed).with_context(|| tree.shown(path)) {
                 Ok(()) => {}
                 Err(error) => {
                     // Fails again if standard output is the cause.

@@ -88,7 +88,7 @@ impl Mark {
                 Request::SetMark(name.to_owned())
             }
         };
-        Ok(control::request(path, request)?)
+        control::request(path, request).map_err(|error| met_another(error, name))
     }
 
     fn list(&self, marks: &[MarkStatus]) -> anyhow::Result<()> {
@@ -123,6 +123,15 @@ pub fn flush(directory: &Path) -> anyhow::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty())?;
     Ok(rustix::fs::syncfs(opened)?)
+}
+
+/// The error of a request, if another command has set or removed the mark since it was looked for.
+fn met_another(error: control::AskError, name: &str) -> anyhow::Error {
+    match &error {
+        control::AskError::Refused(why) if *why == Error::Exists.to_string() => exists(name),
+        control::AskError::Refused(why) if *why == Error::NoAttribute.to_string() => missing(name),
+        _ => error.into(),
+    }
 }
 
 fn exists(name: &str) -> anyhow::Error {

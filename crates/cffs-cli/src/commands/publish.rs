@@ -90,7 +90,8 @@ impl Publish {
         if done.failures > 0 {
             let failed = counted(done.failures, "file");
             bail!(
-                "{failed} could not be read, so version {name} was not created; publish it again"
+                "{failed} could not be published completely, so version {name} was not created; publish it \
+                 again"
             );
         }
         versions::create(&at).with_context(of)?;

@@ -110,7 +110,7 @@ impl Regroup {
 
     fn regroup(&self) -> anyhow::Result<RegroupStatus> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return self.on_server(&mounted.join(self.path.as_deref()));
+            return self.on_server(&mounted.join(self.path.as_deref())?);
         }
         if self.target.is_dir() {
             bail!(AskError::NotMounted);

@@ -8,22 +8,24 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use cffs::files::attached::{self, RemoveRequest};
 use cffs::wire::{Failure, Removed};
 use clap::Args;
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Reported;
+use crate::interrupt::Interrupt;
 use crate::output::{counted, note, printable, say};
 use crate::{mounts, progress};
 
 #[cfg(test)]
 mod tests;
+
+/// The message of a command that an interrupt ended before the server reported how far it came.
+const LATE: &str = "cffs rm: interrupted; the server has not answered yet, and ends the removal when its \
+                    device answers; files that were removed stay removed";
 
 /// Remove files and trees of a mounted volume
 ///
@@ -57,22 +59,17 @@ pub struct Rm {
 impl Rm {
     /// Removes the files.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // A second signal ends the command even if the server does not answer.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_over))?;
-            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
-        }
+        let interrupt = Interrupt::hear(LATE.to_owned())?;
         let (mut all, mut has_failed) = (Removed::default(), false);
         for file in &self.files {
-            match self.remove(file, &is_over, &mut all) {
+            match self.remove(file, &interrupt, &mut all) {
                 Ok(is_whole) => has_failed |= !is_whole,
                 Err(error) => {
                     note!("cffs rm: {}: {error:#}", shown_path(file));
                     has_failed = true;
                 }
             }
-            if is_over.load(Ordering::Relaxed) {
+            if interrupt.has_arrived() {
                 bail!("interrupted; {}", shown(all));
             }
         }
@@ -83,7 +80,12 @@ impl Rm {
     }
 
     /// Removes one of the files. Returns whether nothing of it is left.
-    fn remove(&self, file: &Path, is_over: &AtomicBool, all: &mut Removed) -> anyhow::Result<bool> {
+    fn remove(
+        &self,
+        file: &Path,
+        interrupt: &Interrupt,
+        all: &mut Removed,
+    ) -> anyhow::Result<bool> {
         let (directory, name) = split(file)?;
         mounts::passable(directory)?;
         match fs::symlink_metadata(directory.join(name)) {
@@ -99,11 +101,12 @@ impl Rm {
             bail!("something is mounted on {}", shown_path(&mount_point));
         }
         let bar = progress::counter("rm", None, "files", self.quiet);
+        interrupt.will_clear(&bar);
         let so_far = Cell::new(Removed::default());
         let mut progress = |removed: Removed| {
             so_far.set(removed);
             bar.set_position(all.files + removed.files);
-            match is_over.load(Ordering::Relaxed) {
+            match interrupt.has_arrived() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }

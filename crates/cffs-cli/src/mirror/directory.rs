@@ -48,6 +48,12 @@ impl Directory {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.at, name, flags, Mode::empty())?.into())
     }
+
+    /// A path of a file in the current directory, whose depth has no limit.
+    fn path_of(&self, name: &[u8]) -> PathBuf {
+        let at = PathBuf::from(format!("/proc/self/fd/{}", self.at.as_raw_fd()));
+        at.join(OsStr::from_bytes(name))
+    }
 }
 
 fn identity(dir: &File) -> io::Result<Identity> {
@@ -115,9 +121,17 @@ impl Source for Directory {
         Ok(xattrs)
     }
 
+    fn has_acl(&self, name: &[u8]) -> Result<bool, CopyCause> {
+        let path = self.path_of(name);
+        match rustix::fs::lgetxattr(&path, "system.posix_acl_access", &mut [0_u8; 0][..]) {
+            Ok(_) => Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn copy(&self, item: &Item, _: &Files, to: &Node) -> Result<u64, CopyCause> {
-        let at = PathBuf::from(format!("/proc/self/fd/{}", self.at.as_raw_fd()));
-        let (path, options) = (at.join(OsStr::from_bytes(&item.name)), CopyOptions::default());
+        let (path, options) = (self.path_of(&item.name), CopyOptions::default());
         let copied = files::import_file(&path, to, &item.name, &options, &());
         copied.map(|summary| summary.bytes).map_err(|error| error.cause)
     }

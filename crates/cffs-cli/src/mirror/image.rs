@@ -5,7 +5,7 @@ use cffs::files::{CopyCause, Files, Node};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, NewKind, SeekFor, SetAttr, SetTime};
-use cffs::vfs::{Caller, copy_xattrs};
+use cffs::vfs::{Caller, is_access_acl};
 
 use super::{Item, Source, Xattrs, make};
 
@@ -55,6 +55,11 @@ impl Source for Image {
         self.xattrs_of(self.at())
     }
 
+    fn has_acl(&self, name: &[u8]) -> Result<bool, CopyCause> {
+        let names = self.find(name)?.xattr_names().map_err(unread)?;
+        Ok(names.iter().any(|name| is_access_acl(name)))
+    }
+
     fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause> {
         let node = self.find(&item.name)?;
         let from = node.attr().map_err(unread)?;
@@ -79,15 +84,15 @@ impl Source for Image {
             let changes = SetAttr { size: Some(item.size), ..SetAttr::default() };
             volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
         }
-        copy_xattrs(volume, &Caller::ROOT, made.ino(), &self.xattrs_of(&node)?)?;
+        let (permissions, outcome) = made.copy_xattrs(&self.xattrs_of(&node)?, item.permissions);
         let changes = SetAttr {
-            permissions: (item.file_type != FileType::Symlink).then_some(item.permissions),
+            permissions: (item.file_type != FileType::Symlink).then_some(permissions),
             atime: Some(SetTime::To(from.atime)),
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()
         };
         volume.set_attr(&Caller::ROOT, made.ino(), &changes)?;
-        Ok(bytes)
+        outcome.map(|()| bytes)
     }
 }
 
@@ -112,7 +117,8 @@ impl Image {
             let value = volume.xattr(ino, &name).map_err(unread)?;
             Ok((name, value))
         };
-        volume.xattr_names(ino).map_err(unread)?.into_iter().map(named).collect()
+        let names = volume.xattr_names(ino).map_err(unread)?;
+        names.into_iter().filter(|name| node.copies_xattr(name, true)).map(named).collect()
     }
 
     /// Copies the data outside holes.

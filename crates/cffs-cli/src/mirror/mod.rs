@@ -13,11 +13,11 @@ use std::vec;
 
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{CopyCause, DirItem, Files, Node};
+use cffs::files::{CopyCause, DirItem, Files, Node, without_acl};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
-use cffs::vfs::{Caller, copy_xattrs};
 
 mod directory;
 mod image;
@@ -47,8 +47,11 @@ pub trait Source {
     fn link_target(&self, name: &[u8]) -> Result<Vec<u8>, CopyCause>;
     /// The extended attributes of the current directory.
     fn xattrs(&self) -> Result<Xattrs, CopyCause>;
+    /// Whether a file in the current directory has an access ACL.
+    fn has_acl(&self, name: &[u8]) -> Result<bool, CopyCause>;
     /// Copies a non-directory of the current directory, with its attributes, to a directory of the volume;
-    /// returns the number of bytes copied.
+    /// returns the number of bytes copied. If an attribute is refused, the error is
+    /// [`CopyCause::Attribute`], and the copy has all others.
     fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause>;
 }
 
@@ -194,9 +197,13 @@ impl<'a> Mirror<'a> {
     /// Sets the attributes of the current directory, after changes to its entries have changed its times.
     fn finish(&mut self, level: &Level) -> Result<(), CopyCause> {
         let attributes = self.source.xattrs().and_then(|xattrs| {
-            let ino = level.to.ino();
-            copy_xattrs(self.files.volume(), &Caller::ROOT, ino, &xattrs)?;
-            Ok(self.set_attributes(ino, &level.item)?)
+            let mut item = level.item.clone();
+            let wanted: Xattrs =
+                xattrs.into_iter().filter(|(name, _)| level.to.copies_xattr(name, true)).collect();
+            let (permissions, outcome) = level.to.copy_xattrs(&wanted, item.permissions);
+            item.permissions = permissions;
+            self.set_attributes(level.to.ino(), &item)?;
+            outcome
         });
         self.tried(attributes).map(drop)
     }
@@ -263,14 +270,23 @@ impl<'a> Mirror<'a> {
                 if there.is_some() {
                     self.files.volume().unlink(&Caller::ROOT, to.ino(), &item.name)?;
                 }
-                let bytes = self.source.copy(item, self.files, to)?;
-                self.copied(bytes);
+                let copied = self.source.copy(item, self.files, to);
+                if let Err(CopyCause::Attribute { .. }) = &copied {
+                    self.remember(to, item)?;
+                }
+                self.copied(copied?);
             }
         }
+        self.remember(to, item)?;
+        Ok(None)
+    }
+
+    /// Remembers the copy of a file with several names.
+    fn remember(&mut self, to: &Node, item: &Item) -> Result<(), CopyCause> {
         if item.nlink > 1 {
             self.links.insert(item.identity, to.lookup(&item.name)?);
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Adds a name to a file of the volume.
@@ -294,6 +310,12 @@ impl<'a> Mirror<'a> {
     }
 
     fn is_same(&self, to: &Node, item: &Item, there: &Attr) -> Result<bool, CopyCause> {
+        // The copy may lack the ACL, since it was refused. Then the mode of its source gives too much.
+        let may_lack_acl = there.permissions != item.permissions
+            && there.permissions == without_acl(item.permissions);
+        if item.file_type != FileType::Symlink && may_lack_acl && self.source.has_acl(&item.name)? {
+            return Ok(false);
+        }
         Ok(match item.file_type {
             FileType::Regular => (item.size, item.mtime) == (there.size, there.mtime),
             FileType::Symlink => {
@@ -372,11 +394,14 @@ impl<'a> Mirror<'a> {
         (self.watch)(&self.path, None);
     }
 
-    /// Handles a result: a failure of the tree concerns one file; one of the volume ends the work.
+    /// Handles a result: a failure of the tree, or of an extended attribute, concerns one
+    /// file; one of the volume ends the work.
     fn tried<T>(&mut self, outcome: Result<T, CopyCause>) -> Result<Option<T>, CopyCause> {
         match outcome {
             Ok(done) => Ok(Some(done)),
-            Err(cause @ CopyCause::Host(_)) => {
+            Err(cause @ (CopyCause::Host(_) | CopyCause::Attribute { .. }))
+                if !is_final_of_volume(&cause) =>
+            {
                 self.done.failures += 1;
                 (self.watch)(&self.path, Some(&cause));
                 Ok(None)
@@ -384,6 +409,11 @@ impl<'a> Mirror<'a> {
             Err(cause) => Err(cause),
         }
     }
+}
+
+/// Whether the volume refuses every other change, too. A full disk of the source is no reason to end.
+fn is_final_of_volume(cause: &CopyCause) -> bool {
+    matches!(cause.innermost(), CopyCause::Volume(_)) && cause.is_final()
 }
 
 /// Creates a file in a directory of the volume.

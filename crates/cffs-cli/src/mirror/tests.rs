@@ -58,6 +58,94 @@ fn a_mirrored_program_keeps_its_capabilities() {
     assert_eq!(target.volume().xattr(ino, CAPABILITY).expect("kept"), b"all");
 }
 
+/// A tree with an access ACL of each file, which no volume accepts.
+struct Refused(Image);
+
+impl Refused {
+    const ACL: &[u8] = b"system.posix_acl_access";
+
+    fn refused() -> CopyCause {
+        CopyCause::of_attribute(Refused::ACL, Error::NoSpace)
+    }
+}
+
+impl Source for Refused {
+    fn root(&mut self) -> Result<Item, CopyCause> {
+        self.0.root()
+    }
+
+    fn list(&self) -> Result<Vec<Item>, CopyCause> {
+        self.0.list()
+    }
+
+    fn enter(&mut self, name: &[u8]) -> Result<(), CopyCause> {
+        self.0.enter(name)
+    }
+
+    fn leave(&mut self) -> Result<(), CopyCause> {
+        self.0.leave()
+    }
+
+    fn link_target(&self, name: &[u8]) -> Result<Vec<u8>, CopyCause> {
+        self.0.link_target(name)
+    }
+
+    fn xattrs(&self) -> Result<Xattrs, CopyCause> {
+        Ok(vec![(Refused::ACL.to_vec(), b"no ACL".to_vec())])
+    }
+
+    fn has_acl(&self, _: &[u8]) -> Result<bool, CopyCause> {
+        Ok(true)
+    }
+
+    fn copy(&self, item: &Item, files: &Files, to: &Node) -> Result<u64, CopyCause> {
+        self.0.copy(
+            &Item { permissions: without_acl(item.permissions), ..item.clone() },
+            files,
+            to,
+        )?;
+        Err(Refused::refused())
+    }
+}
+
+/// Regression: the first refused attribute ended a publish, and the times and the mode were not set. A later
+/// publish would have given the mode that is the mask of the refused ACL.
+#[test]
+fn a_refused_attribute_is_named_and_all_else_is_published() {
+    let (source, target) = (volume(), volume());
+    let owner = SetAttr { permissions: Some(0o2750), uid: Some(7), ..SetAttr::default() };
+    source.make_dir("/directory").expect("made");
+    source.write("/directory/file", b"contents").expect("written");
+    source.write("/last", b"last").expect("written");
+    source.hard_link("/last", "/later").expect("linked");
+    for path in ["/directory", "/directory/file", "/last"] {
+        source.set_attr(path, &owner).expect("set");
+    }
+    let mut source = Refused(Image::new(source));
+    for pass in 0..2 {
+        let said = std::cell::RefCell::new(Vec::new());
+        let watch = |path: &[u8], failed: Option<&CopyCause>| {
+            said.borrow_mut()
+                .extend(failed.map(|cause| format!("{}: {cause}", path.escape_ascii())));
+        };
+        let done = Mirror::new(&target, &mut source, &watch).run().expect("it goes on");
+        let said = said.into_inner();
+        let named = ["/directory/file", "/directory", "/last", "/"];
+        assert_eq!((said.len(), done.failures), (4, 4), "{said:?}");
+        for path in named {
+            let begin = format!("{path}: extended attribute system.posix_acl_access: ");
+            assert!(said.iter().any(|said| said.starts_with(&begin)), "{path} of {said:?}");
+        }
+        for path in ["/directory", "/directory/file", "/last"] {
+            let attr = target.stat(path).expect("published");
+            assert_eq!((attr.permissions, attr.uid), (0o2700, 7), "{path} in pass {pass}");
+        }
+        let [last, later] = ["/last", "/later"].map(|path| target.stat(path).expect("there"));
+        assert_eq!((last.ino, last.nlink), (later.ino, 2), "in pass {pass}");
+        assert_eq!(target.read("/directory/file").expect("read"), b"contents");
+    }
+}
+
 /// Regression: a publish looked each file up by its whole path: at a depth of 3,000 it took half a
 /// minute.
 #[test]

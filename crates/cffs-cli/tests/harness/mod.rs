@@ -210,6 +210,24 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Runs several of a command at the same time.
+pub fn at_once(command: impl Fn() -> Command) -> Vec<Output> {
+    let spawn = |mut command: Command| {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let processes: Vec<_> = (0..6).map(|_| spawn(command())).collect();
+    processes.into_iter().map(|process| process.wait_with_output().expect("it ends")).collect()
+}
+
+/// Checks that one of several commands has succeeded, and that the others say why they have not.
+pub fn assert_one_succeeded(outputs: &[Output], why: &str) {
+    let failed = outputs.iter().filter(|output| !output.status.success());
+    let said: Vec<_> =
+        failed.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).collect();
+    assert_eq!(said.len(), outputs.len() - 1, "{said:?}");
+    assert!(said.iter().all(|said| said.contains(why)), "{said:?} without {why}");
+}
+
 /// Runs a command that must fail with this exit code, and returns its output.
 pub fn fail(code: i32, command: &mut Command) -> String {
     let output = command.output().expect("it starts");

@@ -3,6 +3,7 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use nfs_wire::record::{self, Limits};
@@ -15,6 +16,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A status: `nfsstat3`.
 pub const OK: u32 = 0;
 pub const NO_ENTRY: u32 = 2;
+
+/// Where servers listen if the port does not matter: at one that the kernel chooses, which no other program
+/// has.
+pub const ANY_PORT: &str = "127.0.0.1:0";
+
+/// The port in the message of a server that chose it, if this is that message.
+pub fn port_in(line: &str) -> Option<u16> {
+    let (_, address) = line.split_once(": listens at ")?;
+    address.trim_end().rsplit_once(':')?.1.parse().ok()
+}
+
+/// Runs a command that starts a server at [`ANY_PORT`] in the background, and returns the port.
+pub fn started(command: &mut Command) -> u16 {
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    said.lines().find_map(port_in).expect("the message")
+}
 
 /// A client on this machine, acting as root.
 pub struct Client {

@@ -194,12 +194,18 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     assert_eq!(superblock(&scratch, &image)["journal"], Value::Null);
     succeed(
         scratch
-            .cffs(["tune", "-q", "--journal-device"])
+            .cffs(["tune", "-q", "--journal", "4M", "--journal-device"])
             .arg(image.with_extension("journal"))
             .arg(&image),
     );
     let external = 1;
     assert_eq!(superblock(&scratch, &image)["journal"]["flags"], external);
+    // Regression: a clean volume passed, although a mount with that journal is refused.
+    for mode in ["-p", "-n", "-y"] {
+        let said =
+            fail(8, scratch.cffs(["fsck", mode, "--journal-device"]).arg(&foreign).arg(&image));
+        assert!(said.contains("of another volume"), "{said}");
+    }
     succeed(scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
 }
 

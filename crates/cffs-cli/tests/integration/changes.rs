@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
-use crate::harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, assert_one_succeeded, at_once, can_mount, fail, succeed};
 
 /// The lines of a list, in order.
 fn sorted(list: &str, end: char) -> Vec<String> {
@@ -256,5 +256,43 @@ fn the_recipe_for_backups_with_rsync_copies_what_changed() {
     let said = fail(1, &mut shell(&each));
     assert!(said.contains("there is no mark never-set"), "{said}");
     assert_eq!(fs::read_to_string(&last).expect("read"), "never-set\n");
+    scratch.umount();
+}
+
+/// Regression: only the mount was named, with the message that it does not exist.
+#[test]
+fn a_missing_path_on_a_mount_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let at = scratch.mountpoint();
+    succeed(scratch.cffs(["mark"]).arg(&at).arg("first"));
+    for command in [&["changes", "--since", "first"][..], &["layout"], &["regroup"]] {
+        let said = fail(1, scratch.cffs([]).args(command).arg(&at).arg("/missing"));
+        let named = format!("{}: /missing: No such file or directory", at.display());
+        assert!(said.contains(&named), "{command:?}: {said}");
+    }
+    scratch.umount();
+}
+
+/// Regression: a command whose mark another one had just set failed with "file exists".
+#[test]
+fn of_commands_that_set_a_mark_at_the_same_time_one_succeeds() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    for round in 0..8 {
+        let mark = format!("mark-{round}");
+        let outcomes = at_once(|| {
+            let mut command = scratch.cffs(["mark"]);
+            command.arg(scratch.mountpoint()).arg(&mark);
+            command
+        });
+        assert_one_succeeded(&outcomes, &format!("there is a mark {mark} already"));
+    }
     scratch.umount();
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use serde_json::Value;
 
-use crate::harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{Scratch, assert_one_succeeded, at_once, can_mount, fail, succeed};
 
 /// An ACL with an entry for a user: `u::rw-,u:65534:r--,g::r--,m::r--,o::---`.
 const ACL: &[u8] = b"\x02\0\0\0\
@@ -340,4 +340,27 @@ fn cp_shares_compressed_contents() {
     assert!(fs::read(tree.join("copy")).expect("read") == contents);
     scratch.umount();
     scratch.assert_clean();
+}
+
+/// Regression: if another program made the target after the command had looked for it, the source was said to
+/// exist.
+#[test]
+fn of_clones_with_one_target_one_succeeds_and_the_others_name_the_target() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = mounted();
+    let path = |name: &str| scratch.mountpoint().join(name);
+    fs::write(path("source"), text(1, 5000)).expect("written");
+    for round in 0..8 {
+        let target = path(&format!("target {round}"));
+        let outcomes = at_once(|| {
+            let mut command = scratch.cffs([]);
+            let arguments = if round % 2 == 0 { &["clone"][..] } else { &["cp", "-a"] };
+            command.args(arguments).arg(path("source")).arg(&target);
+            command
+        });
+        assert_one_succeeded(&outcomes, &format!("{}: file exists", target.display()));
+    }
+    scratch.umount();
 }

@@ -35,6 +35,13 @@ fn a_listing_goes_on_behind_a_directory_that_the_user_may_not_read() {
     assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("denied")), "{said}");
     assert!(lines[0].starts_with("cffs ls: /2: ") && lines[1].contains("/3: "), "{said}");
 
+    // Regression: the message named "/". The directory may be listed, but not what is in it.
+    fs::set_permissions(dir.join("2"), PermissionsExt::from_mode(0o744)).expect("set");
+    let said = fail(1, scratch.cffs_by_nobody(["ls", "-R"]).arg(dir.join("2")));
+    let named = format!("cffs ls: {}: ", dir.join("2").display());
+    assert!(said.starts_with(&named) && said.contains("denied"), "{said}");
+    fs::set_permissions(dir.join("2"), PermissionsExt::from_mode(0o700)).expect("set");
+
     // Likewise with several paths.
     let mut several = scratch.cffs_by_nobody(["ls"]);
     let output = several.arg(&dir).args(["/missing", "/2", "/4"]).output().expect("it starts");

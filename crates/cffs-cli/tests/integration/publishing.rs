@@ -274,7 +274,7 @@ fn a_tree_that_cannot_be_read_is_not_published() {
     fs::write(tree.join("other"), b"other").expect("written");
     let failed = fail(1, &mut as_nobody("2"));
     assert!(failed.contains("/d: Permission denied"), "{failed}");
-    assert!(failed.contains("1 file could not be read, so version 2 was not created"), "{failed}");
+    assert!(failed.contains("1 file could not be published completely, so version 2"), "{failed}");
     let none = fail(1, published.scratch.cffs(["cat"]).arg(published.version("2")).arg("/other"));
     assert!(none.contains("has no version 2"), "{none}");
     fs::set_permissions(tree.join("d"), fs::Permissions::from_mode(0o755)).expect("set");

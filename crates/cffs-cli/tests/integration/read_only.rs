@@ -2,7 +2,6 @@
 //! itself agree.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +9,7 @@ use rustix::fs::Advice;
 use rustix::mount::{MountFlags, mount_remount};
 use serde_json::Value;
 
-use crate::harness::nfs::{Client, OK, entry, status};
+use crate::harness::nfs::{ANY_PORT, Client, OK, entry, started, status};
 use crate::harness::page::Page;
 use crate::harness::{Scratch, can_mount, fail, succeed, wait_for};
 
@@ -154,12 +153,9 @@ fn nfs_clients_change_nothing_from_the_moment_of_a_remount() {
         return;
     }
     let scratch = Scratch::with_image();
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let port = port.expect("a port").port();
     let mut mount = scratch.mount_command("rw");
-    mount.args(["--nfs", &format!("127.0.0.1:{port}"), "--export", "/:insecure,no_root_squash"]);
-    succeed(&mut mount);
-    let mut client = Client::new(port, 0);
+    mount.args(["--nfs", ANY_PORT, "--export", "/:insecure,no_root_squash"]);
+    let mut client = Client::new(started(&mut mount), 0);
     let root = client.mount("/").expect("exported");
     for round in 0..20 {
         let is_read_only = round % 2 == 1;

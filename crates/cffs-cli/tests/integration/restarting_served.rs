@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
+use crate::harness::nfs::{
+    ANY_PORT, Call, Client, NO_ENTRY, OK, entry, made, started, status, verifier,
+};
 use crate::harness::{
     CFFS, PATIENCE, Scratch, can_mount, fail, install, install_script, install_vanishing, succeed,
 };
@@ -36,13 +38,8 @@ fn restart(scratch: &Scratch) {
 /// Mounts with a program, serves NFS clients at a port that it chooses, and returns the port.
 fn mount_with(scratch: &Scratch, program: &Path, more: &[&str]) -> u16 {
     let mut mount = scratch.named(program.as_os_str(), ["mount", "-o", "transport=dev"]);
-    mount.args(["-o", &scratch.log_option(), "--nfs", "127.0.0.1:0", "--export", ALL]).args(more);
-    let output = mount.arg(scratch.image()).arg(scratch.mountpoint()).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let address = said.lines().find_map(|line| line.strip_prefix("cffs mount: listens at "));
-    let port = address.and_then(|address| address.rsplit_once(':')).expect("an address").1;
-    port.parse().expect("a port")
+    mount.args(["-o", &scratch.log_option(), "--nfs", ANY_PORT, "--export", ALL]).args(more);
+    started(mount.arg(scratch.image()).arg(scratch.mountpoint()))
 }
 
 /// A client that loses one reply in four.

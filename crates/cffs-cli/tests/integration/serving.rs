@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::harness::nfs::{ANY_PORT, started};
 use crate::harness::page::Page;
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 
@@ -29,14 +30,19 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn start(scratch: &'a Scratch, export: &str) -> Server<'a> {
-        Server::start_at(scratch, export, free_port())
+        let port = started(&mut Server::command(scratch, export, ANY_PORT));
+        Server { scratch, port }
     }
 
     fn start_at(scratch: &'a Scratch, export: &str, port: u16) -> Server<'a> {
-        let address = format!("127.0.0.1:{port}");
-        let mut command = scratch.cffs(["serve", "--nfs", &address, "--export", export]);
-        succeed(command.arg("-o").arg(scratch.log_option()).arg(scratch.image()));
+        succeed(&mut Server::command(scratch, export, &format!("127.0.0.1:{port}")));
         Server { scratch, port }
+    }
+
+    fn command(scratch: &Scratch, export: &str, address: &str) -> Command {
+        let mut command = scratch.cffs(["serve", "--nfs", address, "--export", export]);
+        command.arg("-o").arg(scratch.log_option()).arg(scratch.image());
+        command
     }
 
     fn url(&self, path: &str) -> String {
@@ -53,11 +59,6 @@ impl Drop for Server<'_> {
         let mut stop = self.scratch.cffs(["serve", "--stop"]);
         let _ = stop.arg(self.scratch.image()).stderr(Stdio::null()).status();
     }
-}
-
-/// A port that was free a moment ago, and that no other test requests by number.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
 }
 
 fn url(port: u16, path: &str) -> String {
@@ -122,12 +123,10 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
         return;
     }
     let scratch = Scratch::with_image();
-    let port = free_port();
-    let address = format!("127.0.0.1:{port}");
     let page = Page::of(&scratch);
     let mut mount = scratch.mount_command("rw");
-    mount.args(["--nfs", &address, "--export", "/:no_root_squash,insecure"]);
-    succeed(mount.args(page.options()));
+    mount.args(["--nfs", ANY_PORT, "--export", "/:no_root_squash,insecure"]);
+    let port = started(mount.args(page.options()));
     let path = scratch.mountpoint().join("by the client");
     assert!(!path.exists());
     let original = scratch.path().join("original");

@@ -1,16 +1,15 @@
 //! `cffs ls` of volumes, `cffs destroy`, and `cffs serve` of a volume in an object store.
 
 use std::fs;
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::nfs::{Client, OK, entry, made, status};
+use crate::harness::nfs::{ANY_PORT, Client, OK, entry, made, port_in, status};
 use crate::harness::store_server::{SECRET, StoreServer};
-use crate::harness::{Scratch, can_mount, fail, succeed, wait_for};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 /// A directory for volumes, as a URL.
 fn place(scratch: &Scratch) -> String {
@@ -172,18 +171,18 @@ fn a_deletion_is_confirmed_on_a_terminal() {
 struct Serving {
     child: std::process::Child,
     port: u16,
+    /// Its messages, so that it can print more.
+    _said: BufReader<ChildStderr>,
 }
 
 impl Serving {
     fn start(scratch: &Scratch, url: &str, options: &[&str]) -> Serving {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let port = port.expect("a port").port();
-        let mut command = scratch.cffs(["serve", "-f", "--nfs", &format!("127.0.0.1:{port}")]);
+        let mut command = scratch.cffs(["serve", "-f", "--nfs", ANY_PORT]);
         command.args(["--export", "/:no_root_squash,insecure"]).args(options).arg(url);
-        command.stderr(Stdio::null());
-        let child = command.spawn().expect("it starts");
-        wait_for(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Serving { child, port }
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(child.stderr.take().expect("piped"));
+        let port = said.by_ref().lines().find_map(|line| port_in(&line.expect("text")));
+        Serving { child, port: port.expect("it listens"), _said: said }
     }
 
     fn signal(&self, signal: &str) {

@@ -106,3 +106,16 @@ fn a_server_that_cannot_be_reached_is_named() {
         "{unnamed}"
     );
 }
+
+/// Regression: "Generic LocalFileSystem error: Unable to open file /dir/file.txt/format#1: Not a directory".
+#[test]
+fn a_failure_in_a_directory_has_the_path_and_the_cause() {
+    let directory = tempfile::tempdir().expect("made");
+    let file = directory.path().join("file.txt");
+    std::fs::write(&file, "no volume").expect("written");
+    let url = format!("file://{}", file.display());
+    let location = crate::Location::parse(&url).expect("a place");
+    let error = crate::versions::list(&location).expect_err("a file").to_string();
+    let path = file.canonicalize().expect("found").join("format");
+    assert_eq!(error, format!("{}: Not a directory (os error 20)", path.display()));
+}

@@ -13,7 +13,9 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             tracing::error!(operation, %error, "failed");
         }
         match error {
-            Error::Io(_) | Error::Corruption(_) | Error::Detached(_) => Status::Io,
+            Error::Io(_) | Error::Corruption(_) | Error::Detached(_) | Error::Answered { .. } => {
+                Status::Io
+            }
             Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Status::RoFs,
             Error::InUse(_) | Error::EpochNeeded => Status::Jukebox,
             Error::NoSpace => Status::NoSpc,

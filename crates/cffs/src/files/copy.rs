@@ -96,7 +96,7 @@ impl From<rustix::io::Errno> for CopyCause {
 
 impl CopyCause {
     /// The failure of an extended attribute.
-    pub(super) fn of_attribute(name: &[u8], cause: impl Into<CopyCause>) -> CopyCause {
+    pub fn of_attribute(name: &[u8], cause: impl Into<CopyCause>) -> CopyCause {
         CopyCause::Attribute { name: name.to_vec(), cause: Box::new(cause.into()) }
     }
 
@@ -109,7 +109,7 @@ impl CopyCause {
     }
 
     /// Whether going on makes no sense, since every other file would fail, too.
-    fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         match self {
             CopyCause::Volume(error) => error.is_final(),
             CopyCause::Host(error) => error.kind() == io::ErrorKind::StorageFull,
@@ -120,6 +120,12 @@ impl CopyCause {
             },
         }
     }
+}
+
+/// The permissions of a file whose copy lacks its access ACL. The permissions of the group are the mask of
+/// the ACL, and those of others may be more than the ACL gives to a user.
+pub fn without_acl(permissions: u32) -> u32 {
+    permissions & !0o077
 }
 
 /// Counts of copied files.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use rustix::fs::FileType as HostType;
 
-use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
+use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_acl, without_privileges};
 use super::host::{self, Entry, Identity, Way};
 use super::places::{Place, Places, Trail};
 use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Attr, SeekFor};
-use crate::vfs::xattr::{follows_source, is_acl};
+use crate::vfs::xattr::{follows_source, is_access_acl};
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -302,9 +302,8 @@ impl Export<'_> {
             for name in names.iter().filter(|name| owner || !is_privilege(name)) {
                 let set = node.xattr(name).map_err(CopyCause::from);
                 let set = set.and_then(|value| Ok(made.set_xattr(name, &value)?));
-                if set.is_err() && is_acl(name) {
-                    // The permissions of the group are the mask of the ACL.
-                    permissions &= 0o700;
+                if set.is_err() && is_access_acl(name) {
+                    permissions = without_acl(permissions);
                 }
                 outcome = outcome.and(set.map_err(|cause| CopyCause::of_attribute(name, cause)));
             }

@@ -25,7 +25,6 @@ use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
-use crate::vfs::xattr::is_acl;
 
 const COPY_BYTES: usize = 1 << 20;
 /// The unit in which stat(2) counts what a file occupies.
@@ -478,7 +477,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Sets all attributes that can be set, and fails with the first error.
+    /// Sets all attributes that can be set, and fails with an error of one that cannot.
     fn attributes(
         &self,
         found: &Entry,
@@ -486,27 +485,19 @@ impl<'a> Import<'a> {
         node: &Node,
         mut size: Option<u64>,
     ) -> Result<(), CopyCause> {
-        let (mut outcome, mut has_its_acls) = (Ok(()), true);
+        let (mut outcome, mut permissions) = (Ok(()), self.permissions(metadata));
         if self.job.options.xattrs {
             let xattrs = self.xattrs(found)?;
             if let Some(size) = size.take_if(|_| !xattrs.is_empty()) {
                 // Before the attributes, since a change of the size removes capabilities.
                 node.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
-            outcome = node.remove_xattrs_but(&xattrs).map_err(CopyCause::from);
-            has_its_acls = outcome.is_ok();
-            for (name, value) in &xattrs {
-                let set = node.set_xattr(name, value);
-                has_its_acls &= set.is_ok() || !is_acl(name);
-                outcome = outcome.and(set.map_err(|error| CopyCause::of_attribute(name, error)));
-            }
+            (permissions, outcome) = node.copy_xattrs(&xattrs, permissions);
         }
         let mut changes = self.changes(metadata, size);
-        if !has_its_acls {
-            // The permissions of the group are the mask of the ACL.
-            changes.permissions = changes.permissions.map(|mode| mode & 0o700);
-        }
-        outcome.and(node.set_attr(&changes).map_err(CopyCause::from))
+        changes.permissions = changes.permissions.map(|_| permissions);
+        // An error here may be one that ends the copy.
+        node.set_attr(&changes).map_err(CopyCause::from).and(outcome)
     }
 
     /// The attributes that a copy takes over, and its size.

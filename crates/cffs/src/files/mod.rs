@@ -72,7 +72,7 @@ mod tests;
 
 pub use bulk::Batch;
 pub use clone::{CloneError, CloneStep, CloneWatch, Cloned, May, Need, clone_tree};
-pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
+pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary, without_acl};
 pub use export::export;
 pub use file::File;
 pub use import::{import, import_file, import_into};

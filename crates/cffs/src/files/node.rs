@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attached::{AttachError, Remote, Session, Tree};
-use super::copy::is_privilege;
+use super::copy::{CopyCause, is_privilege, without_acl};
 use super::{DirItem, resolve};
 use crate::device;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
 use crate::vfs::types::{Access, Attr, NewFile, NewKind, RenameMode, SeekFor, SetAttr, XattrMode};
-use crate::vfs::xattr::{follows_source, is_own};
+use crate::vfs::xattr::{follows_source, is_access_acl, is_own};
 use crate::vfs::{Caller, Volume};
 
 mod making;
@@ -341,6 +341,27 @@ impl Node {
             follows_source(name) && source.iter().all(|(wanted, _)| wanted != *name)
         };
         self.xattr_names()?.iter().filter(is_gone).try_for_each(|name| self.remove_xattr(name))
+    }
+
+    /// Sets these extended attributes, and removes those that a copy of a file with them must not have. One
+    /// that is refused does not prevent the others. Returns the permissions that the file may get.
+    ///
+    /// # Errors
+    ///
+    /// The first error, next to the permissions.
+    pub fn copy_xattrs(
+        &self,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        permissions: u32,
+    ) -> (u32, Result<(), CopyCause>) {
+        let mut outcome = self.remove_xattrs_but(xattrs).map_err(CopyCause::from);
+        let mut has_its_acl = outcome.is_ok();
+        for (name, value) in xattrs {
+            let set = self.set_xattr(name, value);
+            has_its_acl &= set.is_ok() || !is_access_acl(name);
+            outcome = outcome.and(set.map_err(|error| CopyCause::of_attribute(name, error)));
+        }
+        (if has_its_acl { permissions } else { without_acl(permissions) }, outcome)
     }
 
     /// Gives an inode a name in this directory.

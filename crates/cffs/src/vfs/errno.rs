@@ -9,6 +9,7 @@ pub fn errno(error: &Error) -> i32 {
     use rustix::io::Errno;
     let errno = match error {
         Error::Io(error) => return errno_of_io(error),
+        Error::Answered { errno, .. } => return *errno,
         Error::Corruption(_) => Errno::UCLEAN,
         Error::Unsupported(_) => Errno::OPNOTSUPP,
         Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Errno::ROFS,

@@ -72,7 +72,7 @@ pub use quota::{Quota, Quotas};
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};
 pub use types::*;
-pub use xattr::{copy_xattrs, follows_source, own_xattr, set_own_xattr};
+pub use xattr::{copy_xattrs, follows_source, is_access_acl, own_xattr, set_own_xattr};
 
 pub use crate::admin::{
     CHANGED_PATH_BYTES_MAX, Change, ClusterPlace, Piece, Placement, ScrubProgress, SetVolume,

@@ -90,6 +90,11 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
+/// Whether an attribute is the ACL that decides who may use the file.
+pub fn is_access_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS
+}
+
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     let namespaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     if name.len() > XATTR_NAME_BYTES_MAX {

@@ -10,7 +10,7 @@ use crate::vfs::errno;
 /// only the server knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The variant; 0 if the program gets the error number and the text.
+    /// The variant; 0 if the program gets only the error number and the text.
     code: u16,
     errno: u16,
     text: String,
@@ -18,6 +18,9 @@ pub struct Fault {
 
 /// Makes the error of a code from its text.
 type Make = fn(String) -> Error;
+
+/// The code of [`Error::Io`], whose kind is that of the error number.
+const IO: u16 = 22;
 
 /// The codes of the variants that a program can distinguish. A code is never given to another variant.
 const CODES: [(u16, Make); 23] = [
@@ -42,20 +45,25 @@ const CODES: [(u16, Make); 23] = [
     (19, Error::InUse),
     (20, |_| Error::Loop),
     (21, |_| Error::NoData),
-    (22, |_| Error::QuotaExceeded),
-    (23, |_| Error::OtherQuota),
+    (23, |_| Error::QuotaExceeded),
+    (24, |_| Error::OtherQuota),
 ];
 
 impl From<&Error> for Fault {
     fn from(error: &Error) -> Fault {
         let text = match error {
             Error::Latched(why) | Error::Damaged(why) => why.clone(),
+            Error::Io(error) => error.to_string(),
             error => error.without_advice(),
         };
         let kind = std::mem::discriminant(error);
         let known =
             CODES.iter().find(|(_, make)| std::mem::discriminant(&make(String::new())) == kind);
-        Fault { code: known.map_or(0, |(code, _)| *code), errno: errno(error) as u16, text }
+        let code = match error {
+            Error::Io(_) => IO,
+            _ => known.map_or(0, |(code, _)| *code),
+        };
+        Fault { code, errno: errno(error) as u16, text }
     }
 }
 
@@ -63,10 +71,11 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
         match CODES.iter().find(|(code, _)| *code == fault.code) {
             Some((_, make)) => make(fault.text),
-            None => {
+            None if fault.code == IO => {
                 let kind = io::Error::from_raw_os_error(fault.errno.into()).kind();
                 Error::Io(io::Error::new(kind, fault.text))
             }
+            None => Error::Answered { errno: fault.errno.into(), text: fault.text },
         }
     }
 }

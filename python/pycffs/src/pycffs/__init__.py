@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import stat as modes
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Literal, overload
 
 from pycffs import _native
@@ -80,6 +81,44 @@ class Entry:
         return f"<Entry {self.path!r}>"
 
 
+class _Walk(Iterator[Entry]):
+    """The entries of a walk. Unlike a generator, it goes on after an exception."""
+
+    def __init__(
+        self, volume: Volume, path: Path, onerror: Callable[[OSError], object] | None
+    ) -> None:
+        self._volume = volume
+        self._path = path
+        self._onerror = onerror
+        # None before the walk has begun.
+        self._walk: _native.Walk | None = None
+        self._entries: Iterator[Entry] = iter(())
+        self._has_ended = False
+
+    def __next__(self) -> Entry:
+        while (entry := next(self._entries, None)) is None:
+            if self._has_ended:
+                raise StopIteration
+            try:
+                self._read()
+            except OSError as error:
+                if self._onerror is None:
+                    raise
+                self._onerror(error)
+        return entry
+
+    def _read(self) -> None:
+        if self._walk is None:
+            try:
+                self._walk = self._volume._walk(self._path)
+            except OSError:
+                self._has_ended = True
+                raise
+        found = self._walk.next()
+        self._has_ended = not found
+        self._entries = itertools.starmap(Entry, found)
+
+
 class Volume(_native.Volume):
     """A volume in an image file, on a block device, in an object store, or mounted: its files by path.
 
@@ -114,13 +153,16 @@ class Volume(_native.Volume):
         """The names in a directory, in the order of their creation."""
         return [name for name, _ in self._entries(path)]
 
-    def walk(self, path: Path = "/") -> Iterator[Entry]:
+    def walk(
+        self, path: Path = "/", *, onerror: Callable[[OSError], object] | None = None
+    ) -> Iterator[Entry]:
         """Everything below a directory, each directory before its entries. Links are not followed. Some
-        hundred entries are read ahead."""
-        walk = self._walk(path)
-        while entries := walk.next():
-            for found, stat in entries:
-                yield Entry(found, stat)
+        hundred entries are read ahead.
+
+        An error of a directory, whose path is its filename, follows the entry of that directory. It is
+        passed to onerror, and the walk goes on. Without onerror it is raised, unlike by os.walk; the
+        iterator then goes on with the entries after that directory."""
+        return _Walk(self, path, onerror)
 
     def exists(self, path: Path) -> bool:
         """Whether a path exists, like os.path.exists."""

@@ -79,7 +79,7 @@ impl Layout {
 
     fn look(&self) -> anyhow::Result<LayoutReport> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return Ok(control::layout(&mounted.join(self.path.as_deref()))?);
+            return Ok(control::layout(&mounted.join(self.path.as_deref())?)?);
         }
         if self.target.is_dir() {
             bail!(control::AskError::NotMounted);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{Clears, File, Making, Node, Put};
+use cffs::files::{Clears, File, Making, Node, Put, without_acl};
+use cffs::vfs::is_access_acl;
 use cffs::vfs::types::{NewKind, SetAttr, SetTime};
 use tar_wire::{Archive, Entry, Kind};
 
@@ -352,7 +353,6 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
 /// capabilities, since changing it clears them. Others get no rights by the mode before the ACLs are set.
 fn set(node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
     let mut outcome = anyhow::Ok(());
-    let is_acl = |name: &[u8]| rights::XATTRS.contains(&name);
     if attributes.has_acls {
         let is_set = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name == acl);
         for acl in rights::XATTRS.into_iter().filter(|acl| !is_set(acl)) {
@@ -362,19 +362,20 @@ fn set(node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
     let mode = attributes.changes.permissions;
     let mut first = attributes.changes;
     if !attributes.xattrs.is_empty() {
-        first.permissions = mode.map(|mode| mode & 0o700);
+        first.permissions = mode.map(without_acl);
     }
-    outcome = outcome.and(node.set_attr(&first).map_err(Into::into));
-    let mut has_its_acls = true;
+    // An error here may be one that ends the work.
+    outcome = node.set_attr(&first).map_err(Into::into).and(outcome);
+    let mut has_its_acl = true;
     for (name, value) in &attributes.xattrs {
         let set = node.set_xattr(name, value);
-        has_its_acls &= set.is_ok() || !is_acl(name);
+        has_its_acl &= set.is_ok() || !is_access_acl(name);
         let set = set.with_context(|| printable(name));
         outcome = outcome.and(set);
     }
-    if first.permissions != mode && has_its_acls {
+    if first.permissions != mode && has_its_acl {
         let last = SetAttr { permissions: mode, ..SetAttr::default() };
-        outcome = outcome.and(node.set_attr(&last).map_err(Into::into));
+        outcome = node.set_attr(&last).map_err(Into::into).and(outcome);
     }
     outcome
 }

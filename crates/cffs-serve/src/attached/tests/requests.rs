@@ -178,7 +178,7 @@ fn files_are_put_with_contents_and_attributes_and_one_failure_is_one() {
     (&program.stream).write_all(&bytes).expect("sent");
     let failures = program.settled(6);
     assert!(
-        matches!(failures[..], [(3, Error::Stale), (4, Error::Io(_))]),
+        matches!(failures[..], [(3, Error::Stale), (4, Error::Answered { errno: 22, .. })]),
         "an unknown handle, and a range that is none: {failures:?}"
     );
     let found = volume.lookup(dir.ino, b"a").expect("found");
@@ -495,6 +495,14 @@ fn a_fault_arrives_as_the_error_that_it_was() {
     assert!(matches!(latched, Error::Latched(why) if why == "why"));
     let other = Error::from(Fault::from(&Error::Invalid("this")));
     assert_eq!(cffs::vfs::errno(&other), 22, "EINVAL");
+    // Regression: "device error: invalid argument: this".
+    assert_eq!(other.to_string(), "invalid argument: this");
+    let failed = std::io::Error::from_raw_os_error(5);
+    let text = Error::from(failed).to_string();
+    let failed = Error::from(Fault::from(&Error::Io(std::io::Error::from_raw_os_error(5))));
+    assert!(matches!(&failed, Error::Io(_)), "{failed:?}");
+    assert_eq!(failed.to_string(), text);
+    assert_eq!(cffs::vfs::errno(&failed), 5, "EIO");
 }
 
 /// An observer that the test asks while a server has it.

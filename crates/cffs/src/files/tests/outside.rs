@@ -253,6 +253,31 @@ fn a_copy_without_a_refused_attribute_has_all_others() {
     assert_eq!((copy.mode() & 0o7777, copy.mtime()), (0o640, 12345));
 }
 
+/// Regression: without its default ACL, a directory was closed to its group, and without its access ACL, a
+/// program lost its set-id bits.
+#[test]
+fn a_copy_without_its_access_acl_is_closed_to_others_only() {
+    let files = files();
+    let kind = NewKind::Directory;
+    let directory = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+    let node = files.root().make(b"directory", &directory).expect("made");
+    let acl = |name: &str| (format!("system.posix_acl_{name}").into_bytes(), b"no ACL".to_vec());
+    let other = (b"user.a".to_vec(), b"value".to_vec());
+    for (refused, permissions) in [("default", 0o7755), ("access", 0o7700)] {
+        let (allowed, outcome) = node.copy_xattrs(&[acl(refused), other.clone()], 0o7755);
+        let said = outcome.expect_err("no ACL").to_string();
+        assert!(
+            said.starts_with(&format!("extended attribute system.posix_acl_{refused}: ")),
+            "{said}"
+        );
+        assert_eq!(allowed, permissions, "without the {refused} ACL");
+        assert_eq!(node.xattr(b"user.a").expect("set"), b"value");
+    }
+    let (allowed, outcome) = node.copy_xattrs(&[], 0o7755);
+    outcome.expect("removed");
+    assert_eq!((allowed, node.xattr_names().expect("listed").len()), (0o7755, 0));
+}
+
 /// `export a.cffs /nope x` blamed `x`.
 #[test]
 fn an_error_names_the_path_that_could_not_be_used() {
