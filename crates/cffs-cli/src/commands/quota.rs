@@ -141,7 +141,7 @@ impl Target {
         change: impl FnOnce(&Volume, InodeNo) -> cffs::error::Result<()>,
     ) -> anyhow::Result<()> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            let directory = mounted.join(self.path.as_deref());
+            let directory = mounted.join(self.path.as_deref())?;
             let own = control::quota(&directory)?;
             if matches!(request, Request::RemoveQuota) && own.is_none() {
                 bail!("the directory has no quota");
@@ -167,7 +167,7 @@ impl Target {
 
     fn get(&self) -> anyhow::Result<Option<QuotaStatus>> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return Ok(control::quota(&mounted.join(self.path.as_deref()))?);
+            return Ok(control::quota(&mounted.join(self.path.as_deref())?)?);
         }
         check_image(&self.target)?;
         let device = image::open(&self.target, Access::ReadOnly, false)?;
