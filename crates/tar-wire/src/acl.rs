@@ -164,14 +164,27 @@ impl Acl {
     /// The mode of a file with this ACL, of which `mode` has the other bits. The mask, if there is one, is in
     /// place of the owning group.
     pub fn mode_with(&self, mode: u32) -> u32 {
-        let of = |wanted: u16| {
-            let entry = self.entries.iter().find(|(tag, ..)| *tag == wanted);
-            entry.map(|(.., permissions)| u32::from(permissions & 7))
-        };
-        let classes = [of(USER_OBJ), of(MASK).or(of(GROUP_OBJ)), of(OTHER)];
-        classes.into_iter().zip([6, 3, 0]).fold(mode, |mode, (class, shift)| {
-            class.map_or(mode, |class| mode & !(7 << shift) | class << shift)
+        self.classes().into_iter().fold(mode, |mode, (tag, shift)| {
+            let entry = self.entries.iter().find(|(other, ..)| *other == tag);
+            entry.map_or(mode, |(.., permissions)| {
+                mode & !(7 << shift) | u32::from(permissions & 7) << shift
+            })
         })
+    }
+
+    /// Gives the file this mode, as chmod(2) does: with a mask, the owning group keeps its own permissions.
+    pub fn set_mode(&mut self, mode: u32) {
+        for (class, shift) in self.classes() {
+            for (.., permissions) in self.entries.iter_mut().filter(|(tag, ..)| *tag == class) {
+                *permissions = (mode >> shift & 7) as u16;
+            }
+        }
+    }
+
+    /// The entries that are in the mode, with the place of their permissions there.
+    fn classes(&self) -> [(u16, u32); 3] {
+        let has_mask = self.entries.iter().any(|(tag, ..)| *tag == MASK);
+        [(USER_OBJ, 6), (if has_mask { MASK } else { GROUP_OBJ }, 3), (OTHER, 0)]
     }
 
     /// The mode for a copy without this ACL. The group bits of `mode` are the mask, and the owning group must

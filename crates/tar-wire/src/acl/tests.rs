@@ -73,3 +73,20 @@ fn the_mode_of_a_file_has_the_mask_of_its_acl() {
     assert_eq!(acl("user::rwx,group::r-x,other::---").mode_with(0o1000), 0o1750);
     assert_eq!(Acl::default().mode_with(0o640), 0o640);
 }
+
+#[test]
+fn a_mode_changes_an_acl_as_chmod_does() {
+    let cases = [
+        (
+            "user::rw-,user:1:rw-,group::r--,mask::rw-,other::r--",
+            "user::rwx,user:1:rw-,group::r--,mask::r-x,other::--x",
+        ),
+        ("user::rw-,group::rw-,other::r--", "user::rwx,group::r-x,other::--x"),
+    ];
+    for (before, after) in cases {
+        let mut acl = Acl::from_text(before.as_bytes(), known).expect("an ACL");
+        acl.set_mode(0o100_751);
+        assert_eq!(acl.to_text().as_deref(), Some(after));
+        assert_eq!(acl.mode_with(0), 0o751);
+    }
+}

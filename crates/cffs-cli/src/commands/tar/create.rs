@@ -18,6 +18,7 @@ use cffs::vfs::types::Attr;
 use tar::{Builder, EntryType, Header};
 use tar_wire::pax::{self, Record, Time};
 
+use super::append::append;
 use super::rights;
 use super::sparse::Map;
 use super::way::Way;
@@ -173,9 +174,8 @@ impl<W: Write> Archive<'_, W> {
         let name = self.name(entry);
         if attr.nlink > 1 && attr.file_type != FileType::Directory {
             if let Some(first) = self.first_names.get(&attr.ino) {
-                let mut header = self.header(attr, EntryType::Link, 0);
-                let (name, first) = (as_path(&name), as_path(first));
-                return self.builder.append_link(&mut header, name, first);
+                let header = self.header(attr, EntryType::Link, 0);
+                return append(&mut self.builder, header, &name, first, io::empty());
             }
             self.first_names.insert(attr.ino, name.clone());
         }
@@ -184,8 +184,8 @@ impl<W: Write> Archive<'_, W> {
             FileType::Symlink => match self.files.volume().read_link(attr.ino) {
                 Ok(target) => {
                     self.extensions(entry)?;
-                    let mut header = self.header(attr, EntryType::Symlink, 0);
-                    self.builder.append_link(&mut header, as_path(&name), as_path(&target))
+                    let header = self.header(attr, EntryType::Symlink, 0);
+                    append(&mut self.builder, header, &name, &target, io::empty())
                 }
                 Err(error) => {
                     self.failed(&entry.path, &error);
@@ -223,7 +223,7 @@ impl<W: Write> Archive<'_, W> {
             header.set_device_major((attr.device >> 32) as u32)?;
             header.set_device_minor(attr.device as u32)?;
         }
-        self.builder.append_data(&mut header, as_path(name), io::empty())
+        append(&mut self.builder, header, name, b"", io::empty())
     }
 
     fn regular(
@@ -236,8 +236,8 @@ impl<W: Write> Archive<'_, W> {
         match contents {
             Some(Ok(contents)) => {
                 self.extensions(entry)?;
-                let mut header = self.header(attr, EntryType::Regular, contents.len() as u64);
-                self.builder.append_data(&mut header, as_path(name), &*contents)
+                let header = self.header(attr, EntryType::Regular, contents.len() as u64);
+                append(&mut self.builder, header, name, b"", &*contents)
             }
             Some(Err(error)) => {
                 self.failed(&entry.path, &error);
@@ -245,8 +245,8 @@ impl<W: Write> Archive<'_, W> {
             }
             None if attr.size == 0 => {
                 self.extensions(entry)?;
-                let mut header = self.header(attr, EntryType::Regular, 0);
-                self.builder.append_data(&mut header, as_path(name), io::empty())
+                let header = self.header(attr, EntryType::Regular, 0);
+                append(&mut self.builder, header, name, b"", io::empty())
             }
             None => self.large(entry, name),
         }
@@ -278,8 +278,8 @@ impl<W: Write> Archive<'_, W> {
             Padded { file, rest: map.data.clone().into_iter(), now: 0..0, failure: None };
         if map.is_whole() {
             self.extensions(entry)?;
-            let mut header = self.header(&entry.attr, EntryType::Regular, size);
-            self.builder.append_data(&mut header, as_path(name), &mut padded)?;
+            let header = self.header(&entry.attr, EntryType::Regular, size);
+            append(&mut self.builder, header, name, b"", &mut padded)?;
         } else {
             self.with_records(entry, map.records(name))?;
             let encoded = map.encoded();
@@ -341,16 +341,12 @@ impl<W: Write> Archive<'_, W> {
     }
 }
 
-fn as_path(name: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(name))
-}
-
 /// GNU tar looks for the records of holes only with a POSIX header. This name is for programs that do not
 /// support these records; a name that is too long for such a header is omitted.
 fn sparse_header(attr: &Attr, mode: u32, name: &[u8], size: u64) -> io::Result<Header> {
     const DIR: &str = "GNUSparseFile.0";
     let plain = filled(Header::new_ustar(), attr, mode, EntryType::Regular, size);
-    let name = as_path(name);
+    let name = Path::new(OsStr::from_bytes(name));
     let shown = name.parent().unwrap_or(name).join(DIR).join(name.file_name().unwrap_or_default());
     let mut header = plain.clone();
     if header.set_path(shown).is_err() {

@@ -280,11 +280,10 @@ impl Extract<'_> {
         }
         let options = self.options;
         let (mut mode, mut xattrs) = (entry.mode, Vec::new());
-        let rights = rights::of_entry(entry)?;
+        let mut rights = rights::of_entry(entry)?;
         if options.xattrs {
             xattrs = tar_wire::pax::xattrs(&entry.records)?;
             xattrs.retain(|(name, _)| self.way.top().copies_xattr(name, options.owner));
-            rights.put(&mut xattrs);
             mode = rights.mode_with(mode);
             for unknown in rights.unknown() {
                 let error = anyhow!(
@@ -296,6 +295,11 @@ impl Extract<'_> {
             mode = rights.mode_without(mode);
         }
         let mode = if options.owner { mode } else { mode & 0o777 & !options.umask };
+        if options.xattrs {
+            // An ACL changes the mode when it is set.
+            rights.set_mode(mode);
+            rights.put(&mut xattrs);
+        }
         let mtime =
             Timestamp { seconds: entry.mtime.seconds, nanoseconds: entry.mtime.nanoseconds };
         let changes = SetAttr {

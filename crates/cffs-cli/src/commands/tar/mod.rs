@@ -13,6 +13,7 @@ use rustix::fs::Mode;
 use crate::image::{self, Target};
 use crate::output::{self, counted, note};
 
+mod append;
 mod create;
 mod extract;
 mod rights;

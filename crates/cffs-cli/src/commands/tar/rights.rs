@@ -50,6 +50,12 @@ impl Rights {
         self.access().map_or(mode, |acl| acl.mode_with(mode))
     }
 
+    /// Changes the access ACL as chmod(2) does.
+    pub fn set_mode(&mut self, mode: u32) {
+        let access = self.0.iter_mut().find(|(xattr, _)| *xattr == ACCESS);
+        access.into_iter().for_each(|(_, acl)| acl.set_mode(mode));
+    }
+
     /// The mode of a file without its ACLs.
     pub fn mode_without(&self, mode: u32) -> u32 {
         self.access().map_or(mode, |acl| acl.mode_without(mode))

@@ -1,4 +1,6 @@
+use cffs::vfs::types::NewFile;
 use tar::{Builder, EntryType, Header};
+use tar_wire::acl::Acl;
 
 use super::super::create;
 use super::*;
@@ -60,5 +62,40 @@ fn an_entry_that_cannot_be_extracted_leaves_no_directory_behind() {
         assert_eq!(missing, 1, "{name}");
         let left = volume.read_dir("/").expect("read");
         assert!(left.is_empty(), "{name} to '{target}' left {left:?}");
+    }
+}
+
+/// Regression: an ACL that was set after the mode gave back the rights that the umask takes away, if it takes
+/// all of the group and of others.
+#[test]
+fn an_umask_applies_to_files_with_acls() {
+    let access = rights::XATTRS[0];
+    let acl = "user::rwx,user:1:rw-,group::r--,mask::rwx,other::r-x";
+    let acl = Acl::from_text(acl.as_bytes(), |_| None).expect("an ACL");
+    let source = volume();
+    for (name, kind) in [(&b"file"[..], NewKind::Regular), (b"dir", NewKind::Directory)] {
+        let new = NewFile { kind, permissions: 0o775, uid: 7, gid: 7, times: None };
+        let node = source.root().make(name, &new).expect("made");
+        for acl_name in rights::XATTRS {
+            if acl_name == access || kind == NewKind::Directory {
+                node.set_xattr(acl_name, &acl.to_bytes()).expect("set");
+            }
+        }
+    }
+    let mut bytes = Vec::new();
+    let options = create::Options { xattrs: true, holes: false };
+    assert_eq!(create::archive(&source, b"/", options, &mut bytes).expect("written"), 0);
+    for (umask, mode) in [(0, 0o775), (0o022, 0o755), (0o027, 0o750), (0o077, 0o700)] {
+        let target = volume();
+        let options = Options { owner: false, xattrs: true, umask };
+        let missing = archive(&target.root(), b"/", &options, &bytes[..]).expect("extracted");
+        assert_eq!(missing, 0);
+        for name in ["/file", "/dir"] {
+            let attr = target.stat(name).expect("made");
+            assert_eq!(attr.permissions, mode, "{name} with {umask:03o}");
+            let set = target.volume().xattr(attr.ino, access).expect("set");
+            let set = Acl::from_bytes(&set).and_then(|acl| acl.to_text()).expect("an ACL");
+            assert!(set.starts_with("user::rwx,user:1:rw-,group::r--,mask::"), "{set}");
+        }
     }
 }
