@@ -74,8 +74,8 @@ pub struct Fsck {
     /// interrupted.
     #[arg(short, long)]
     force: bool,
-    /// Also read the contents of small files, and verify their checksums; of a volume in an object store,
-    /// also read all its objects.
+    /// Also read the contents of small files and all compressed contents, and verify their checksums; of a
+    /// volume in an object store, also read all its objects.
     #[arg(long)]
     contents: bool,
     /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use super::clusters::ClusterUse;
 use super::disk::Place as DiskPlace;
 use super::findings::Findings;
 use super::fix::{Fix, Patch};
@@ -86,6 +87,8 @@ pub(super) struct Space {
     pub pending_maps: Vec<PendingMap>,
     pub pending_attributes: Vec<PendingAttributes>,
     pub pending_contents: Vec<PendingContents>,
+    /// The uses of clusters that must still be read.
+    pub pending_clusters: Vec<ClusterUse>,
     /// Symbolic links whose targets must still be read.
     pub pending_targets: Vec<PendingContents>,
     /// The parts of lost ranges in which files have contents.
@@ -105,6 +108,7 @@ impl Space {
             pending_maps: Vec::new(),
             pending_attributes: Vec::new(),
             pending_contents: Vec::new(),
+            pending_clusters: Vec::new(),
             pending_targets: Vec::new(),
             lost_contents: Vec::new(),
             old_bitmaps: HashMap::new(),
@@ -356,6 +360,7 @@ impl Claims<'_, '_> {
         let ino = pending.ino;
         if pending.file_type == FileType::Regular && !ino.is_system() {
             self.note_lost_contents(ino, &pending.check.extents);
+            self.remember_clusters(&pending);
         }
         let check = pending.check;
         if check.damaged {
@@ -445,6 +450,7 @@ impl Claims<'_, '_> {
         }
         self.space.pending_attributes.retain(|pending| pending.ino != ino);
         self.space.pending_contents.retain(|pending| pending.ino != ino);
+        self.space.pending_clusters.retain(|pending| pending.ino != ino);
         self.space.pending_targets.retain(|pending| pending.ino != ino);
     }
 

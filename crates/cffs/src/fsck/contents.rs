@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::claims::{Claims, PendingContents};
+use super::clusters::{Fault, KnownClusters};
 use super::disk::Place as DiskPlace;
 use super::fix::{Fix, Patch};
 use super::inventory::pieces;
@@ -12,18 +13,11 @@ use crate::error::Corruption;
 use crate::format::checksum::contents;
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags, Record};
-use crate::format::{SYMLINK_BYTES_MAX, cluster, xattr};
-use crate::units::{FragNo, InodeNo};
+use crate::format::{SYMLINK_BYTES_MAX, xattr};
+use crate::units::InodeNo;
 
 /// Bytes that are read before any of them is checked.
-const BATCH_BYTES: usize = 4 << 20;
-
-/// The cluster that was expanded last: the next file is likely to have contents in it, too.
-#[derive(Default)]
-struct Expanded {
-    start: Option<FragNo>,
-    raw: Vec<u8>,
-}
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 impl Claims<'_, '_> {
     pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
@@ -66,7 +60,7 @@ impl Claims<'_, '_> {
     }
 
     /// The parts of lost ranges that written extents have.
-    fn lost_parts(&self, extents: &[Extent]) -> Vec<Range<u64>> {
+    pub(super) fn lost_parts(&self, extents: &[Extent]) -> Vec<Range<u64>> {
         let lost = &self.options.lost;
         let mut parts = Vec::new();
         if lost.is_empty() {
@@ -115,13 +109,14 @@ impl Claims<'_, '_> {
         }
     }
 
+    /// Checks the contents of small files that have a checksum, and all clusters.
     pub(super) fn check_contents(&mut self) {
         let mut pending = std::mem::take(&mut self.space.pending_contents);
         pending.sort_unstable_by_key(|file| file.extents.first().map(|extent| extent.start));
         let total = pending.len() as u64;
         let mut done = 0;
         let mut rest = &pending[..];
-        let mut expanded = Expanded::default();
+        let mut clusters = KnownClusters::default();
         while !rest.is_empty() {
             let mut bytes = 0;
             let count = rest
@@ -146,22 +141,25 @@ impl Claims<'_, '_> {
                 }
             }
             for file in clustered {
-                match self.clustered_sum(file, &mut expanded) {
+                match self.clustered_sum(file, &mut clusters) {
                     Ok(sum) if sum == file.checksum => {}
                     Ok(_) => {
                         let message = "the contents do not match their checksum".into();
                         self.lose_contents(file, message);
                     }
-                    Err(what) => {
-                        let message = format!("a cluster with its contents: {what}");
+                    Err(Fault::Unreadable) => {
+                        let message = "a cluster with its contents cannot be read".into();
                         self.lose_contents(file, message);
                     }
+                    // All files in the cluster are listed below.
+                    Err(Fault::Damaged(_)) => {}
                 }
             }
             done += count as u64;
             self.progress.report(Phase::Contents, done, total);
             rest = tail;
         }
+        self.check_clusters(clusters, total);
     }
 
     fn lose_contents(&mut self, file: &PendingContents, message: String) {
@@ -177,7 +175,8 @@ impl Claims<'_, '_> {
     /// Whether the contents of a file match its checksum.
     pub(super) fn has_contents(&mut self, file: &PendingContents) -> bool {
         if file.extents.iter().any(|extent| extent.cluster.is_some()) {
-            return self.clustered_sum(file, &mut Expanded::default()) == Ok(file.checksum);
+            let sum = self.clustered_sum(file, &mut KnownClusters::default());
+            return sum.is_ok_and(|sum| sum == file.checksum);
         }
         let places = self.data_places(file);
         let blobs = self.meta.disk.read_many(&places);
@@ -188,26 +187,23 @@ impl Claims<'_, '_> {
     fn clustered_sum(
         &mut self,
         file: &PendingContents,
-        expanded: &mut Expanded,
-    ) -> Result<u32, &'static str> {
+        clusters: &mut KnownClusters,
+    ) -> Result<u32, Fault> {
         let fragment = self.meta.layout.fragment_bytes as usize;
         let mut bytes = vec![0; file.size as usize];
         for extent in file.extents.iter().filter(|extent| !extent.unwritten) {
             let at = (extent.logical as usize * fragment).min(bytes.len());
             let len = (extent.len as usize * fragment).min(bytes.len() - at);
             let to = &mut bytes[at..at + len];
-            let place = self.meta.run_place(extent.run());
             match extent.cluster {
-                None => to.copy_from_slice(&self.meta.disk.read(place.offset, len)),
+                None => {
+                    let place = self.meta.run_place(extent.run());
+                    to.copy_from_slice(&self.meta.disk.read(place.offset, len));
+                }
                 Some(part) => {
-                    if expanded.start != Some(extent.start) {
-                        let stored = self.meta.disk.read(place.offset, place.len);
-                        expanded.raw = cluster::decode(&stored, self.meta.checksum)?;
-                        expanded.start = Some(extent.start);
-                    }
+                    let raw = clusters.expand(self.meta, extent.run())?;
                     let from = usize::from(part.offset) * fragment;
-                    let piece = expanded.raw.get(from..from + len);
-                    to.copy_from_slice(piece.ok_or("it ends before the file's contents do")?);
+                    to.copy_from_slice(raw.get(from..from + len).ok_or(Fault::TOO_SHORT)?);
                 }
             }
         }

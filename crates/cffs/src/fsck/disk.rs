@@ -96,6 +96,13 @@ impl<'d> Disk<'d> {
         self.unreadable.len()
     }
 
+    /// Whether a sector of the place could not be read when it was read before.
+    pub fn is_unreadable(&self, place: Place) -> bool {
+        let first = place.offset.saturating_sub(self.sector_bytes() - 1);
+        let mut sectors = self.unreadable.range(first..place.end());
+        self.unreachable.is_some() || sectors.next().is_some()
+    }
+
     fn sector_bytes(&self) -> u64 {
         u64::from(self.device.geometry().sector_bytes).max(PIECE_BYTES as u64)
     }

@@ -40,6 +40,7 @@
 mod check;
 mod claims;
 mod cluster_counts;
+mod clusters;
 mod contents;
 mod copies;
 mod disk;
@@ -118,7 +119,7 @@ pub struct CheckOptions {
     pub force: bool,
     /// Skips a volume that was left clean, unless `force` is set, whatever may be repaired.
     pub pass_over_clean: bool,
-    /// Reads the contents of small files and checks their checksums.
+    /// Reads the contents of small files, and all clusters, and checks their checksums.
     pub contents: bool,
     /// Searches the whole device for directories that nothing refers to, including deleted ones.
     /// Not with `Preen`.
@@ -158,7 +159,7 @@ impl Default for CheckOptions {
 pub enum Phase {
     /// Pass 1: counts inodes.
     Walk,
-    /// Contents of small files: counts files.
+    /// Contents of small files, and then clusters: counts files and clusters.
     Contents,
     /// The search for what is lost: counts cylinder groups.
     Search,

@@ -172,8 +172,9 @@ problems! {
         "The count is corrected.";
     Contents "CF0226" Loss
         "contents do not match their checksum"
-        "A file's bytes differ from those that were written."
-        "They cannot be restored; the checksum is removed, so that the file can be read.";
+        "A file's bytes, or those of a cluster with contents of it, differ from those that were written."
+        "They cannot be restored; the checksum is removed, so that the file can be read. Contents in a \
+         damaged cluster become a hole, which reads as zeros, in all files that use the cluster.";
     UnexpectedSpace "CF0227" Damage
         "file has space that its type does not have"
         "A device, pipe or socket has a size or extents, or the target of a symbolic link is incomplete."

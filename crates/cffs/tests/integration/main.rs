@@ -14,6 +14,7 @@ mod cost;
 mod crash_random;
 mod damage_seen;
 mod damaged;
+mod damaged_clusters;
 mod decoder;
 mod discard;
 mod early;

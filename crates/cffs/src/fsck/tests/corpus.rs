@@ -16,10 +16,13 @@ fn findings(report: &Report) -> Vec<(Code, Place)> {
     report.problems.iter().map(|problem| (problem.code, problem.place)).collect()
 }
 
+fn options(case: &Case) -> MkfsOptions {
+    MkfsOptions { embed: case.embed, compression: case.compression, ..MkfsOptions::default() }
+}
+
 fn check_case(case: &Case) {
     let name = case.name;
-    let options = MkfsOptions { embed: case.embed, ..MkfsOptions::default() };
-    let image = Image::new(&options);
+    let image = Image::new(&options(case));
     let expected = (case.inject)(&image);
 
     let report = run(&image.device, Repair::No);
@@ -104,7 +107,7 @@ fn a_repair_that_is_cut_short_is_completed_by_the_next() {
         ..CheckOptions::default()
     };
     for case in CASES {
-        let image = Image::new(&MkfsOptions { embed: case.embed, ..MkfsOptions::default() });
+        let image = Image::new(&options(case));
         (case.inject)(&image);
         let volatile = Unsynced(VolatileDevice::new(image.device.snapshot()));
         check(&volatile, &repair, &()).expect("check");

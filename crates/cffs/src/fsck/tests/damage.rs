@@ -10,7 +10,7 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::intent_log::{self, Position, Record};
 use crate::format::quota::{self, QUOTAS_NAME, QuotaRecord};
 use crate::format::sector::{self, Body, Sector};
-use crate::format::superblock::RoCompat;
+use crate::format::superblock::{Compression, RoCompat};
 use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
 use crate::fsck::Place;
@@ -22,6 +22,7 @@ use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 pub(super) struct Case {
     pub name: &'static str,
     pub embed: bool,
+    pub compression: Option<Compression>,
     pub codes: &'static [Code],
     /// Damages the volume and returns what is to be reported.
     pub inject: fn(&Image) -> Vec<(Code, Place)>,
@@ -30,11 +31,14 @@ pub(super) struct Case {
 }
 
 macro_rules! cases {
-    ($($name:ident $embed:literal [$($code:ident),*] [$($lost:literal),*];)*) => {
+    (@) => { None };
+    (@ compressed) => { Some(Compression::Zstd(1)) };
+    ($($name:ident $embed:literal [$($code:ident),*] [$($lost:literal),*] $($compressed:ident)?;)*) => {
         pub(super) static CASES: &[Case] = &[
             $(Case {
                 name: stringify!($name),
                 embed: $embed,
+                compression: cases!(@ $($compressed)?),
                 codes: &[$($code),*],
                 inject: $name,
                 lost: &[$($lost),*],
@@ -67,6 +71,8 @@ cases! {
     shared_fragments true [SharedFragments] ["/dir/a"];
     fragment_count true [FragmentCount] [];
     contents_changed true [Contents] ["/dir/a"];
+    cluster_damaged true [Contents] ["/dir/", "/attributes", "/links/one", "/two", "/long"] compressed;
+    cluster_too_short true [Contents] ["/dir/a"] compressed;
     unexpected_space true [UnexpectedSpace] [];
     fields true [Fields] [];
     symlink_target true [SymlinkTarget] ["/symlink"];
@@ -467,6 +473,43 @@ fn contents_changed(image: &Image) -> Vec<(Code, Place)> {
         start.0 * u64::from(c.meta.layout.fragment_bytes)
     });
     flip(image, offset + 100);
+    vec![(Contents, Place::Inode(ino))]
+}
+
+/// Changes a byte of the first cluster with contents of a file, and returns all files that use it.
+fn damage_cluster(image: &Image, path: &str) -> Vec<(Code, Place)> {
+    let ino = image.ino(path);
+    let (offset, users) = image.with(|c| {
+        let mut clusters = std::collections::BTreeMap::new();
+        for ino in c.meta.inventory.inodes.iter().map(|found| found.ino).collect::<Vec<_>>() {
+            let Some(record) = c.meta.load_record(ino) else { continue };
+            let map = c.meta.collect_map(&record.as_record()).extents;
+            clusters
+                .insert(ino, map.into_iter().filter(|e| e.cluster.is_some()).collect::<Vec<_>>());
+        }
+        let start = clusters[&ino].first().expect("a cluster").start;
+        clusters.retain(|_, map| map.iter().any(|extent| extent.start == start));
+        (start.0 * u64::from(c.meta.layout.fragment_bytes), clusters)
+    });
+    flip(image, offset + 200);
+    users.into_keys().map(|ino| (Contents, Place::Inode(ino))).collect()
+}
+
+fn cluster_damaged(image: &Image) -> Vec<(Code, Place)> {
+    let users = damage_cluster(image, "/dir/a");
+    assert!(users.len() > 1, "a cluster of one file");
+    users
+}
+
+/// A file whose contents lie behind the end of its cluster.
+fn cluster_too_short(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| {
+        set_extent(c, ino, |extent| {
+            let part = extent.cluster.as_mut().expect("a cluster");
+            part.offset = 250 - extent.len as u16;
+        });
+    });
     vec![(Contents, Place::Inode(ino))]
 }
 
