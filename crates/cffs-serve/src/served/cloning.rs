@@ -282,12 +282,8 @@ impl Clone {
         let caller = user.caller(None);
         let mut watch = |step: CloneStep<'_>, cloned: &Cloned| {
             match step {
-                CloneStep::Entry(dir, name, ino) => {
-                    observer.changed(Change::Name(dir, name));
-                    observer.changed(Change::Contents(ino, 0, None));
-                }
-                CloneStep::Directory(ino) => observer.changed(Change::Attributes(ino)),
-                CloneStep::Contents => {}
+                CloneStep::Entry(dir, name, _) => observer.changed(Change::Name(dir, name)),
+                CloneStep::Changed(ino) => observer.changed(Change::Contents(ino, 0, None)),
             }
             self.status().cloned = *cloned;
             match self.stop.load(Ordering::Acquire) {

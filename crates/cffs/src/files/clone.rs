@@ -60,12 +60,10 @@ pub struct Cloned {
 /// A step of a clone.
 #[derive(Clone, Copy, Debug)]
 pub enum CloneStep<'a> {
-    /// A file was made, or changed: its directory, its name and its inode.
+    /// A file was made, still without contents, or a name of a file: its directory, its name and its inode.
     Entry(InodeNo, &'a [u8], InodeNo),
-    /// A directory is complete, and has its mode and times.
-    Directory(InodeNo),
-    /// Contents were copied.
-    Contents,
+    /// Contents or attributes of a file changed, or attributes of a directory.
+    Changed(InodeNo),
 }
 
 /// Watches the steps of a clone, and may end it.
@@ -192,8 +190,9 @@ impl Clone<'_> {
             }
             // Making the entries changes the times of the directory, so these are set last.
             let attr = task.source.attr().map_err(failed)?;
-            self.attributes(&attr, &task.target).map_err(failed)?;
-            self.step(CloneStep::Directory(task.target.ino()))?;
+            let set = self.attributes(&attr, &task.target).map_err(failed);
+            let told = self.step(CloneStep::Changed(task.target.ino()));
+            set.and(told)?;
             tasks.extend(found.into_iter().rev());
         }
         Ok(())
@@ -219,25 +218,26 @@ impl Clone<'_> {
         if let Some(first) = self.first_names.get(&identity) {
             let ino = dir.link(first, name).map_err(failed)?.ino();
             self.cloned.hard_links += 1;
-            self.step(CloneStep::Entry(dir.ino(), name, ino))?;
+            let named = self.step(CloneStep::Entry(dir.ino(), name, ino));
+            self.step(CloneStep::Changed(ino)).and(named)?;
             return Ok(None);
         }
         let target = self.make(attr, dir, name).map_err(failed)?;
         self.top.get_or_insert(target.ino());
-        if !is_dir {
-            if attr.file_type == FileType::Regular {
-                self.contents(path, attr, &target)?;
-            }
-            self.attributes(attr, &target).map_err(failed)?;
-        }
-        let count = match attr.file_type {
-            FileType::Directory => &mut self.cloned.directories,
-            FileType::Regular => &mut self.cloned.files,
-            FileType::Symlink => &mut self.cloned.symlinks,
-            _ => &mut self.cloned.special,
-        };
-        *count += 1;
+        // A failure leaves the file, so that it must be known before.
         self.step(CloneStep::Entry(dir.ino(), name, target.ino()))?;
+        let mut filled = Ok(());
+        if attr.file_type == FileType::Regular {
+            filled = self.contents(path, attr, &target);
+        }
+        if !is_dir {
+            filled = filled.and_then(|()| self.attributes(attr, &target).map_err(failed));
+        }
+        if filled.is_ok() {
+            self.count(attr.file_type);
+        }
+        let told = if is_dir { Ok(()) } else { self.step(CloneStep::Changed(target.ino())) };
+        filled.and(told)?;
         if is_dir {
             return Ok(Some(Task { path: path.to_vec(), source, target }));
         }
@@ -286,7 +286,7 @@ impl Clone<'_> {
                 0 => break,
                 bytes => at += bytes,
             }
-            self.step(CloneStep::Contents)?;
+            self.step(CloneStep::Changed(target.ino()))?;
         }
         self.cloned.bytes += at;
         Ok(())
@@ -324,6 +324,16 @@ impl Clone<'_> {
             ..SetAttr::default()
         };
         self.volume.set_attr(self.caller, target.ino(), &changes).map(drop)
+    }
+
+    fn count(&mut self, kind: FileType) {
+        let count = match kind {
+            FileType::Directory => &mut self.cloned.directories,
+            FileType::Regular => &mut self.cloned.files,
+            FileType::Symlink => &mut self.cloned.symlinks,
+            _ => &mut self.cloned.special,
+        };
+        *count += 1;
     }
 
     fn step(&mut self, step: CloneStep<'_>) -> Result<(), CloneError> {

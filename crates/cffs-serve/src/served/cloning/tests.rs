@@ -73,6 +73,25 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
     assert!(is_stopped());
 }
 
+/// Regression: a file of which the copy failed was there, but the kernel still knew that it had no such name.
+#[test]
+fn the_name_of_a_copy_is_told_before_its_contents() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let clock = Arc::new(TestClock::default());
+    let files =
+        Files::new(Arc::new(cffs::open(device, clock, OpenOptions::default()).expect("opened")));
+    files.write("/file", b"contents").expect("written");
+    let source = files.stat("/file").expect("found");
+    let clone = Clone::new(TOKEN, 0, (source.ino, source.generation));
+    clone.stop.store(true, Ordering::Release);
+    let observer = Stopper { cloning: Arc::default(), seen: Mutex::default() };
+    clone.end(clone.run(files.volume(), InodeNo::ROOT, b"copy", &user(0), &observer));
+    assert_eq!(clone.status().stage, Stage::Stopped);
+    assert_eq!(files.stat("/copy").expect("it stays").permissions, 0o700);
+    assert_eq!(*observer.seen.lock().expect("not poisoned"), [b"copy"]);
+}
+
 fn add(cloning: &Cloning, token: u64, uid: u32) -> Result<()> {
     cloning.add(Clone::new(token, uid, (InodeNo::ROOT, 0)))
 }
