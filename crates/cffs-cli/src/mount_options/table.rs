@@ -195,8 +195,8 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["clean"],
         term: "clean=SECONDS|never",
-        help: "how many seconds after the last change the volume is completed and marked clean, so that a \
-               crash leaves nothing to recover (10)",
+        help: "how many seconds after the last change, from 1, the volume is completed and marked clean, so \
+               that a crash leaves nothing to recover (10)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {
