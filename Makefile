@@ -26,13 +26,22 @@ PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace disk memory init groups
 MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-BINARY := $(TARGET)/release/cffs
-PLACE := $(TARGET)/release/place
+# The profile of what is installed and packaged. The tests use dev, and all that they have built.
+CFFS_PROFILE ?= release
+ifeq ($(CFFS_PROFILE),dev)
+BUILT := $(TARGET)/debug
+PACKAGES := --workspace --all-targets
+else
+BUILT := $(TARGET)/$(CFFS_PROFILE)
+PACKAGES := -p cffs-cli -p cffs-c -p cffs-place -p place-c
+endif
+BINARY := $(BUILT)/cffs
+PLACE := $(BUILT)/place
 # The program and the core's library are both named cffs and are documented in one directory, so one
 # follows the other.
 DOC := RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --locked --quiet
 LIBRARYNAMES := libcffs libplace
-LIBRARIES := $(foreach name,$(LIBRARYNAMES),$(TARGET)/release/$(name).so $(TARGET)/release/$(name).a)
+LIBRARIES := $(foreach name,$(LIBRARYNAMES),$(BUILT)/$(name).so $(BUILT)/$(name).a)
 PKGCONFIGNAMES := cffs place
 HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -77,7 +86,7 @@ setup: ## Install what building and testing need (Debian, as root); the other ta
 
 build: ## Build the programs cffs and place, and the libraries for C, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c
+	$(CARGO) build --profile $(CFFS_PROFILE) --locked $(PACKAGES)
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file, and ext4's
 	scripts/run.sh
@@ -101,6 +110,7 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --workspace --features cffs/schedules --test schedules --locked -- -D warnings
+	$(CARGO) check --release --locked -p cffs
 	$(DOC) --workspace --exclude cffs-cli
 	$(DOC) -p cffs-cli
 	$(CARGO) run --quiet --locked --bin xtask
@@ -109,7 +119,7 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 install: ## Install cffs and place, links, man pages and completions below PREFIX (and DESTDIR)
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
 	elif ls $(BINARY) $(PLACE) $(LIBRARIES) >/dev/null 2>&1; then \
-	echo "there is no $(CARGO) here: installing what is in $(TARGET)/release as it is"; \
+	echo "there is no $(CARGO) here: installing what is in $(BUILT) as it is"; \
 	else echo "there is no $(CARGO) here: run 'make build' as a user with it" >&2; exit 1; fi
 	rm -rf $(GENERATED)
 	$(BINARY) generate man $(GENERATED)
@@ -124,8 +134,8 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
 	install -d $(addprefix $(DESTDIR),$(LIBDIR) $(INCLUDEDIR) $(PKGCONFIGDIR))
 	for name in $(LIBRARYNAMES); do \
-		install -m 644 $(TARGET)/release/$$name.a $(DESTDIR)$(LIBDIR) && \
-		install -m 644 $(TARGET)/release/$$name.so $(DESTDIR)$(LIBDIR)/$$name.so.$(VERSION) && \
+		install -m 644 $(BUILT)/$$name.a $(DESTDIR)$(LIBDIR) && \
+		install -m 644 $(BUILT)/$$name.so $(DESTDIR)$(LIBDIR)/$$name.so.$(VERSION) && \
 		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so.$(SOVERSION) && \
 		ln -sf $$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$name.so && \
 		$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/$$name.a && \
@@ -186,7 +196,7 @@ deb: build ## Make Debian packages in target/deb: cffs, libcffs0 and libcffs-dev
 wheel: ## Make a wheel of the Python package pycffs and its source archive, in target/wheels
 	scripts/setup.sh wheel
 	export CARGO_TARGET_DIR=$(abspath $(TARGET)) && cd python/pycffs && \
-		$(MATURIN) build --release --locked --out $(abspath $(TARGET))/wheels && \
+		$(MATURIN) build --profile $(CFFS_PROFILE) --locked --out $(abspath $(TARGET))/wheels && \
 		$(MATURIN) sdist --out $(abspath $(TARGET))/wheels
 
 test-deb: deb ## Install, use, upgrade and remove the package in a Debian chroot (root, network; minutes)

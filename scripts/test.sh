@@ -4,13 +4,15 @@
 #
 # usage: scripts/test.sh [--quick]
 #
-# --quick leaves out tests that need a mount or an optimised build, and tries fewer random cases. Tests that
+# --quick leaves out the tests on mounts and of the installed files, and tries fewer random cases. Tests that
 # this machine cannot run, without root or without /dev/fuse, are named and not counted. Ends with one line,
 # "N passed, N failed", and fails if any test did.
 #
+# All tests use the development build, whose assertions are checked; `make soak` uses the optimised one.
+#
 # Tests wait for devices, timers and other processes, and downloads for the network. Meanwhile the
-# processors do other work: tools are fetched while the crates are compiled, the optimised programs are
-# compiled while the tests of the crates run, and installing is tested while mounted volumes are.
+# processors do other work: tools are fetched while the crates are compiled, and installing is tested while
+# the tests of the crates run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
@@ -81,7 +83,6 @@ start setup scripts/setup.sh "$purpose"
 cargo build --locked --workspace --all-targets || true
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CFFS_LIBRARIES=$target/debug
-# The emulated disk and the other tools of the tests on mounts need no optimised build.
 export CFFS_BENCH=$target/debug/cffs-bench
 finish setup
 if ((status != 0)); then
@@ -89,10 +90,15 @@ if ((status != 0)); then
     failed=$((failed + 1))
 fi
 
+# These need no mount on this machine: the servers that are killed run in a virtual machine.
 if ! $quick; then
-    optimised=(build)
-    [[ ! -x target/tools/python/bin/maturin ]] || optimised+=(wheel)
-    start optimised nice make --no-print-directory "${optimised[@]}"
+    export CFFS=$target/debug/cffs
+    start packaging nice tests/packaging/run
+    can_mount=false
+    if ((EUID == 0)) && [[ -r /dev/fuse ]]; then
+        can_mount=true
+        start killed tests/acceptance/run --mount-options transport=auto --only killed-servers
+    fi
 fi
 
 run scripts/run_tests.py --locked --workspace
@@ -122,28 +128,24 @@ finish schedules
 add "$(totals)"
 
 if ! $quick; then
-    finish optimised
-    if ((status != 0)); then
-        add "0 1"
+    if ! $can_mount; then
+        echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
     else
-        start packaging tests/packaging/run
-        if ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
-            echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
-        else
-            # Over io_uring if the kernel supports it, and over /dev/fuse. The NFS cases, and two that use
-            # other mount options, would be the same again.
-            run tests/acceptance/run --mount-options transport=auto
-            add "$(totals)"
-            run tests/acceptance/run --mount-options transport=dev --except nfs- --except killed-servers \
-                --except growth
-            add "$(totals)"
-            # Other projects' suites also pass on a volume in an object store.
-            run tests/acceptance/run --fs cffs-store --only fsx --only pjdfstest --only stress
-            add "$(totals)"
-        fi
-        finish packaging
+        # Over io_uring if the kernel supports it, and over /dev/fuse. The NFS cases, and one that uses
+        # other mount options, would be the same again.
+        run tests/acceptance/run --mount-options transport=auto --except killed-servers
+        add "$(totals)"
+        run tests/acceptance/run --mount-options transport=dev --except nfs- --except killed-servers \
+            --except growth
+        add "$(totals)"
+        # Other projects' suites also pass on a volume in an object store.
+        run tests/acceptance/run --fs cffs-store --only fsx --only pjdfstest --only stress
+        add "$(totals)"
+        finish killed
         add "$(totals)"
     fi
+    finish packaging
+    add "$(totals)"
 fi
 
 echo "$passed passed, $failed failed"

@@ -9,7 +9,7 @@ from ..volume import cffs_binary
 
 
 # The case needs no volume on this machine, but the suite mounts one.
-@case("killed-servers", only_on="cffs", timeout=600)
+@case("killed-servers", only_on="cffs", timeout=1800)
 def killed_servers(t):
     """A server is killed just after mounting, in use, with all of its mount namespace and with its container:
     over each transport and in each order it ends, its mount answers ENOTCONN, and sync(2) and df of the
@@ -18,7 +18,7 @@ def killed_servers(t):
     program = t.outside("cffs")
     # Debug information is most of the program, and the guest has it in memory.
     subprocess.run(["objcopy", "--strip-debug", cffs_binary(), program], check=True)
-    # The guest itself reports a hang; this limit is for a guest that cannot.
-    guest.run(t, "killed.sh", f"- {t.pick(100, 1000)}", [program], timeout=t.pick(500, 10_000),
+    # The guest itself reports a hang; this limit is for a guest that cannot, next to other tests.
+    guest.run(t, "killed.sh", f"- {t.pick(100, 1000)}", [program], timeout=t.pick(1700, 10_000),
               machine=guest.SERVER)
     os.unlink(program)
