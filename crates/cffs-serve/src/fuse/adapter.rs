@@ -556,9 +556,14 @@ impl Handler for Adapter {
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
         let mode = translate::allocate_mode(what.mode)?;
         self.clear_privileges(cx, node, privileges::clear_unless_kept)?;
-        self.as_caller(cx, "fallocate", |volume, caller| {
+        let allocated = self.as_caller(cx, "fallocate", |volume, caller| {
             volume.allocate(caller, ino(node), what.offset, what.length, mode)
-        })
+        });
+        // A call that fails may have zeroed the range, which the kernel does not expect.
+        if allocated.is_err() {
+            self.caches.drop_cached(vec![ino(node)], what.offset);
+        }
+        allocated
     }
 
     fn lseek(

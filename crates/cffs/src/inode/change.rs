@@ -96,17 +96,18 @@ impl<'a> PageWriter<'a> {
     fn move_contents(&self, file: &mut VnodeGuard<'_>, replaced: bool) -> Result<()> {
         let (moves, was_clean) = (file.changes.moves, file.pages.is_empty());
         file.changes.moves = true;
-        if let Err(error) = self.own_pages(file, replaced) {
-            // Nothing is changed yet, so the pages can be dropped.
-            if was_clean {
-                self.drop_pages(file, FileBlock::ALL);
-                file.changes.moves = moves;
-            }
-            return Err(error);
+        let owned = self.own_pages(file, replaced);
+        // Nothing is changed yet, so pages that are not in flight can be dropped.
+        if owned.is_err() && was_clean {
+            self.drop_pages(file, FileBlock::ALL);
         }
-        file.inode.content_checksum = None;
-        self.inodes.mark_changed(file, DirtyLevel::Contents);
-        Ok(())
+        if owned.is_err() && file.pages.dirty_count() == 0 {
+            file.changes.moves = moves;
+        } else {
+            file.inode.content_checksum = None;
+            self.inodes.mark_changed(file, DirtyLevel::Contents);
+        }
+        owned
     }
 
     fn own_pages(&self, file: &mut VnodeGuard<'_>, replaced: bool) -> Result<()> {
@@ -147,61 +148,85 @@ impl<'a> PageWriter<'a> {
         Ok(())
     }
 
-    /// Writes to a file whose contents are in pages; it grows as needed. If that fails, the file has
-    /// the size that it had, and may have new contents before its end.
+    /// Writes to a file whose contents are in pages; it grows as needed. If that fails, the contents are
+    /// as before.
     pub fn write(&self, file: &mut VnodeGuard<'_>, offset: u64, data: &[u8]) -> Result<()> {
-        let size = file.inode.size;
         let end = offset + data.len() as u64;
-        if offset == 0 && end >= size {
+        let was_clean = file.pages.is_empty();
+        let (checksum, moves) = (file.inode.content_checksum, file.changes.moves);
+        if offset == 0 && end >= file.inode.size {
             self.own_replaced(file)?
         } else {
             self.own_contents(file)?
         }
-        self.space.promise_growth(file, end)?;
-        let written = self.write_to_pages(file, offset, data);
-        if written.is_err() && file.inode.size > size {
-            self.shrink_to(file, size);
+        let mut replaced = Vec::new();
+        if let Err(error) = self.take_pages(file, offset..end, &mut replaced) {
+            if was_clean {
+                self.drop_pages(file, FileBlock::ALL);
+                (file.inode.content_checksum, file.changes.moves) = (checksum, moves);
+            } else {
+                for position in replaced {
+                    self.drop_pages(file, position..FileBlock(position.0 + 1));
+                }
+                let after = self.layout.file_block_from(file.inode.size);
+                self.drop_pages(file, after..FileBlock::END);
+            }
+            return Err(error);
         }
+        self.fill_pages(file, offset, data)?;
         self.inodes.mark_changed(file, DirtyLevel::Contents);
-        written
+        Ok(())
     }
 
-    fn write_to_pages(&self, file: &mut VnodeGuard<'_>, offset: u64, data: &[u8]) -> Result<()> {
+    /// The parts of a range of a file that are in one page each.
+    fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let block_bytes = u64::from(self.layout.block_bytes);
-        let end = offset + data.len() as u64;
-        let mut at = offset;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let into = (at % block_bytes) as usize;
-            let len = rest.len().min(block_bytes as usize - into);
-            let (piece, after) = rest.split_at(len);
-            let whole = into == 0 && (len == block_bytes as usize || end >= file.inode.size);
-            let position = self.layout.file_block(at);
+        let next = move |part: &Range<u64>| {
+            let end = range.end.min((part.end / block_bytes + 1) * block_bytes);
+            (part.end < range.end).then_some(part.end..end)
+        };
+        std::iter::successors(next(&(0..range.start)), next)
+    }
+
+    /// Makes the pages of a range dirty before they are filled, so that a write changes nothing if one of them
+    /// has no space or cannot be read. Pages before the end of the file that were not read, because all
+    /// of them is overwritten, are added to `replaced`.
+    fn take_pages(
+        &self,
+        file: &mut VnodeGuard<'_>,
+        range: Range<u64>,
+        replaced: &mut Vec<FileBlock>,
+    ) -> Result<()> {
+        self.space.promise_growth(file, range.end)?;
+        let block_bytes = u64::from(self.layout.block_bytes);
+        for part in self.parts(range) {
+            let is_to_end = part.end - part.start == block_bytes || part.end >= file.inode.size;
+            let whole = part.start.is_multiple_of(block_bytes) && is_to_end;
+            let position = self.layout.file_block(part.start);
+            let is_read = !whole || file.pages.get(position).is_some();
             self.page_mut(file, position, whole)?;
+            if !is_read && part.start < file.inode.size {
+                replaced.push(position);
+            }
             // On a full volume, this may be the first time that the last page is changed in place.
-            self.space.promise_growth(file, at + len as u64)?;
-            let page = self.inodes.dirty_page(file, position).ok_or(Error::Stale)?;
-            page[into..into + len].copy_from_slice(piece);
-            at += len as u64;
-            rest = after;
-            file.inode.size = file.inode.size.max(at);
-            file.stay();
+            self.space.promise_growth(file, part.end)?;
         }
         Ok(())
     }
 
-    /// Removes the bytes that a failed write put after the end of the file.
-    fn shrink_to(&self, file: &mut VnodeGuard<'_>, size: u64) {
+    /// Writes to pages that are dirty.
+    fn fill_pages(&self, file: &mut VnodeGuard<'_>, offset: u64, data: &[u8]) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
-        self.drop_pages(file, self.layout.file_block_from(size)..FileBlock::END);
-        file.inode.size = size;
-        let (last, tail) = (self.layout.file_block(size), (size % block_bytes) as usize);
-        if tail > 0
-            && file.pages.is_dirty(last)
-            && let Some(page) = self.inodes.dirty_page(file, last)
-        {
-            page[tail..].fill(0);
+        let end = offset + data.len() as u64;
+        for part in self.parts(offset..end) {
+            let piece = &data[(part.start - offset) as usize..(part.end - offset) as usize];
+            let into = (part.start % block_bytes) as usize;
+            let page = self.inodes.dirty_page(file, self.layout.file_block(part.start));
+            page.ok_or(Error::Stale)?[into..into + piece.len()].copy_from_slice(piece);
+            file.inode.size = file.inode.size.max(part.end);
+            file.stay();
         }
+        Ok(())
     }
 
     /// Sets the size of a file whose contents are in pages.

@@ -130,12 +130,9 @@ impl Write<'_> {
             self.may(file)?;
             let range = start.range(file.inode.size, data.len())?;
             inodes.writer().leave_inline(file)?;
-            let done = inodes.writer().write(file, range.start, data);
-            // A write that fails because a page cannot be read may have changed others.
-            if matches!(done, Ok(_) | Err(Error::Io(_) | Error::Corruption(_))) {
-                written(inodes, file);
-            }
-            done.map(|_| range.end)
+            inodes.writer().write(file, range.start, data)?;
+            written(inodes, file);
+            Ok(range.end)
         })
     }
 

@@ -165,8 +165,29 @@ impl Full {
                 ]);
                 self.volume.allocate(&Caller::ROOT, ino, at, len + 1, mode)
             }
-            _ => self.volume.write(&Caller::ROOT, ino, at, &vec![9; len as usize]).map(drop),
+            _ => self.write(ino, at, len as usize),
         }
+    }
+
+    fn contents(&self, ino: InodeNo) -> Result<Vec<u8>> {
+        let mut contents = vec![0; self.volume.attr(ino)?.size as usize];
+        self.volume.read(ino, 0, &mut contents)?;
+        Ok(contents)
+    }
+
+    /// Writes, and checks that nothing but the bytes that were reported has changed.
+    fn write(&mut self, ino: InodeNo, at: u64, len: usize) -> Result<()> {
+        let data = vec![self.random.below(256) as u8; len];
+        let mut expected = self.contents(ino)?;
+        let written = self.volume.write(&Caller::ROOT, ino, at, &data);
+        if let Ok(bytes @ 1..) = written {
+            let range = at as usize..at as usize + bytes;
+            expected.resize(expected.len().max(range.end), 0);
+            expected[range].copy_from_slice(&data[..bytes]);
+        }
+        let is_expected = self.contents(ino)? == expected;
+        assert!(is_expected, "inode {ino}, {len} bytes at {at}: {written:?}");
+        written.map(drop)
     }
 
     fn change_names(&mut self) -> Result<()> {
