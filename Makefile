@@ -26,7 +26,7 @@ PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace disk memory init groups
 MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# The profile of what is installed and packaged. The tests use dev, and all that they have built.
+# The profile of installed and packaged files. The tests use dev, and everything that they have built.
 CFFS_PROFILE ?= release
 ifeq ($(CFFS_PROFILE),dev)
 BUILT := $(TARGET)/debug

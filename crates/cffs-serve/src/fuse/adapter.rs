@@ -560,10 +560,7 @@ impl Handler for Adapter {
             volume.allocate(caller, ino(node), what.offset, what.length, mode)
         });
         // A call that fails may have zeroed the range, which the kernel does not expect.
-        if allocated.is_err() {
-            self.caches.drop_cached(vec![ino(node)], what.offset);
-        }
-        allocated
+        allocated.inspect_err(|_| self.caches.drop_cached(vec![ino(node)], what.offset))
     }
 
     fn lseek(

@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::clusters::ClusterUse;
 use super::disk::Place as DiskPlace;
 use super::findings::Findings;
 use super::fix::{Fix, Patch};
 use super::metadata::Metadata;
-use super::records::{MapCheck, PendingMap};
+use super::records::{ClusterUse, MapCheck, PendingMap};
 use super::used::UsedMap;
 use super::{CheckOptions, Code, Place, Progress};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};

@@ -5,25 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::claims::Claims;
-use super::contents::BATCH_BYTES;
-use super::disk::Place as DiskPlace;
+use super::disk::{BATCH_BYTES, Place as DiskPlace};
 use super::fix::Fix;
 use super::metadata::Metadata;
-use super::records::PendingMap;
+use super::records::{ClusterUse, PendingMap};
 use super::{Code, Phase, Place};
 use crate::error::Corruption;
 use crate::format::cluster;
 use crate::format::extent::Extent;
 use crate::units::{FragRun, InodeNo};
-
-/// The use of a cluster by an extent of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClusterUse {
-    pub ino: InodeNo,
-    run: FragRun,
-    /// The end of the file's contents in the expanded bytes.
-    end: u32,
-}
 
 /// The reason for which contents in a cluster cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

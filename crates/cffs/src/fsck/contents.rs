@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::claims::{Claims, PendingContents};
 use super::clusters::{Fault, KnownClusters};
-use super::disk::Place as DiskPlace;
+use super::disk::{BATCH_BYTES, Place as DiskPlace};
 use super::fix::{Fix, Patch};
 use super::inventory::pieces;
 use super::records::MapCheck;
@@ -15,9 +15,6 @@ use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{SYMLINK_BYTES_MAX, xattr};
 use crate::units::InodeNo;
-
-/// Bytes that are read before any of them is checked.
-pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 impl Claims<'_, '_> {
     pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {

@@ -26,6 +26,8 @@ const PIECE_BYTES: usize = 512;
 const GAP_BYTES: u64 = 32 << 10;
 /// The longest request that is put together from several.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// The bytes of contents that are read before any of them is checked.
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// Counts of requests to the device.
 #[derive(Clone, Copy, Debug, Default)]

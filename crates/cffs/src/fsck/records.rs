@@ -2,7 +2,7 @@
 
 use crate::format::extent::Extent;
 use crate::format::inode::{DiskInode, FileType, LinkTag, Record};
-use crate::units::{BlockNo, InodeNo};
+use crate::units::{BlockNo, FragRun, InodeNo};
 
 /// An inode with its attributes and tags, taken out of its sector.
 #[derive(Clone)]
@@ -64,4 +64,13 @@ pub(super) struct PendingMap {
     pub attribute_fragments: u64,
     pub root: Option<(BlockNo, u8)>,
     pub check: MapCheck,
+}
+
+/// The use of a cluster by an extent of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClusterUse {
+    pub ino: InodeNo,
+    pub run: FragRun,
+    /// The end of the file's contents in the expanded bytes.
+    pub end: u32,
 }

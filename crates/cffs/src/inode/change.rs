@@ -188,9 +188,9 @@ impl<'a> PageWriter<'a> {
         std::iter::successors(next(&(0..range.start)), next)
     }
 
-    /// Makes the pages of a range dirty before they are filled, so that a write changes nothing if one of them
-    /// has no space or cannot be read. Pages before the end of the file that were not read, because all
-    /// of them is overwritten, are added to `replaced`.
+    /// Makes the pages of a range dirty before they are filled, so that a write changes nothing if one of
+    /// them has no space or cannot be read. Pages before the end of the file that are overwritten as a whole
+    /// are not read, and are added to `replaced`.
     fn take_pages(
         &self,
         file: &mut VnodeGuard<'_>,

@@ -116,8 +116,8 @@ fn extents_that_an_epoch_writes_are_found_in_memory() {
     });
 }
 
-/// Regression: a write that found space for a part of the pages only changed these, and kept the checksum of the
-/// file. It waits for the epoch, which frees the earlier place of the file.
+/// Regression: a write that found space for only a part of the pages made these dirty, and kept the checksum
+/// of the file. It waits for the epoch, which frees the earlier place of the file.
 #[test]
 fn a_write_without_space_for_all_pages_in_flight_drops_the_checksum() {
     const SMALL_BYTES: usize = 15 * BLOCK_BYTES as usize;
