@@ -19,7 +19,6 @@ architecture=$(dpkg --print-architecture)
 # The library directory of this architecture.
 libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
-export SOURCE_DATE_EPOCH
 
 move() { # PACKAGE PATH...: from the installed files to that package
     local path to=$work/$1
@@ -79,7 +78,9 @@ rm -rf "$work"
 mkdir -p "$root" "$work/source/debian"
 umask 022
 # mount(8) looks in /sbin, which is /usr/sbin here.
+# Building does not get the time of the package: cargo would compile what asks for it again.
 make --no-print-directory install "DESTDIR=$root" PREFIX=/usr MOUNTDIR=/usr/sbin "LIBDIR=/$libraries" >&2
+export SOURCE_DATE_EPOCH
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
 # dpkg-shlibdeps requires a source package.

@@ -115,6 +115,7 @@ targets! {
     cylinder_group,
     extents,
     attributes,
+    quotas,
     locator,
     index,
     inode,
