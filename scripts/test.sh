@@ -11,8 +11,8 @@
 # All tests use the development build, whose assertions are checked; `make soak` uses the optimised one.
 #
 # Tests wait for devices, timers and other processes, and downloads for the network. Meanwhile the
-# processors do other work: tools are fetched while the crates are compiled, and installing is tested while
-# the tests of the crates run.
+# processors do other work: tools are fetched while the crates are compiled, and while the tests of the
+# crates run, installing and killed servers are tested at a lower priority.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
@@ -80,7 +80,13 @@ scripts/setup.sh test-quick
 start setup scripts/setup.sh "$purpose"
 # Builds all targets at once, including the libraries for C and Python. A target that does not compile fails
 # again below.
-cargo build --locked --workspace --all-targets || true
+if ! cargo build --locked --workspace --all-targets; then
+    echo "FAILED  build: the tests on mounts and of the installed files are left out"
+    failed=$((failed + 1))
+    quick=true
+fi
+# Packaging builds the library again, so it is copied before.
+modules=$(scripts/python-module.sh --built || echo /nonexistent)
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CFFS_LIBRARIES=$target/debug
 export CFFS_BENCH=$target/debug/cffs-bench
@@ -97,7 +103,7 @@ if ! $quick; then
     can_mount=false
     if ((EUID == 0)) && [[ -r /dev/fuse ]]; then
         can_mount=true
-        start killed tests/acceptance/run --mount-options transport=auto --only killed-servers
+        start killed nice tests/acceptance/run --mount-options transport=auto --only killed-servers
     fi
 fi
 
@@ -122,7 +128,7 @@ run_python() { # PACKAGE MODULES
 }
 
 run_python uconfigparser "$PWD/python/uconfigparser/src"
-run_python pycffs "$(scripts/python-module.sh --built || echo /nonexistent)"
+run_python pycffs "$modules"
 
 finish schedules
 add "$(totals)"
