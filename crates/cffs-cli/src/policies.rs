@@ -8,7 +8,7 @@ use clap::ValueEnum;
 pub enum Errors {
     /// The built-in default, which is to continue.
     Default,
-    /// The call that met the damage fails, and all others continue.
+    /// The call that found the damage fails, and all others continue.
     Continue,
     /// The volume refuses changes from then on.
     RemountRo,

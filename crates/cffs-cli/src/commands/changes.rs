@@ -25,18 +25,18 @@ const SHOWN_BYTES: usize = 64;
 
 /// List files created, changed or renamed since a mark, without reading the whole tree
 ///
-/// Only directories are read below which something changed. Files that were created, or whose contents,
-/// attributes or names changed, are listed with all their names. A directory, which ends with a slash, is
-/// listed if its attributes changed, or if names in it were added, removed or renamed: what its copy has and
-/// it has not was removed. Of a directory that was renamed, everything is listed. No change is missing. A
-/// file may be listed that did not change, such as one next to a file that cffs fsck repaired. On a mounted
-/// volume, everything is made durable first, and only root and the user who mounted it can list changes.
+/// Reads only directories with changes below them. Files that were created, or whose contents, attributes or
+/// names changed, are listed with all their names. A directory, which ends with a slash, is listed if its
+/// attributes changed, or if names in it were added, removed or renamed: names that only its copy has were
+/// removed. Everything below a renamed directory is listed. The list is complete, but may contain unchanged
+/// files, such as one next to a file that cffs fsck repaired. On a mounted volume, everything is made durable
+/// first, and only root and the user who mounted it can list changes.
 ///
 /// Paths begin with ./ and are relative to the directory. The list is meant for rsync --files-from with
 /// --dirs, which compares the names of directories that end with a slash.
 ///
-/// All directories are read, and still only what changed is listed, if a file with several names changed. If
-/// the system crashed or cffs fsck repaired something since the mark, all directories are listed as well.
+/// If a file with several names changed, all directories are read, but only changes are listed. If the system
+/// crashed or cffs fsck repaired something since the mark, all directories are read and listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

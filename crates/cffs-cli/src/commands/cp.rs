@@ -22,9 +22,9 @@ use crate::output::{self, note, printable, say};
 /// links are copied as links.
 ///
 /// If the target is a directory, each copy gets the name of its source in it. Otherwise the target is the new
-/// name of the only source. A file or a directory that has the name of a copy is neither replaced nor merged:
-/// that source is refused, and the others are copied. The first failure in a tree ends the copy of this tree.
-/// An interrupt ends the command. Files that were copied before stay.
+/// name of the only source. Nothing is replaced or merged: if the name of a copy exists, that source is
+/// refused, and the others are copied. The first failure in a tree ends the copy of this tree. An interrupt
+/// ends the command. Files that were copied before stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -18,15 +18,15 @@ mod tests;
 
 /// Delete a volume in an object store, with all of its files and versions
 ///
-/// Asks on a terminal, and takes --yes elsewhere. Deletes only the objects of the volume: others below its
-/// prefix stay. A volume that a program has open for writing, or has not closed, is refused, and so is the
-/// origin of a clone, whose objects the clone reads, and a volume with other objects among its versions.
-/// Programs on other machines that only read the volume are not noticed: their reads fail.
+/// Asks for confirmation on a terminal, and needs --yes elsewhere. Deletes only the objects of the volume:
+/// others below its prefix stay. Refuses a volume that a program has open for writing or has not closed, one
+/// whose objects a clone reads, and one with other objects among its versions. Does not notice programs on
+/// other machines that only read the volume: their reads fail.
 ///
-/// If the command is interrupted, the volume is as before, perhaps claimed, so that the next program needs
-/// --take-over, or the same command deletes the rest. Until then, no command takes the place for a volume or
-/// for an empty one. A bucket that keeps old versions of objects keeps those of the volume until its own
-/// rules delete them. Local directories (--cache and --staging of cffs mount) stay.
+/// If the command is interrupted, the volume may be unchanged, or claimed, so that the next program needs
+/// --take-over. Otherwise it is partly deleted: other commands refuse the place, and the same command deletes
+/// the rest. A bucket that keeps old versions of objects keeps those of the volume until its own rules delete
+/// them. Local directories (--cache and --staging of cffs mount) stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +46,7 @@ pub struct Destroy {
     #[arg(long)]
     take_over: bool,
     /// Also delete a volume that cannot be read, since it is damaged or was not completed, or its key is
-    /// lost. Then it is not known whether a program has it open.
+    /// lost. Whether a program has it open is then unknown.
     #[arg(long)]
     force: bool,
     /// Print nothing but errors.

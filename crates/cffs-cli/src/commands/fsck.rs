@@ -42,11 +42,10 @@ const PROBLEMS_LEFT: u8 = 4;
 
 /// Check a volume and repair it
 ///
-/// Changes nothing without -p or -y. Skips a volume that was left clean without -f, -n or -y. A mounted
+/// Changes nothing without -p or -y. Without -f, -n or -y, skips a volume that was left clean. A mounted
 /// volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all were
 /// repaired, 4 if some were not, 8 if the check could not be made, or a volume in an object store has missing
-/// or damaged objects, 16 for wrong usage. Each kind of problem
-/// has a code, explained in docs/FSCK.md.
+/// or damaged objects, 16 for wrong usage. Each kind of problem has a code, explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -74,7 +73,7 @@ pub struct Fsck {
     /// interrupted.
     #[arg(short, long)]
     force: bool,
-    /// Also read the contents of small files and all compressed contents, and verify their checksums; of a
+    /// Also read the contents of small files and all compressed contents, and verify their checksums; for a
     /// volume in an object store, also read all its objects.
     #[arg(long)]
     contents: bool,
@@ -86,7 +85,7 @@ pub struct Fsck {
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
     /// Check and repair the volume even if it is marked as in use by another host, or by a process without a
-    /// lock, and remove the mark. Only if that is certainly gone.
+    /// lock, and remove the mark. Only if that host or process is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
     /// The device or file with the journal of the volume, if cffs does not find it.

@@ -18,9 +18,9 @@ use crate::{image, names};
 
 /// Remember this moment, so that cffs changes can list what changed since then
 ///
-/// Everything that was changed before the mark is durable when the command returns. A mark takes a few bytes
-/// and stays until it is removed, after restarts, crashes and growing too, and in copies of the volume. On a
-/// volume with marks, the first change below a directory since the last mark also writes the inodes of the
+/// Everything that was changed before the mark is durable when the command returns. A mark takes a few bytes,
+/// and stays until it is removed: restarts, crashes and growing keep it, and copies of the volume have it. On
+/// a volume with marks, the first change below a directory since the last mark also writes the inodes of the
 /// directories above it. Older programs, which do not know marks, can only read a volume that has one.
 ///
 /// Without a name, the marks are listed.

@@ -106,7 +106,7 @@ pub struct Mkfs {
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
     /// Overwrite even a volume that is marked as in use by another host, or by a process without a lock. Only
-    /// if that is certainly gone.
+    /// if that host or process is certainly gone.
     #[arg(long)]
     take_over: bool,
     /// Discard the whole device first.

@@ -20,14 +20,16 @@ use crate::{image, names, size};
 /// Limit the space and the number of files of a directory tree
 ///
 /// A quota belongs to a directory and counts it and everything below it: bytes as du(1) counts them, without
-/// the savings of compression and shared copies, and files of any type. What would exceed a limit fails with
-/// "disk quota exceeded", for root too. df(1) shows the quota of a directory as a file system of this size.
+/// the savings of compression and shared copies, and files of any type. A change that would exceed a limit
+/// fails with "disk quota exceeded", even for root. df(1) of the directory shows the quota as the size of the
+/// file system.
 ///
 /// A file that is moved into or out of the tree moves with its charge. A directory cannot be moved across the
 /// border of a quota, nor can a file have names on both sides: rename(2) and link(2) fail with EXDEV, and
-/// mv(1) copies. A directory below or above one with a quota cannot have one.
+/// mv(1) copies. Quotas cannot be nested.
 ///
-/// Extended attributes are not counted, up to 256 KiB for each file: a limit of bytes needs one of files.
+/// Extended attributes, up to 256 KiB for each file, are not counted: to limit the space completely, also
+/// limit the number of files.
 ///
 /// Only root and the user who mounted the volume can use this command on a mounted volume. Older programs,
 /// which do not know quotas, can only read a volume that has had one.
@@ -56,7 +58,7 @@ struct Target {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Give a directory a quota, or its quota other limits
+    /// Set the quota of a directory, or change its limits
     ///
     /// The first time, the tree is counted, and changes of the volume wait meanwhile. A limit that is not
     /// given stays as it is. The limits may be less than what the tree uses.

@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The most files of a trace per request: their numbers form the value of an attribute.
 const FILES_AT_ONCE: usize = 3000;
 
-/// Move together what renames, deletions and years of use have scattered
+/// Move files together that renames, deletions and years of use have scattered
 ///
 /// Files of one directory, and of directories that are read one after the other, are rewritten side by side
 /// if that makes reading them at least twice as cheap. So are files with the same key, if they have one other
@@ -47,8 +47,8 @@ const FILES_AT_ONCE: usize = 3000;
 ///
 /// With --used or --trace, files that are read together are stored together, whatever their directories. With
 /// the mount option regroup=use, the server observes which files programs read one after the other, and does
-/// this by itself while the volume is idle. What it observes is only in memory: the volume gets nothing of it
-/// but the new places, and a number that files share which are read together. Files with a hint
+/// this by itself while the volume is idle. It keeps its observations in memory: the volume stores only the
+/// new places of the files, and a number that files which are read together share. Files with a hint
 /// (user.cffs.key) stay. A scan of a directory whose files were moved takes more requests.
 ///
 /// On a volume with compressed contents, regrouping also compacts clusters of which an eighth or more is dead

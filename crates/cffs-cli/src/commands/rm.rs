@@ -29,13 +29,13 @@ const LATE: &str = "cffs rm: interrupted; the server has not answered yet, and e
 
 /// Remove files and trees of a mounted volume
 ///
-/// The volume's server removes them, in one request instead of several for each file. It checks the rights
-/// of the caller as the kernel does for rm(1), and the mount shows the change when the command returns. It
-/// never asks. A file that cannot be removed is reported, and the others are removed. An interrupt ends the
-/// command; files that were removed before stay removed.
+/// The volume's server removes them, in one request instead of several for each file. It checks the rights of
+/// the caller as the kernel does for rm(1), and the mount shows the change when the command returns. It never
+/// asks for confirmation. A file that cannot be removed is reported, and the others are removed. An interrupt
+/// ends the command; files that were removed before stay removed.
 ///
-/// A tree in which something is mounted is refused, as are `.` and `..`. The server attaches no programs
-/// that run with no_new_privs (in sandboxes) or in another network or user namespace: use rm(1) there.
+/// A tree in which something is mounted is refused, as are `.` and `..`. Programs with no_new_privs (in
+/// sandboxes), or in another network or user namespace, cannot attach to the server: use rm(1) there.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

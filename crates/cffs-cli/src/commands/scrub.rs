@@ -26,12 +26,11 @@ const PROBLEMS: u8 = 4;
 
 /// Verify the checksums of all metadata and small files
 ///
-/// Reads everything that has a checksum from the device, bypassing the cache, and changes nothing. Of a
+/// Reads everything that has a checksum from the device, bypassing the cache, and changes nothing. For a
 /// volume in an object store that is not mounted, also reads all objects. A mounted or served volume is
-/// scrubbed by its server and can be used meanwhile; interrupting this command does not end the scrub,
-/// --stop does. Exits with 0 if there is no problem, 4 if there is one (also listed in the server's log),
-/// 8 if the scrub could not be made, 16 for wrong usage. To repair problems, run cffs fsck on the
-/// unmounted volume.
+/// scrubbed by its server and can be used meanwhile; interrupting this command does not end the scrub, --stop
+/// does. Exits with 0 if there is no problem, 4 if there is one (also listed in the server's log), 8 if the
+/// scrub could not be made, 16 for wrong usage. To repair problems, run cffs fsck on the unmounted volume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -68,8 +68,8 @@ Examples:
 /// machine has access unless an export names addresses, and only from ports below 1024 unless the export says
 /// insecure. Locks between clients are not supported: they mount with nolock.
 ///
-/// A volume in an object store is written by the server alone, and by all clients through it. When the server
-/// ends, it sends everything to the store, and releases the volume.
+/// Only the server writes a volume in an object store; all clients write through it. When the server ends, it
+/// sends everything to the store, and releases the volume.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXPORT_OPTIONS}\n{}\n{EXAMPLES}", mount_options::help_of_serve()),
     group(ArgGroup::new("what").required(true).multiple(true)

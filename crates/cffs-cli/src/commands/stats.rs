@@ -20,7 +20,7 @@ mod prometheus;
 use prices::Prices;
 pub use prometheus::render;
 
-/// Show what a mounted or served volume has cost: requests, bytes, hit rates
+/// Show the counters of a mounted or served volume: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The memory of the server is shown by kind, with the limit that follows from the mount options:

@@ -27,8 +27,8 @@ use crate::{image, output, signatures, size};
 
 /// Change the label, the UUID, the policies, the reserve, the journal or the key of a volume
 ///
-/// Nothing else is touched, so the time does not depend on the size of the volume. A mounted volume is tuned
-/// by its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
+/// Changes nothing else, so the time does not depend on the size of the volume. A mounted volume is tuned by
+/// its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
 /// interrupted, either all requested changes are made, or none.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)

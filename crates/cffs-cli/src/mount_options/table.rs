@@ -300,7 +300,7 @@ pub(super) static TABLE: &[MountOption] = &[
         names: &["takeover"],
         term: "takeover",
         help: "open the volume even if it is marked as in use by another host, or by a process without a \
-               lock: only if that is certainly gone",
+                              lock: only if that host or process is certainly gone",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| {

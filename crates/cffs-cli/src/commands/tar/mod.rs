@@ -29,7 +29,7 @@ mod way;
 /// --no-sparse writes zeros instead. Files are read in device order, a few megabytes ahead.
 ///
 /// With --extract, IMAGE can be a directory of a mounted volume. The server then makes the files, with the
-/// rights of the caller. As with tar(1), other users than root own what they extract, and their umask
+/// rights of the caller. As with tar(1), users other than root own what they extract, and their umask
 /// applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no devices, sets no
 /// attributes of `trusted.`, and leaves out those of `security.` except capabilities.
 ///

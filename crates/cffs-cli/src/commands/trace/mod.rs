@@ -11,10 +11,10 @@ mod tests;
 /// Record which operations of which programs cause which requests of the device
 ///
 /// Every request of the device is assigned to the operations that caused it: a read to the call that missed
-/// the cache or caused the read-ahead; a write, however late, and the later write of a block from the journal
-/// to its place to all the calls that changed its blocks, each with its share. The shares of all operations
-/// add up to the requests of the device. A flush, the superblock and bitmaps belong to the operation that
-/// writes them: an fsync, a sync, or the volume's background.
+/// the cache or caused the read-ahead, a write to all calls that changed its blocks, each with its share.
+/// This includes writes that happen much later, and those of blocks from the journal to their places. The
+/// shares of all operations add up to the requests of the device. A flush, the superblock and bitmaps belong
+/// to the operation that writes them: an fsync, a sync, or the volume's background.
 ///
 /// `record` fetches the trace from the server of a volume, mounted or served, while it is used; for root and
 /// the user whose server it is. Events that it does not fetch in time are lost; the trace contains their
